@@ -1,4 +1,4 @@
-"""What hub and sites sign: the alliance, which the consent form tells people of, and each run that they approve."""
+"""Documents that hub and sites sign: the alliance, as described in the consent form, and each run that they approve."""
 
 import json
 import logging
@@ -30,27 +30,27 @@ def refusal(error: Refused) -> ValidationError:
 
 
 def facts_of_alliance(alliance: Alliance) -> dict[str, Any]:
-    """What the consent form says of an alliance: who is in it, and the digest of what is signed."""
+    """Return the consent form's facts about an alliance: its members, and the digest of the signed document."""
     document = alliance.document
     return {
         "name": document.name,
         "hub": alliance.terms["hub"],
         "sites": sorted(document.sites),
-        "digest": alliance.founding.digest(),  # who takes part, and what leaves, is the same whoever's key is replaced
+        "digest": alliance.founding.digest(),  # membership and releases stay the same if a key is replaced
     }
 
 
 def form_tells(alliance: Alliance) -> bool:
-    """Whether the consent form in force tells people of exactly this alliance.
+    """Return whether the consent form in force describes exactly this alliance.
 
-    Then everybody whose consent counts has consented to it: a version that changes this fact asks all of them anew.
+    Then everyone whose consent counts has consented to it: a version that changes this fact asks all of them again.
     """
     form = consent_form_in_force(alliance.study)
     return form is not None and alliance.is_signed and (form.facts or {}).get("alliance") == facts_of_alliance(alliance)
 
 
 def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
-    """Keep what the hub says of an alliance at a site; whether it is new.
+    """Store the hub's document of an alliance at a site; return whether it is new.
 
     A document that replaces the one on record waits until an operator of the site confirms it.
 
@@ -85,7 +85,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
 
 
 def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
-    """The last of some documents of an alliance, each of which replaces one key of the one before. Raises Refused."""
+    """Return the last of several documents of an alliance, each replacing one key of the one before. Raises Refused."""
     first, *others = [alliance_read(each) for each in texts]
     document = first.checked(first.document.hub, "the hub")
     for each in others:
@@ -95,7 +95,7 @@ def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
 
 
 def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Documents that the hub tells to have followed the one on record at a site. Raises Refused."""
+    """Return the documents that, according to the hub, followed the one on record at a site. Raises Refused."""
     contents = [each["content"] for each in texts]
     if contents[-1] in [each["content"] for each in alliance.former]:
         raise Refused(
@@ -120,7 +120,7 @@ def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> 
 # --- Approvals --------------------------------------------------------------------------------------------------------
 
 
-#: Fields of a run that sites take over from the hub as they are.
+#: Fields of a run that sites take over unchanged from the hub.
 COMMON = (
     *("title", "purpose", "method", "variant", "choices", "student_learner", "student_parameters"),
     *("batch_size", "wanted_labels"),
@@ -128,11 +128,11 @@ COMMON = (
 
 
 def joint_approve(run: Run) -> None:
-    """Sign what the second person of this side has approved, in their transaction.
+    """Sign a run that the second person of this side has approved, in their transaction.
 
     Raises:
-        ValidationError: Of a site: the consent form in force does not tell people of the alliance, or the site has
-            left it. Of a hub: a site has left.
+        ValidationError: At a site: the consent form in force does not describe the alliance, or the site has left it.
+            At a hub: a site has left.
     """
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
@@ -150,7 +150,7 @@ def joint_approve(run: Run) -> None:
 
 
 def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
-    """What keeps a hub from asking sites to take part in a run; empty if nothing does."""
+    """Return the reason why a hub cannot ask sites to take part in a run; empty if it can."""
     there = {site.name: site for site in alliance.sites.all() if site.takes_part}
     if gone := [name for name in names if name not in there]:
         return _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)}
@@ -167,13 +167,13 @@ def renewal_check(alliance: Alliance) -> None:
 
 
 def run_terms(run: Run) -> dict[str, Any]:
-    """What a hub tells sites of a run: its parameters and plan, all of it public."""
+    """Return what a hub sends to sites about a run: its parameters and plan, all of it public."""
     points = None if run.public_dataset is None else points_digest(run.public_dataset)
     return {name: getattr(run, name) for name in COMMON} | {"share": run.share, "points": points, "plan": run.plan}
 
 
 def hub_plan(joint: JointRun) -> dict[str, Any]:
-    """The plan of a joint run as its hub told it."""
+    """Return the plan of a joint run as sent by its hub."""
     return json.loads(joint.proposal)["plan"]
 
 

@@ -1,7 +1,7 @@
-"""How hub and sites ask: the hub's question waits for every site, a site's answer for all endorsements.
+"""Asking by hub and sites: the hub's question waits for every site, a site's answer for all endorsements.
 
-A question has the life of docs/sites.md. Whatever comes from the other side is a row before anybody acts on it, so that
-each step can be repeated after a crash.
+A question follows the life cycle in docs/sites.md. Everything from the other side is stored in a row before it is acted
+on, so that each step can be repeated after a crash.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 _APPROVALS = gettext_noop("Waits for the approval of %(sites)s.")
 _SITES = gettext_noop("Waits for %(sites)s.")
 _HUB = gettext_noop("Waits for the hub and the other sites.")
-#: What a site's run says that its hub has ended.
+#: Message of a site's run after its hub has ended it.
 ENDED = gettext_noop("The hub has ended the run: %(why)s")
 _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
@@ -70,17 +70,17 @@ _PAUSE, _PAUSES = 0.1, 1.0
 
 
 class JointAsking(Asking, ABC):
-    """What hub and sites do alike."""
+    """The common part of hub and sites."""
 
     def may_go_on(self, run: Run) -> bool:
-        """Whether a run that waited can go on now; the word of another installation wakes it when it comes."""
+        """Return whether a run that waited can continue now; a message from another installation wakes it."""
         if run.status == Run.Status.APPROVED:
             return not run.joint.missing and super().may_go_on(run)
         return run.status == Run.Status.ASKING and self._can_ask(run)
 
     @abstractmethod
     def _can_ask(self, run: Run) -> bool:
-        """Whether the batch under way of a run can go on now."""
+        """Return whether the current batch of a run can continue now."""
 
     def is_agreed(self, run: Run) -> bool:
         """Whether every participant has approved a run; its message says who has not. Raises RunError: it is over."""
@@ -100,7 +100,7 @@ class JointAsking(Asking, ABC):
     def question_of(
         self, joint: JointRun, current: Round, number: int, participants: Sequence[str]
     ) -> QuestionDocument:
-        """The question that follows from the plan and from all releases so far. Raises Refused."""
+        """Return the question that follows from the plan and from all releases so far. Raises Refused."""
         question = self.questions.question(current)
         return question_for(
             roster(joint),
@@ -112,14 +112,14 @@ class JointAsking(Asking, ABC):
         )
 
     def release(self, run: Run, entry: JointQuestion, summed: Numbers, vector: bytes, *, charged: bool) -> bool:
-        """Release a total, which carries its noise, as the batch under way.
+        """Release a total, which carries its noise, as the current batch.
 
         Args:
             run: The run.
-            entry: The question of which it is the total, as it was read, with what the hub has signed of it.
+            entry: The question of the total, as it was read, with the hub's signature for it.
             summed: The total.
-            vector: The same as it is kept.
-            charged: Whether people were charged for it before: of a site.
+            vector: The total as stored bytes.
+            charged: Whether people were charged for it before (at a site).
         """
         self.questions.warm(run)
         artifact = f"{sums_folder(entry.joint)}/total-{entry.number}-{uuid4().hex[:12]}.npz"
@@ -222,7 +222,7 @@ class HubAsking(JointAsking):
 
 
 def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
-    """End the open question of a run at its hub without a total; who was ``silent`` is asked no more."""
+    """End the open question of a run at its hub without a total; sites that were ``silent`` are asked no more."""
     with transaction.atomic():
         joint = JointRun.objects.select_for_update().get(run=run.pk)
         question = joint.questions.filter(closed_at=None).first()
@@ -238,7 +238,7 @@ def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
 
 
 class SiteAsking(JointAsking):
-    """The steps of a run at a site, which asks its own people what the hub asks."""
+    """The steps of a run at a site, which puts the hub's questions to its own people."""
 
     def is_agreed(self, run: Run) -> bool:
         _news(run)
@@ -266,11 +266,11 @@ class SiteAsking(JointAsking):
                 pause = min(2 * pause, _PAUSES)
 
     def _act(self, run: Run, current: Round) -> bool | None:
-        """Do what can be done of the open question.
+        """Do what can be done about the open question.
 
         Returns:
-            True where the next step can follow; False where people of this site are to be asked first; None where
-            another word of the hub is needed.
+            True if the next step can follow; False if people of this site must be asked first; None if another message
+            from the hub is needed.
         """
         joint = JointRun.objects.select_related("run__alliance__study").get(run=run.pk)
         question = joint.questions.filter(closed_at=None).select_related("joint__run__alliance").first()
@@ -283,7 +283,7 @@ class SiteAsking(JointAsking):
                 raise Refused(gettext_noop("The consent form in force does not tell people of this alliance any more."))
             return self._act_on(run, current, question)
         except Unreachable as error:
-            if joint.ended:  # a hub that has forgotten the run has no total of it any more
+            if joint.ended:  # a hub that has deleted the run's data has no total of it any more
                 raise RunError(Sentence(ENDED, why=joint.ended)) from error
             message_set(run, error.sentence)
             return None
@@ -311,7 +311,7 @@ class SiteAsking(JointAsking):
         return None
 
     def _compare(self, run: Run, current: Round, question: JointQuestion) -> None:
-        """Refuse a question that does not follow from what this site knows."""
+        """Refuse a question that does not follow from the data of this site."""
         document = question.document
         if self.question_of(question.joint, current, document.number, document.participants) != document:
             raise Refused(gettext_noop("The hub has asked something else than follows from the plan and its releases."))
@@ -339,7 +339,7 @@ class SiteAsking(JointAsking):
         if size is not None and not run.shards.exists():
             if not self._held(run, partial(self._batch_begin, size=size)):
                 return False
-            if run.shards.count() == 1:  # this worker is as good as any other
+            if run.shards.count() == 1:  # this worker is as suitable as any other
                 asking.shard_ask(run.shards.get(), self.questions)
         if size is not None and not asking.are_shards_done(run):
             asking.shards_send(run)
@@ -378,7 +378,7 @@ class SiteAsking(JointAsking):
         return True
 
     def _answer_at_once(self, run: Run, question: Question, part: slice, people: People) -> Arrays:
-        """What people answer from what they left before."""
+        """Return people's answers from the budget that they had left before."""
         before = state_before(question, round_under_way(run), run.batches.count())
 
         def records() -> Any:
@@ -394,9 +394,9 @@ class SiteAsking(JointAsking):
 
 
 def _room_check(run: Run, bounds: Sequence[float]) -> None:
-    """Refuse a question that all people of a group pay for, once what was never added up has used their room.
+    """Refuse a question that all people of a group pay for, once answers that were never added up have used their room.
 
-    Where everybody pays for what they add, their accounts see to it.
+    If everyone pays for their own contribution, their accounts ensure this.
     """
     allowed = [budget.allowed * (1 + ROUNDING) for budget in budgets_from_json(run.plan)]
     if any(spent + bound > most for spent, bound, most in zip(run.spent, bounds, allowed, strict=True)):
@@ -415,7 +415,7 @@ def _in_force_check(run: Run) -> None:
 
 
 def _news(run: Run) -> bool:
-    """Ask the hub what is new; whether something is. Nobody answers: False, and the alliance says why."""
+    """Ask the hub for news; return whether there is any. If it does not answer, return False; the alliance says why."""
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     try:
@@ -439,12 +439,12 @@ class SiteLedger:
     """See :class:`learning.sites.protocol.Ledger`.
 
     Attributes:
-        run: Of the site; to commit, held by :func:`training.engine.spending.spending`.
-        charges: Of the people of the site, for the whole part; None where nothing is to be committed.
+        run: The site's run; to commit, held by :func:`training.engine.spending.spending`.
+        charges: Charges of the people of the site, for the whole part; None if nothing is to be committed.
         costs: What each promise of the plan counts as charged, in μ²; public.
-        bounds: The most that anybody of each promise can have been charged, in μ²; public.
-        content: What the register says of the question.
-        attempt: The file that says who was asked, where that is not the same throughout the run.
+        bounds: The most that anyone of each promise can have been charged, in μ²; public.
+        content: The register's content about the question.
+        attempt: The file listing who was asked, if that is not the same throughout the run.
     """
 
     run: Run

@@ -1,6 +1,6 @@
-"""Demonstration of sites: what each installation of ``manage.py demo --sites`` does, one step a process.
+"""Demonstration of sites: the steps of each installation of ``manage.py demo --sites``, one per process.
 
-Each step is carried out in the installation that it is about, and tells what the others need as JSON.
+Each step runs in the installation that it is about, and returns the data for the others as JSON.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ Step = Callable[..., dict[str, Any]]
 
 
 def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict[str, Any]:
-    """At the hub: a study without people, its public points, and the alliance."""
+    """At the hub: create a study without people, its public points, and the alliance."""
     users, logins = people()
     study = study_begin(STUDIES[data], SLUG, users, "Example University, the hub")
     members_add(study, users)
@@ -65,7 +65,7 @@ def hub_found(data: str, splits: Splits, names: list[str], address: str) -> dict
 def site_register(
     data: str, splits: Splits, place: int, of: int, name: str, invitation: str, certificate: str
 ) -> dict[str, Any]:
-    """At a site: a study with its part of the records, registered at the hub."""
+    """At a site: create a study with its part of the records, and register it at the hub."""
     users, logins = people()
     study = study_begin(STUDIES[data], SLUG, users, name)
     members_add(study, users)
@@ -90,7 +90,7 @@ def hub_sign() -> dict[str, Any]:
 
 
 def site_join(data: str) -> dict[str, Any]:
-    """At a site: tell people of the alliance in the form, publish it, let them consent, count them, join."""
+    """At a site: describe the alliance in the form, publish it, let people consent, count them, join."""
     alliance = _alliance()
     exchange(alliance)
     services.alliance_tell(alliance=alliance, acting_user=_user("operator"))
@@ -134,7 +134,7 @@ def site_run(number: str, share: float) -> dict[str, Any]:
 
 
 def run_state() -> dict[str, Any]:
-    """How the joint run of this installation stands."""
+    """Return the state of this installation's joint run."""
     run = JointRun.objects.select_related("run__student").latest("run__created_at").run
     return {
         "status": run.status,
@@ -178,4 +178,4 @@ STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (hub_found, site_register, hub_sign, site_join, hub_run, site_run, run_state, accounts_state)
 }
-"""By name, as ``manage.py demo_step`` is told."""
+"""Steps by name, as ``manage.py demo_step`` receives it."""

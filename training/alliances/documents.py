@@ -37,7 +37,7 @@ _UNREADABLE = "A signature is no hexadecimal number: hub and sites need one vers
 
 
 def signature_of(text: str) -> bytes:
-    """Bytes of a signature. Raises Refused."""
+    """Return the bytes of a signature. Raises Refused."""
     try:
         return bytes.fromhex(text)
     except (TypeError, ValueError) as error:
@@ -45,32 +45,32 @@ def signature_of(text: str) -> bytes:
 
 
 def document_text(document: Any) -> str:
-    """Canonical JSON of something whose digest is signed."""
+    """Return canonical JSON of an object whose digest is signed."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest_of(text: str) -> str:
-    """SHA-256 of a text."""
+    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def documents_of(alliance: Alliance) -> list[Signed[AllianceDocument]]:
-    """Every document of an alliance, with its signature, from the first to the one in force. Raises Refused."""
+    """Return every document of an alliance with its signature, from the first to the one in force. Raises Refused."""
     texts = [*alliance.former, {"content": alliance.content, "signature": alliance.signature}]
     return [alliance_read(each) for each in texts if each["content"]]
 
 
 def alliance_read(text: Mapping[str, str]) -> Signed[AllianceDocument]:
-    """A document of an alliance with its signature. Raises Refused."""
+    """Return a document of an alliance with its signature. Raises Refused."""
     return Signed(AllianceDocument.read(text["content"].encode()), signature_of(text["signature"]))
 
 
 def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
-    """The alliance that the hub has signed, of exactly the terms on record.
+    """Return the alliance that the hub has signed, of exactly the terms on record.
 
     Args:
         alliance: The alliance.
-        digest: Of the document, which may be a former one; empty for the one in force.
+        digest: Digest of the document, which may be a former one; empty for the one in force.
 
     Raises:
         Refused: There is no such document, or it is not signed.
@@ -86,12 +86,12 @@ def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
 
 
 def signed_run(joint: JointRun) -> Signed[RunDocument]:
-    """The proposal of a run with its signature. Raises Refused."""
+    """Return the proposal of a run with its signature. Raises Refused."""
     return Signed(joint.document, signature_of(joint.signature))
 
 
 def roster(joint: JointRun) -> Roster:
-    """Who takes part in a run that all have approved. Raises Refused."""
+    """Return the participants of a run that all have approved. Raises Refused."""
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     approvals = [
@@ -102,7 +102,7 @@ def roster(joint: JointRun) -> Roster:
 
 
 def endorsements_of(question: JointQuestion) -> list[Signed[Endorsement]]:
-    """The endorsements that are there; `learning.sites.protocol.answer` checks them. Raises Refused."""
+    """Return the endorsements so far; `learning.sites.protocol.answer` checks them. Raises Refused."""
     digest = question.document.digest()
     return [
         Signed(Endorsement(digest, site), signature_of(signature))
@@ -111,30 +111,30 @@ def endorsements_of(question: JointQuestion) -> list[Signed[Endorsement]]:
 
 
 def answer_of(row: JointAnswer) -> SiteAnswer:
-    """What a site has sent. Raises Refused."""
+    """Return the answer that a site has sent. Raises Refused."""
     signed = Signed(Answer.read(row.content.encode()), signature_of(row.signature))
     return SiteAnswer(signed, vector_load(row.artifact))
 
 
 def vector_save(name: str, vector: bytes) -> None:
-    """Keep the numbers of an answer or a total in private storage."""
+    """Store the numbers of an answer or a total in private storage."""
     arrays_save(name, vector=np.frombuffer(vector, np.uint8))
 
 
 def vector_load(name: str) -> bytes:
-    """The numbers of an answer or a total. Raises FileNotFoundError."""
+    """Return the numbers of an answer or a total. Raises FileNotFoundError."""
     return arrays_load(name, "vector")["vector"].tobytes()
 
 
 def points_digest(dataset: Dataset) -> str:
-    """SHA-256 of the public points of a dataset, whatever else its file holds."""
+    """Return the SHA-256 of a dataset's public points, regardless of anything else in its file."""
     return content_digest({"x": arrays_load(dataset.artifact, "x")["x"]})
 
 
 def noise_factor(run: Run) -> float:
-    """By how much the noise of a run's totals exceeds that of one study, at most; 1 of a run in one study.
+    """Return by which factor at most the noise of a run's totals exceeds that of one study; 1 for a run in one study.
 
-    What is learned from totals counts with it; accounts are charged by the noise of the plan.
+    Learning from totals takes it into account; accounts are charged by the noise of the plan.
     """
     if run.alliance_id is None:
         return 1.0
@@ -145,7 +145,7 @@ def noise_factor(run: Run) -> float:
 
 
 def noise_among(run: Run) -> int:
-    """Among how many sites of a run the noise that people are charged by is divided; see `learning.sites`."""
+    """Return among how many sites of a run the noise used for charges is divided; see `learning.sites`."""
     joint = JointRun.objects.select_related("run__alliance").filter(run=run.pk).first()
     alliance = run.alliance
     assert alliance is not None, "a run over sites"
@@ -154,7 +154,7 @@ def noise_among(run: Run) -> int:
 
 
 def planned_noise_factor(run: Run) -> float:
-    """By how much the noise of a total of all sites of a run exceeds that of one study."""
+    """Return the factor by which the noise of a total of all sites of a run exceeds that of one study."""
     return math.sqrt(sites_of(run) / noise_among(run))
 
 
@@ -162,15 +162,15 @@ def planned_noise_factor(run: Run) -> float:
 
 
 def total_bytes(total: Numbers, grain: float) -> bytes:
-    """A total as whole multiples of the grain, little-endian."""
+    """Return a total as whole multiples of the grain, little-endian."""
     return np.rint(np.asarray(total) / grain).astype("<i8").tobytes()
 
 
 def total_read(question: JointQuestion, vector: bytes) -> Numbers:
-    """The total of a question, as the hub has signed it.
+    """Return the total of a question, as the hub has signed it.
 
     Raises:
-        Refused: It is of another question or shape, or the numbers are others.
+        Refused: It has another question or shape, or the numbers differ.
     """
     alliance = question.joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
@@ -186,23 +186,23 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
 
 
 def state_after(question: JointQuestion, before: str) -> str:
-    """Digest of all totals up to that of a question, from which the next state follows."""
+    """Return the digest of all totals up to that of a question, from which the next state follows."""
     return digest_of(f"{before} {digest_of(question.content)} {digest_of(question.total_content)}")
 
 
 def state_of(joint: JointRun) -> str:
-    """Digest of all totals of a run so far; empty before the first."""
+    """Return the digest of all totals of a run so far; empty before the first."""
     last = joint.questions.exclude(total="").order_by("number").last()
     return "" if last is None else last.state
 
 
 def sums_folder(joint: JointRun) -> str:
-    """Folder of what a site has answered or a hub was sent, and of totals."""
+    """Return the folder of a site's answers, or of the answers sent to a hub, and of totals."""
     return f"sums/{joint.run_id}"
 
 
 def sums_tidy(joint: JointRun) -> None:
-    """Delete, of a run that has ended, answers whose commit has failed, and at the hub those of which is no total."""
+    """Delete answers of an ended run whose commit has failed, and at the hub answers without a total."""
     named = {name for names in joint.questions.values_list("answer", "total") for name in names}
     arrays_delete(*(name for name in arrays_list(sums_folder(joint)) if name not in named))
 
@@ -210,14 +210,14 @@ def sums_tidy(joint: JointRun) -> None:
 # --- Publications -----------------------------------------------------------------------------------------------------
 
 
-#: What is told of a version.
+#: Fields of a version that are sent to sites.
 FIELDS = ("learner", "seed", "calibration", "accuracy", "label_accuracy", "card", "seconds", "score")
 #: Files of a version.
 FILES = ("file", "onnx")
 
 
 def model_message(joint: JointRun) -> dict[str, str] | None:
-    """What a hub tells sites of the model of a run that has finished; None before, and once it was withdrawn."""
+    """Return a hub's message about the model of a finished run; None if there is none yet or it was withdrawn."""
     alliance, version = joint.run.alliance, model_of(joint)
     if version is None or version.is_withdrawn or alliance is None:
         return None
@@ -230,7 +230,7 @@ def model_message(joint: JointRun) -> dict[str, str] | None:
 
 
 def withdrawal_messages(alliance: Alliance, site: str) -> Iterator[dict[str, str]]:
-    """What a hub has withdrawn of the runs in which a site takes part, as it signs it, however long ago."""
+    """Yield signed messages for everything that a hub has withdrawn from a site's runs, however long ago."""
     for published in (StudentModel, RunResult):
         gone = published._default_manager.filter(run__alliance=alliance, withdrawn_at__isnull=False)
         for each in gone.exclude(run__joint__content="").select_related("run__joint").order_by("pk"):
@@ -242,7 +242,7 @@ def withdrawal_messages(alliance: Alliance, site: str) -> Iterator[dict[str, str
 
 @transaction.atomic
 def withdrawals_keep(alliance: Alliance, messages: Sequence[dict[str, str]]) -> None:
-    """Keep what the hub has signed to be withdrawn, at a site. Raises Refused."""
+    """Store the hub's signed withdrawals at a site. Raises Refused."""
     runs = JointRun.objects.filter(run__alliance=alliance).exclude(content="") if messages else JointRun.objects.none()
     joints = {joint.document.digest(): joint for joint in runs.select_for_update()}
     for message in messages:
@@ -255,7 +255,7 @@ def withdrawals_keep(alliance: Alliance, messages: Sequence[dict[str, str]]) -> 
 
 
 def model_content(joint: JointRun, file: str) -> bytes:
-    """A file of the model, at the hub. Raises Refused."""
+    """Return a file of the model, at the hub. Raises Refused."""
     version = model_of(joint)
     if version is None or version.is_withdrawn or file not in FILES:
         raise Refused(gettext_noop("There is no such file of this run."))
@@ -263,7 +263,7 @@ def model_content(joint: JointRun, file: str) -> bytes:
 
 
 def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
-    """What the hub has signed of its model, and what it tells of it, at a site. Raises Refused."""
+    """Return the hub's signed publication of its model and the description sent with it, at a site. Raises Refused."""
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     document = Publication.read(joint.model["content"].encode())
@@ -274,11 +274,11 @@ def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
 
 
 def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
-    """A file of the model from the hub.
+    """Return a file of the model from the hub.
 
     Raises:
-        Refused: It is not the one that the hub has signed.
-        Unreachable: Nobody answers.
+        Refused: It differs from the file that the hub has signed.
+        Unreachable: The hub does not answer.
     """
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
@@ -289,7 +289,7 @@ def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
 
 
 def model_of(joint: JointRun) -> StudentModel | None:
-    """The version that a run has published at its hub, or else its last; None before there is one."""
+    """Return the version that a run has published at its hub, or else its last; None if there is none yet."""
     run = joint.run
     if run.status != Run.Status.FINISHED:
         return None

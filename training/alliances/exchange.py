@@ -1,7 +1,7 @@
-"""What a site and its hub tell each other: one request of the site carries everything small both ways.
+"""Messages between a site and its hub: one request of the site carries all small data both ways.
 
-Whoever is told something checks its signature before it is kept, and never puts another word in the place of one that
-was kept. What sites ask again and again changes nothing.
+The receiver of a message checks its signature before storing it, and never replaces a stored message with another one.
+Repeated requests of sites change nothing.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ from training.engine.turns import send
 from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
 from training.notices import joint_proposed_tell
 
-#: For so long a hub tells sites of runs that have ended.
+#: How long a hub continues to inform sites about runs that have ended.
 _PAST = timedelta(days=30)
 _JSON = ConfigDict(extra="ignore", strict=True, str_max_length=10_000_000)
 
@@ -72,9 +72,9 @@ class Numbered(BaseModel):
 
 
 class HeadCountMessage(BaseModel):
-    """Released number of people of one promise; plans of the hub rest on it.
+    """Released number of people with one promise; plans of the hub rest on it.
 
-    ``sigma`` is the standard deviation of its noise, 0 of a number that is public; earlier versions do not tell it.
+    ``sigma`` is the standard deviation of its noise, 0 for a public number; earlier versions omit it.
     """
 
     model_config = _JSON
@@ -85,7 +85,7 @@ class HeadCountMessage(BaseModel):
 
 
 class RunReport(BaseModel):
-    """What a site says of a run: ``after`` is the last question that is over there."""
+    """A site's report on a run: ``after`` is the last question that is over there."""
 
     model_config = _JSON
     after: int
@@ -95,7 +95,7 @@ class RunReport(BaseModel):
 
 
 class SiteMessage(BaseModel):
-    """What a site tells its hub: ``joined`` is its signature of the ``document`` of this digest of the alliance."""
+    """A site's message to its hub: ``joined`` is its signature of the ``document`` of this digest of the alliance."""
 
     model_config = _JSON
     protocol: str
@@ -108,10 +108,10 @@ class SiteMessage(BaseModel):
 
 
 class QuestionMessage(BaseModel):
-    """Question with what has become of it.
+    """Question with its outcome.
 
-    ``ended`` is a sentence, empty while it goes on. ``answered`` are the sites whose answers the hub holds; earlier
-    versions do not say.
+    ``ended`` is a sentence, empty while the question is open. ``answered`` are the sites whose answers the hub holds;
+    earlier versions omit it.
     """
 
     model_config = _JSON
@@ -125,13 +125,13 @@ class QuestionMessage(BaseModel):
 
 
 class ModelMessage(SignedText):
-    """What a hub has signed of its model, and what it tells of it, as JSON."""
+    """A hub's signed publication of its model, with the description sent with it, as JSON."""
 
     told: str
 
 
 class RunMessage(BaseModel):
-    """What a hub tells of a run: ``told`` is its plan, empty for a site that has it."""
+    """A hub's message about a run: ``told`` is its plan, empty for a site that has it."""
 
     model_config = _JSON
     content: str
@@ -146,7 +146,7 @@ class RunMessage(BaseModel):
 
 
 class AllianceMessage(BaseModel):
-    """What a hub tells of the alliance; ``content`` is empty before it is signed, ``former`` was in force before."""
+    """A hub's message about the alliance; ``content`` is empty before it is signed, ``former`` was in force before."""
 
     model_config = _JSON
     name: str
@@ -158,7 +158,7 @@ class AllianceMessage(BaseModel):
 
 
 class HubMessage(BaseModel):
-    """What a hub answers; earlier ones say nothing of what is ``withdrawn``."""
+    """A hub's answer; earlier versions omit what is ``withdrawn``."""
 
     model_config = _JSON
     protocol: str
@@ -168,18 +168,18 @@ class HubMessage(BaseModel):
     withdrawn: list[SignedText] = []
 
 
-#: Headers of an answer, beside its numbers.
+#: Headers of an answer, sent with its numbers.
 CONTENT, SIGNATURE = "X-iPATE-Answer", "X-iPATE-Signature"
 
 # --- At a site ------------------------------------------------------------------------------------------------------
 
 
 def exchange(alliance: Alliance) -> bool:
-    """Tell the hub what is new here, and keep what is new there; whether anything is.
+    """Send the hub this site's news and store the hub's; return whether there is any.
 
     Raises:
-        Unreachable: Nobody answers, or the hub refuses. The alliance's row says so.
-        Refused: What the hub says contradicts what it has said before, or is not signed by it.
+        Unreachable: The hub does not answer, or refuses. The alliance's row says so.
+        Refused: The hub's message contradicts an earlier one, or is not signed by it.
     """
     runs = {_key(joint): joint for joint in _joints(alliance)}
     message = {
@@ -218,7 +218,7 @@ def exchange(alliance: Alliance) -> bool:
 
 
 def answer_send(question: JointQuestion, vector: bytes) -> None:
-    """Send what the site has answered; the same bytes each time. Raises Unreachable."""
+    """Send the site's answer; the same bytes each time. Raises Unreachable."""
     alliance = question.joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     path = f"runs/{_key(question.joint)}/answers/{question.number}"
@@ -228,14 +228,14 @@ def answer_send(question: JointQuestion, vector: bytes) -> None:
 
 
 def total_fetch(question: JointQuestion) -> bytes:
-    """Numbers of the total of a question. Raises Unreachable."""
+    """Return the numbers of the total of a question. Raises Unreachable."""
     alliance = question.joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     return Hub(alliance).get(f"runs/{_key(question.joint)}/totals/{question.number}")
 
 
 def _joints(alliance: Alliance, named: Collection[str] = ()) -> list[JointRun]:
-    """Runs that hub and sites tell each other of: those that have ended for a while, or where a site names them."""
+    """Return the runs that hub and sites exchange messages about; long-ended ones only if a site names them."""
     recent = timezone.now() - _PAST
     return [
         joint
@@ -245,7 +245,7 @@ def _joints(alliance: Alliance, named: Collection[str] = ()) -> list[JointRun]:
 
 
 def _signed(alliance: Alliance) -> QuerySet[JointRun]:
-    """Runs with a document: what nobody has approved at the hub yet has none."""
+    """Return runs with a document: a run that the hub has not approved yet has none."""
     return (
         JointRun.objects.filter(run__alliance=alliance)
         .exclude(content="")
@@ -254,12 +254,12 @@ def _signed(alliance: Alliance) -> QuerySet[JointRun]:
 
 
 def _key(joint: JointRun) -> str:
-    """By which hub and sites name a run: its random number."""
+    """Return the random number by which hub and sites name a run."""
     return joint.document.number
 
 
 def _own_signature(alliance: Alliance) -> dict[str, Any]:
-    """A site's signature of the document that is in force there, once it has joined and while it has its key."""
+    """Return a site's signature of its document in force, once it has joined and while it has its key."""
     if not alliance.joined_at or alliance.left_at:
         return {"joined": None}
     try:
@@ -285,18 +285,18 @@ def _run_report(joint: JointRun, own: str) -> dict[str, Any]:
 
 
 def _declined_reports(alliance: Alliance) -> dict[str, Any]:
-    """What the hub is told of runs that this site has declined."""
+    """Return the reports for the hub on runs that this site has declined."""
     declined = _ended_report("declined")
     return {number: declined for number, proposal in alliance.proposals.items() if proposal.get("declined")}
 
 
 def _ended_report(why: str) -> dict[str, Any]:
-    """Report of a site that takes no part in a run."""
+    """Return the report of a site that takes no part in a run."""
     return {"after": 0, "approval": None, "ended": why, "endorsement": None}
 
 
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collection[str]) -> bool:
-    """Keep proposals that nobody has taken up or declined here, also while the hub was asked."""
+    """Store proposals that were neither taken up nor declined here, including during the request to the hub."""
     with transaction.atomic():
         held = Alliance.objects.select_for_update().get(pk=alliance.pk)
         known = set(known) | {_key(joint) for joint in _signed(held)}
@@ -322,7 +322,7 @@ def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collec
 
 
 def _proposal(alliance: Alliance, message: Mapping[str, Any]) -> RunDocument:
-    """A run that the hub proposes. Raises Refused."""
+    """Return a run that the hub proposes. Raises Refused."""
     document = RunDocument.read(message["content"].encode())
     Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
     if message["told"] and digest_of(message["told"]) != document.plan:
@@ -347,7 +347,7 @@ def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool
 
 @transaction.atomic
 def _model_keep(pk: Any, message: Mapping[str, Any] | None) -> bool:
-    """Keep what the hub has signed of another version that it has published since the run finished here."""
+    """Store the hub's signed message about another version that it has published since the run finished here."""
     joint = JointRun.objects.select_for_update().get(pk=pk)
     if not message or not joint.model or message == joint.model:
         return False
@@ -378,7 +378,7 @@ def _run_keep(pk: Any, message: Mapping[str, Any]) -> bool:
         joint.save(update_fields=["approvals", "dropped", "ended", "model"])
     for each in message["questions"]:
         if joint.questions.filter(closed_at=None).exclude(number=each["number"]).exists():
-            break  # one after the other
+            break  # one after another
         changed |= _question_keep(joint, each)
     return changed
 
@@ -419,7 +419,7 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
 
 @transaction.atomic
 def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
-    """Keep what a site says, and answer with what is new for it. Raises Refused, with words for the site."""
+    """Store a site's message, and return the news for it. Raises Refused, with words for the site."""
     try:
         message = SiteMessage.model_validate(said).model_dump()
     except ValidationError as error:
@@ -438,12 +438,12 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     site.last_contact, site.version = timezone.now(), message["version"]
     if message["joined"] and not site.signature and alliance.is_signed:
         document = alliance.document
-        if message["document"] in ("", document.digest()):  # else a former one: nobody has confirmed the new one there
+        if message["document"] in ("", document.digest()):  # otherwise a former one: the new one has not been confirmed there yet
             Signed(document, signature_of(message["joined"])).checked(document.sites[site.name], site.name)
             site.signature, site.joined_at = message["joined"], site.joined_at or timezone.now()
     if message["left"] and site.joined_at is not None and site.left_at is None:
         site.left_at = timezone.now()
-        for joint in _joints(alliance):  # of those that it has not taken up it has no word itself
+        for joint in _joints(alliance):  # the site itself sends no report about runs that it has not taken up
             if site.name in joint.document.participants:
                 _report_keep(joint, site.name, _ended_report(_("it has left the alliance")))
     if site.takes_part:
@@ -473,9 +473,9 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
 
 
 def _hearing_note(alliance: Alliance) -> None:
-    """Begin to count the silence of sites anew if the hub has heard none of them for a while.
+    """Restart the count of sites' silence if the hub has heard none of them for a while.
 
-    Then it was probably the hub that was away, or its network.
+    Then it was probably the hub that was unavailable, or its network.
     """
     now = timezone.now()
     last = alliance.sites.aggregate(last=Max("last_contact"))["last"]
@@ -486,8 +486,8 @@ def _hearing_note(alliance: Alliance) -> None:
 def silent_sites(question: JointQuestion) -> list[str]:
     """Return the sites for which an open question waits and that were silent for `SITES_PATIENCE` seconds.
 
-    Silence counts since the last word about the question, the site's last signed contact, and the moment since which
-    the hub hears sites without a gap. While it hears none of them it takes none to be silent.
+    Silence counts from the last message about the question, the site's last signed contact, or the moment since which
+    the hub has heard sites without a gap, whichever is latest. While it hears none of them it considers none silent.
     """
     now, waits_for = timezone.now(), question.waits_for
     alliance = question.joint.run.alliance
@@ -502,10 +502,10 @@ def silent_sites(question: JointQuestion) -> list[str]:
 
 
 def _run_message(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a site is told of a run: the plan only as long as it does not say that it has it."""
+    """Return the hub's message about a run; it includes the plan only until the site reports having it."""
     questions = joint.questions.filter(number__gt=said["after"]) if said else joint.questions.none()
     status, message, version = joint.run.status, str(joint.run.message), model_of(joint)
-    if version is not None and version.is_withdrawn:  # nobody is to wait for it
+    if version is not None and version.is_withdrawn:  # so that no site waits for it
         status, message = Run.Status.WITHDRAWN, version.withdrawal_reason
     return {
         "content": joint.content,
@@ -521,7 +521,7 @@ def _run_message(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, A
 
 
 def _question_message(question: JointQuestion) -> dict[str, Any]:
-    """What a question is, and what has become of it, as the hub tells sites."""
+    """Return the hub's message about a question and its outcome."""
     total = {"content": question.total_content, "signature": question.total_signature} if question.total else None
     return {
         "number": question.number,
@@ -535,7 +535,7 @@ def _question_message(question: JointQuestion) -> dict[str, Any]:
 
 
 def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
-    """Keep a site's approval, endorsement, or that it has ended the run."""
+    """Store a site's approval, its endorsement, or its notice that it has ended the run."""
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     key, changed = alliance.document.sites[site], False
@@ -567,10 +567,10 @@ def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
 
 
 def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, signature: str, vector: bytes) -> None:
-    """Keep what a site has answered; the same answer again changes nothing.
+    """Store a site's answer; the same answer again changes nothing.
 
     Raises:
-        Refused: It is no answer of the site to the open question, or another one than before.
+        Refused: It is no answer of the site to the open question, or differs from an earlier one.
     """
     signed_by = site.alliance.document.sites[site.name]
     with transaction.atomic():
@@ -599,7 +599,7 @@ def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, 
 
 
 def total_content(joint: JointRun, number: int) -> bytes:
-    """Numbers of a total, for sites. Raises Refused."""
+    """Return the numbers of a total, for sites. Raises Refused."""
     row = joint.questions.filter(number=number).exclude(total="").first()
     if row is None:
         raise Refused(gettext_noop("There is no total of this question."))
@@ -607,7 +607,7 @@ def total_content(joint: JointRun, number: int) -> bytes:
 
 
 def joint_of(alliance: Alliance, key: str) -> JointRun | None:
-    """The run of an alliance at its hub of this random number, which is its key there."""
+    """Return the run of an alliance at its hub by its random number, which is its key there."""
     try:
         return _signed(alliance).filter(run=UUID(key)).first()
     except ValueError:
@@ -615,7 +615,7 @@ def joint_of(alliance: Alliance, key: str) -> JointRun | None:
 
 
 def json_of(body: bytes) -> Any:
-    """What a site has sent. Raises Refused."""
+    """Return the JSON that a site has sent. Raises Refused."""
     try:
         return json.loads(body)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Keys of hub and sites: one identity in each alliance, which signs, and one agreement key for each run.
+"""Keys of hub and sites: one signing identity in each alliance, and one agreement key for each run.
 
-The identity follows from the installation's secret key. So no backup of the database holds it, and another secret key
-is another identity: after `SECRET_KEY` was changed, the old one has to stay among the fallbacks.
+The identity is derived from the installation's secret key. So no backup of the database holds it, and another secret
+key is another identity: after `SECRET_KEY` was changed, the old one has to stay among the fallbacks.
 
 The agreement key of a run is a file in private storage that backups leave out, since no row of theirs names it: a
 database that was restored cannot answer a question of the run a second time.
@@ -34,14 +34,14 @@ _PURPOSE = "ipate: identity in an alliance"
 
 
 def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
-    """The signing key of this side of an alliance.
+    """Return the signing key of this side of an alliance.
 
     Args:
-        alliance: As this side knows it.
-        public: The public key that the others know; empty for the one of today's secret key.
+        alliance: The alliance, as this side knows it.
+        public: The public key that the others know; empty for the key derived from the current secret key.
 
     Raises:
-        Refused: It was made from a secret key that the installation has no more.
+        Refused: It was made from a secret key that the installation no longer has.
     """
     for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
         info = f"{_PURPOSE} {alliance.key.hex} {alliance.study_id} {alliance.own_name}"
@@ -66,7 +66,7 @@ def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
 
 
 def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
-    """Keys by which the hub may know a site: the one on record, and that of today, which may replace it."""
+    """Yield keys by which the hub may know a site: the one on record, and the current one, which may replace it."""
     today = identity(alliance)
     try:
         known = known_identity(alliance)
@@ -80,7 +80,7 @@ def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
 
 
 def fingerprint(key: str) -> str:
-    """What people compare of a public key: the first 128 bits of its SHA-256, hexadecimal, in groups of four digits.
+    """Return the fingerprint that people compare: 128 bits of a public key's SHA-256, in groups of four hex digits.
 
     >>> fingerprint("00" * 32)
     '6668 7aad f862 bd77 6c8f c18b 8e9f 8e20'
@@ -90,7 +90,7 @@ def fingerprint(key: str) -> str:
 
 
 def agreement_make(joint: JointRun) -> X25519PrivateKey:
-    """Make and keep the agreement key of a site for a run; the caller saves the row."""
+    """Create and store the agreement key of a site for a run; the caller saves the row."""
     key = X25519PrivateKey.generate()
     joint.agreement = f"agreements/{joint.run_id}.npz"
     arrays_save(joint.agreement, key=np.frombuffer(key.private_bytes_raw(), np.uint8))
@@ -104,7 +104,7 @@ def agreement_forget(joint: JointRun) -> None:
 
 
 def site_of(joint: JointRun) -> Site:
-    """This site with its private keys, in a run.
+    """Return this site with its private keys, for a run.
 
     Raises:
         Refused: Its agreement key is gone: the run ends here.
@@ -130,12 +130,12 @@ _MARK = "#"
 
 
 def invitation_write(alliance: Alliance, code: str, address: str) -> str:
-    """What an operator of a site enters: address of the hub, alliance and code, in one line."""
+    """Return the line that an operator of a site enters: address of the hub, alliance and code."""
     return f"{address.rstrip('/')}/{_MARK}{alliance.key.hex}.{code}"
 
 
 def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
-    """Address of the hub, number of the alliance, and code. Raises ValidationError."""
+    """Return the address of the hub, number of the alliance, and code. Raises ValidationError."""
     address, _mark, rest = text.strip().partition(_MARK)
     key, _dot, code = rest.partition(".")
     parts = urlsplit(address)
@@ -150,5 +150,5 @@ def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
 
 
 def code_digest(code: str) -> str:
-    """SHA-256 of a code, which is all that a hub keeps of it."""
+    """Return the SHA-256 of a code; a hub stores nothing else of it."""
     return hashlib.sha256(code.encode()).hexdigest()

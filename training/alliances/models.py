@@ -1,7 +1,7 @@
-"""Alliances of sites, and their joint runs: what was signed by whom, what was asked, and what left.
+"""Alliances of sites, and their joint runs: signatures, questions, and releases.
 
-Rows of both sides have one form. In the hub's study an alliance has no own name; in a site's study it has the name of
-the site in the alliance. :mod:`learning.sites` has the protocol.
+Rows of both sides have the same form. In the hub's study an alliance has no own name; in a site's study it has the name
+of the site in the alliance. :mod:`learning.sites` has the protocol.
 """
 
 import uuid
@@ -17,7 +17,7 @@ from training.models.runs import Run
 
 
 class Alliance(Recorded):
-    """What a hub and sites have in common, as a study of one of them knows it."""
+    """An agreement of a hub and its sites, as a study of one of them knows it."""
 
     open_fields = (
         *("key", "name", "own_name", "colluding", "terms", "address", "certificate"),
@@ -97,17 +97,17 @@ class Alliance(Recorded):
 
     @property
     def open_proposals(self) -> list[str]:
-        """Numbers of the runs that the hub has proposed and nobody has taken up or declined here."""
+        """Numbers of the runs that the hub has proposed and that were neither taken up nor declined here."""
         return [number for number, proposal in self.proposals.items() if not proposal.get("declined")]
 
     @property
     def document(self) -> AllianceDocument:
-        """What was signed. Raises Refused where it cannot be read."""
+        """The signed document. Raises Refused if it cannot be read."""
         return AllianceDocument.read(self.content.encode())
 
     @property
     def founding(self) -> AllianceDocument:
-        """What was signed first: later documents have other keys alone. Raises Refused."""
+        """The document that was signed first: later documents differ only in keys. Raises Refused."""
         return AllianceDocument.read(self.former[0]["content"].encode()) if self.former else self.document
 
     @property
@@ -144,12 +144,12 @@ class AllianceSite(models.Model):
 
     @property
     def is_eligible(self) -> bool:
-        """Whether it can be asked to take part in a new run: it has signed the document that is in force."""
+        """Whether it can be asked to take part in a new run: it has signed the document in force."""
         return self.takes_part and bool(self.signature)
 
 
 class JointRun(models.Model):
-    """What a run over sites has beside what every run has."""
+    """The additional data of a run over sites."""
 
     class Mode(models.TextChoices):
         TOGETHER = "together", _("together: sums are masked, and the noise of all is that of one study")
@@ -183,7 +183,7 @@ class JointRun(models.Model):
 
     @property
     def document(self) -> RunDocument:
-        """What the hub has signed. Raises Refused."""
+        """The document that the hub has signed. Raises Refused."""
         return RunDocument.read(self.content.encode())
 
     @property
@@ -241,7 +241,7 @@ class JointQuestion(models.Model):
 
     @property
     def document(self) -> QuestionDocument:
-        """What the hub has signed. Raises Refused."""
+        """The document that the hub has signed. Raises Refused."""
         return QuestionDocument.read(self.content.encode())
 
     @property
@@ -251,13 +251,13 @@ class JointQuestion(models.Model):
 
     @property
     def waits_for(self) -> list[str]:
-        """Sites whose endorsement is missing; of what all have endorsed, at the hub, whose answer is missing."""
+        """Sites whose endorsement is missing; at the hub, once all have endorsed, sites whose answer is missing."""
         said = set(self.answers.values_list("site", flat=True)) if self.is_endorsed else set(self.endorsements)
         return [site for site in self.document.participants if site not in said]
 
 
 class JointAnswer(models.Model):
-    """What a site has answered, as the hub has it."""
+    """A site's answer, as stored at the hub."""
 
     question = models.ForeignKey(JointQuestion, on_delete=models.CASCADE, related_name="answers")
     site = models.CharField(max_length=100)

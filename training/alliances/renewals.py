@@ -1,7 +1,7 @@
-"""Replacing the key of a site in an alliance: asked for and confirmed by two operators of its hub, then by every site.
+"""Replacing a site's key in an alliance: requested and confirmed by two operators of its hub, then by every site.
 
-The document that follows differs in this key alone. So nobody is asked for consent again: who takes part, for what and
-what leaves is as it was. Documents that were in force before stay, for what was signed under them.
+The new document differs only in this key. So nobody is asked for consent again: participants, purpose and releases stay
+the same. Documents that were in force before stay, for signatures made under them.
 """
 
 import logging
@@ -38,11 +38,11 @@ class KeyRenewal:
     """Key of a site that is to be replaced, as a page shows it.
 
     Attributes:
-        site: Name in the alliance.
+        site: Name of the site in the alliance.
         former: Fingerprint of the key that is in force.
-        fingerprint: Of the key that replaces it; empty before the site has registered it.
-        proposed_by: At the hub: number of the operator who has asked for it.
-        proposed_at: At the hub: when.
+        fingerprint: Fingerprint of the new key; empty before the site has registered it.
+        proposed_by: At the hub: number of the operator who requested it.
+        proposed_at: At the hub: time of the request.
     """
 
     site: str
@@ -53,7 +53,7 @@ class KeyRenewal:
 
 
 def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
-    """Keys that are to be replaced here: at most one at the hub, at a site those that nobody has confirmed yet."""
+    """Return keys to be replaced here: at most one at the hub, at a site those that have not been confirmed yet."""
     if waiting := alliance.renewal:
         key = waiting["key"]
         former, at = alliance.document.sites[waiting["site"]], parse_datetime(waiting["proposed_at"])
@@ -70,12 +70,12 @@ def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
 
 @transaction.atomic
 def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseUser) -> str:
-    """Ask at the hub for another key of a site; returns the code with which the site registers it, once.
+    """Request another key of a site at the hub; return the code with which the site can register it, once.
 
-    Nothing changes by that: the key in force stays so until a second operator confirms the new one.
+    This changes nothing yet: the key in force stays so until a second operator confirms the new one.
 
     Raises:
-        ValidationError: The alliance is not signed or has ended, no such site takes part, or a key waits already.
+        ValidationError: The alliance is not signed or has ended, no such site takes part, or a key is waiting already.
     """
     alliance = _held(alliance)
     if not alliance.is_hub or not alliance.is_signed or alliance.left_at is not None:
@@ -95,7 +95,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
 
 
 def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
-    """Take the new key of a site, which knows the code for it; the same key again changes nothing. Raises Refused."""
+    """Store the new key of a site that knows its code; the same key again changes nothing. Raises Refused."""
     alliance = _held(alliance)
     waiting = alliance.renewal
     if waiting.get("site") != site.name or waiting["key"] not in ("", key):
@@ -115,7 +115,7 @@ def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
 
 @transaction.atomic
 def renewal_drop(*, alliance: Alliance, acting_user: AbstractBaseUser) -> None:
-    """Let the key of a site be as it is. Where nothing waits, nothing changes."""
+    """Drop the replacement of a site's key. If none is waiting, do nothing."""
     alliance = _held(alliance)
     if alliance.renewal:
         _renewal_set(alliance, {}, acting_user)
@@ -126,17 +126,17 @@ def renewal_drop(*, alliance: Alliance, acting_user: AbstractBaseUser) -> None:
 
 @transaction.atomic
 def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: AbstractBaseUser) -> Alliance:
-    """Confirm a new key: at the hub, which signs the document that follows, as a second operator; at a site after it.
+    """Confirm a new key: at the hub, which signs the new document, as a second operator; at a site after it.
 
     Runs that were proposed under the former document end, and the next ones need the new one.
 
     Args:
-        alliance: As this side knows it.
+        alliance: The alliance, as this side knows it.
         new_fingerprint: Fingerprint of the new key, which was compared with the site's by telephone.
-        acting_user: Who has compared it.
+        acting_user: The user who compared it.
 
     Raises:
-        ValidationError: Nothing waits, or another key; or ``acting_user`` is no second person.
+        ValidationError: No key or another one is waiting; or ``acting_user`` is not a second person.
     """
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
@@ -163,7 +163,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
             setattr(alliance, name, value)
         alliance.save(update_fields=list(values))
     for pk in alliance.runs.filter(status__in=Run.ACTIVE).values_list("pk", flat=True):
-        send("run_advance", pk)  # those of the former document end, and say why
+        send("run_advance", pk)  # runs of the former document end, and say why
     if not alliance.is_hub:
         send("alliance_contact", alliance.pk)
     logger.info("User %s confirmed another key of a site of alliance %s.", acting_user.pk, alliance.pk)
@@ -171,7 +171,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
 
 
 def _signed_anew(alliance: Alliance, before: AllianceDocument) -> dict[str, str]:
-    """The document that follows, with the key that waits, signed; only who has it is heard as this site from now on."""
+    """Return the new document with the waiting key, signed; from now on only holders of this key act as the site."""
     site, key = alliance.renewal["site"], alliance.renewal["key"]
     document = replace(before, sites={**before.sites, site: key})
     renewed_site(before, document)
@@ -187,10 +187,10 @@ def _signed_anew(alliance: Alliance, before: AllianceDocument) -> dict[str, str]
 
 
 def identity_renew(*, alliance: Alliance, invitation: str, acting_user: AbstractBaseUser) -> str:
-    """Register the key of today's secret key at the hub, with the code that it gave for this; returns its fingerprint.
+    """Register the current key at the hub, with the code that it gave for this; return its fingerprint.
 
     Raises:
-        ValidationError: The invitation is none of this alliance, or the hub cannot be reached or refuses.
+        ValidationError: The invitation is not for this alliance, or the hub cannot be reached or refuses.
     """
     _address, key, code = invitation_read(invitation)
     if alliance.is_hub or key != alliance.key:
@@ -205,7 +205,7 @@ def identity_renew(*, alliance: Alliance, invitation: str, acting_user: Abstract
 
 
 def own_renewal(alliance: Alliance) -> KeyRenewal | None:
-    """The key that a site would register today, where the document in force names another one."""
+    """Return the key that a site would register today, if the document in force names another one."""
     if alliance.is_hub or not alliance.is_signed:
         return None
     own, known = public_key(identity(alliance)), alliance.document.sites[alliance.own_name]
@@ -213,7 +213,7 @@ def own_renewal(alliance: Alliance) -> KeyRenewal | None:
 
 
 def _held(alliance: Alliance) -> Alliance:
-    """The alliance as it is now, under the lock of its study."""
+    """Return the alliance in its current state, under the lock of its study."""
     study_lock(alliance.study_id)
     return Alliance.objects.select_related("study").get(pk=alliance.pk)
 

@@ -1,7 +1,7 @@
-"""Runs over sites: proposed by the hub, taken over or declined by a site, carried on without one, and their model.
+"""Runs over sites: proposed by the hub, taken up or declined by a site, continued without one, and their model.
 
-Where a run leads to a model, the hub trains it from the totals; every site verifies it and stores it as a version of
-its own run. What the hub withdraws later, a model or a table, the site withdraws, too.
+If a run leads to a model, the hub trains it from the totals; every site verifies it and stores it as a version of its
+own run. If the hub later withdraws a model or a table, the site withdraws it, too.
 """
 
 import io
@@ -58,11 +58,11 @@ def joint_run_propose(
     """Propose a run over sites, at the hub. A second person of the hub approves it, and then every site.
 
     Args:
-        alliance: As the hub knows it.
-        acting_user: Who proposes.
+        alliance: The alliance, as the hub knows it.
+        acting_user: The user who proposes it.
         mode: A :class:`JointRun.Mode`.
-        sites: Names of the sites that are to take part; all that have joined by default.
-        **fields: As `run_propose` takes them, with a ``method``; the private dataset is that of the sites.
+        sites: Names of the sites to take part; all that have joined by default.
+        **fields: As in `run_propose`, with a ``method``; the private dataset is that of the sites.
 
     Raises:
         ValidationError: by field.
@@ -85,7 +85,7 @@ def joint_run_propose(
     else:
         fields.setdefault("student_learner", suggested_student(alliance.terms["schema"]["kind"]).name)
     if fields["method"] == Run.Method.SGD:
-        fields["batch_size"] = 1  # each step is a question of its own
+        fields["batch_size"] = 1  # each step is a separate question
     fields["private_dataset"] = people_of_sites(alliance.study, alliance.terms["schema"])
     run = run_propose(study=alliance.study, acting_user=acting_user, alliance=alliance, **fields)
     joint = JointRun(run=run, mode=mode, sites=chosen)
@@ -105,11 +105,11 @@ def joint_run_take(
     """Take up a run that the hub has proposed, as a draft of this site; another operator approves it with a share.
 
     Args:
-        alliance: As the site knows it.
-        number: By which the hub has named the run.
-        private_dataset: Of the site.
-        acting_user: Who takes it up.
-        test_dataset: Of the site, if any.
+        alliance: The alliance, as the site knows it.
+        number: The hub's name for the run.
+        private_dataset: A private dataset of the site.
+        acting_user: The user who takes it up.
+        test_dataset: A test dataset of the site, if any.
 
     Raises:
         ValidationError: There is no such proposal, it was taken up before, it is not signed by the hub, or the public
@@ -159,10 +159,10 @@ def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
 
 @transaction.atomic
 def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractBaseUser) -> None:
-    """Decline a run that the hub has proposed: its hub is told, and ends it. Declining again changes nothing.
+    """Decline a run that the hub has proposed: the hub is notified, and ends it. Declining again changes nothing.
 
     Raises:
-        ValidationError: There is no such proposal, or it was taken up: such a run is cancelled.
+        ValidationError: There is no such proposal, or it was taken up: such a run must be cancelled.
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
     if number not in held.proposals or held.left_at is not None:
@@ -175,17 +175,17 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
 
 @transaction.atomic
 def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) -> None:
-    """End the open question of a run at its hub, and ask those who are left another one.
+    """End the open question of a run at its hub, and put another one to the remaining sites.
 
-    Charges stay for a question that all had endorsed. Where too few are left the run ends.
+    Charges stay for a question that all had endorsed. If too few are left the run ends.
 
     Args:
-        run: At the hub.
-        without: Name of the site that is asked no more in this run.
-        acting_user: Who decides it.
+        run: The run at the hub.
+        without: Name of the site to leave out of this run from now on.
+        acting_user: The user who decides it.
 
     Raises:
-        ValidationError: No question waits for this site.
+        ValidationError: No question is waiting for this site.
     """
     joint = JointRun.objects.select_for_update(of=("self",)).select_related("run__alliance").get(run=run.pk)
     question = joint.questions.filter(closed_at=None).first()
@@ -198,7 +198,7 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
 
 
 def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> Dataset:
-    """The public points of the alliance at a site: what is there already, or as the hub has them."""
+    """Return the alliance's public points at a site: existing ones, or a copy from the hub."""
     for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
         if points_digest(dataset) == digest:
             return dataset
@@ -225,7 +225,7 @@ def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> D
 
 
 def points_content(alliance: Alliance) -> bytes:
-    """The public points of an alliance at its hub, as an npz file. Raises Refused."""
+    """Return the public points of an alliance at its hub, as an npz file. Raises Refused."""
     terms = alliance.terms["public"]
     for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
         if terms and points_digest(dataset) == terms["digest"]:
@@ -243,13 +243,13 @@ _NOT_OURS = gettext_noop("The model of the hub cannot be taken over: %(why)s")
 
 
 def is_taught_elsewhere(run: Run) -> bool:
-    """Whether the model of a run comes from a hub."""
+    """Return whether the model of a run comes from a hub."""
     alliance = run.alliance
     return alliance is not None and not alliance.is_hub and method_of(run).outcome == MethodOutcome.MODEL
 
 
 def model_take(run: Run) -> bool:
-    """Take over the hub's model, and finish the run; False while there is none."""
+    """Take over the hub's model, and finish the run; return False while there is none."""
     joint = JointRun.objects.select_related("run__alliance__study").get(run=run.pk)
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
@@ -265,7 +265,7 @@ def model_take(run: Run) -> bool:
         document, facts = model_verify(joint)
         artifact = _files_take(joint, document, facts)
     except Unreachable as error:
-        if joint.ended:  # a hub gives nobody a model that it has withdrawn
+        if joint.ended:  # a hub gives out no model that it has withdrawn
             raise RunError(Sentence(ENDED, why=joint.ended)) from error
         message_set(run, error.sentence)
         return False
@@ -322,9 +322,9 @@ def _version_record(
 
 
 def models_follow() -> None:
-    """Publish at the sites of this installation the version that the hub of a finished run has published since.
+    """Publish at this installation's sites the versions that hubs of finished runs have published since.
 
-    A hub that cannot be reached, or whose word is not right, is asked again next time.
+    A hub that cannot be reached, or whose message is invalid, is asked again next time.
     """
     finished = JointRun.objects.filter(run__status=Run.Status.FINISHED, run__alliance__left_at=None)
     for joint in finished.exclude(run__alliance__own_name="").exclude(model={}).select_related("run__alliance__study"):
@@ -363,7 +363,7 @@ def _version_follow(joint: JointRun, document: Publication, facts: dict[str, Any
 
 
 def withdrawals_follow() -> None:
-    """Withdraw at the sites of this installation whatever their hubs have withdrawn of the same run."""
+    """Withdraw at the sites of this installation everything that their hubs have withdrawn of the same run."""
     given = {"withdrawn_at": None, "run__joint__isnull": False}
     for version in StudentModel.objects.filter(**given).exclude(run__joint__withdrawn={}):
         if reason := _withdrawn_at_hub(version):
@@ -374,7 +374,7 @@ def withdrawals_follow() -> None:
 
 
 def _withdrawn_at_hub(published: StudentModel | RunResult) -> str:
-    """Why the hub has withdrawn what a site has published; empty where it has not."""
+    """Return why the hub has withdrawn a site's publication; empty if it has not."""
     word = published.run.joint.withdrawn.get(published.digest)
     if word is None:
         return ""

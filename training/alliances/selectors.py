@@ -1,4 +1,4 @@
-"""What pages say of alliances and joint runs: who takes part, what left, who is waited for."""
+"""Data for pages about alliances and joint runs: participants, releases, and sites that are waited for."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ from training.models import Alliance, JointRun, Run
 
 @dataclass(frozen=True)
 class Participant:
-    """Site of an alliance as a page shows it; moments are None where this side does not know them.
+    """Site of an alliance as a page shows it; times are None if this side does not know them.
 
     ``waits`` says, at the hub, that it has joined and not confirmed a new key yet.
     """
@@ -29,7 +29,7 @@ class Participant:
 
 
 def participant_rows(alliance: Alliance) -> list[Participant]:
-    """The sites of an alliance, as far as this side knows them."""
+    """Return the sites of an alliance, as far as this side knows them."""
     if alliance.is_hub:
         return [
             Participant(
@@ -49,7 +49,7 @@ def participant_rows(alliance: Alliance) -> list[Participant]:
 
 
 def hub_fingerprint(alliance: Alliance) -> str:
-    """Fingerprint of the hub's key; empty at a site before the hub has signed."""
+    """Return the fingerprint of the hub's key; empty at a site before the hub has signed."""
     if alliance.is_signed:
         return fingerprint(alliance.document.hub)
     return fingerprint(public_key(known_identity(alliance))) if alliance.is_hub else ""
@@ -60,9 +60,9 @@ class AwaitedSite:
     """Site that the open question of a run waits for.
 
     Attributes:
-        name: In the alliance.
-        place: Among the sites of the run.
-        last_contact: At the hub: when it was last heard.
+        name: Name in the alliance.
+        place: Place among the sites of the run.
+        last_contact: At the hub: time of its last contact.
         endorsed: Whether all have endorsed the question, so that people are charged for it.
         opened_at: When the question was asked.
     """
@@ -75,7 +75,7 @@ class AwaitedSite:
 
 
 def waits_for(run: Run) -> list[AwaitedSite]:
-    """Sites that the open question of a run over sites waits for, as far as this side knows."""
+    """Return the sites that the open question of a run over sites waits for, as far as this side knows."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     question = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
     if joint is None or run.alliance is None or question is None or (question.is_endorsed and not run.alliance.is_hub):
@@ -100,7 +100,7 @@ class Left:
 
 
 def left_without(run: Run, name: str) -> Left:
-    """The sites that a run over sites would still ask without this one."""
+    """Return the sites that a run over sites would still ask without this one."""
     alliance = run.alliance
     assert alliance is not None, "a run over sites"
     names = [each for each in run.joint.participants if each != name]
@@ -112,15 +112,15 @@ class QuestionRow:
     """Question to sites as a page shows it.
 
     Attributes:
-        number: In its run.
-        participants: How many sites were asked.
-        endorsed: How many have endorsed it.
+        number: Number in its run.
+        participants: Number of sites that were asked.
+        endorsed: Number of sites that have endorsed it.
         state: *open*, *total* or *ended*.
         ended: Why it ended without a total.
         opened_at: When it was asked.
         answered_at: At a site: when its people were charged.
-        sent_at: At a site: when the hub had what left.
-        charge: At a site: the most that anybody was charged, in μ².
+        sent_at: At a site: when the hub received its answer.
+        charge: At a site: the most that anyone was charged, in μ².
     """
 
     number: int
@@ -135,7 +135,7 @@ class QuestionRow:
 
 
 def joint_document(run: Run) -> dict[str, Any] | None:
-    """What a page says of a run over sites; None of any other run."""
+    """Return a page's data about a run over sites; None for any other run."""
     if run.alliance is None:
         return None
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()

@@ -1,7 +1,7 @@
 """Every write about alliances: founded and signed at the hub, joined and left at sites.
 
-A site joins once its consent form tells people of exactly this alliance. So its ethics committee and a second person
-decide about an alliance as they decide about a form.
+A site joins once its consent form describes exactly this alliance. So its ethics committee and a second person decide
+about an alliance in the same way as about a form.
 """
 
 import json
@@ -41,9 +41,9 @@ from training.services.runs import run_cancel
 
 logger = logging.getLogger(__name__)
 
-#: What a schema says of files, in which sites may differ.
+#: Parts of a schema about files; sites may differ in them.
 _OF_FILES = ("delimiter", "header", "comment", "decimal", "one_record")
-#: For so long a site tries to tell its hub that it has left.
+#: How long a site tries to inform its hub that it has left.
 _PARTING = timedelta(days=30)
 
 
@@ -64,19 +64,19 @@ def alliance_found(
     """Found an alliance at its hub.
 
     Args:
-        study: Of the hub; it needs no people of its own.
-        name: For people.
+        study: The hub's study; it needs no people.
+        name: Its name for people.
         sites: Names of the sites, as holders read them.
         schema_of: A dataset of the study whose schema all sites have.
-        acting_user: Who founds it.
+        acting_user: The user who founds it.
         public: The public points that runs ask about, if any.
         colluding: How many sites may collude with the hub.
 
     Returns:
-        The alliance, and the code of each site, with which it registers once.
+        The alliance, and each site's code, with which it registers once.
 
     Raises:
-        ValidationError: A rehearsal, names that are empty or twice, or fewer sites than a run needs.
+        ValidationError: A rehearsal, names that are empty or repeated, or fewer sites than a run needs.
     """
     study = study_lock(study.pk)
     study_open_check(study)
@@ -110,7 +110,7 @@ def alliance_found(
 
 
 def code_owner(alliance: Alliance, code: str) -> AllianceSite:
-    """The site that a code belongs to. Raises Refused."""
+    """Return the site that a code belongs to. Raises Refused."""
     site = AllianceSite.objects.filter(alliance=alliance, code_digest=code_digest(code)).first()
     if site is None:
         raise Refused(gettext_noop("The alliance knows no such code: ask its hub for a new invitation."))
@@ -119,12 +119,12 @@ def code_owner(alliance: Alliance, code: str) -> AllianceSite:
 
 @transaction.atomic
 def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
-    """Take the public key of a site that knows its code; the same key again changes nothing.
+    """Store the public key of a site that knows its code; the same key again changes nothing.
 
     A key that is to replace another one waits until an operator of the hub confirms it.
 
     Raises:
-        Refused: Nobody has this code, another key was registered with it, or the key is none.
+        Refused: No site has this code, another key was registered with it, or the key is invalid.
     """
     site = AllianceSite.objects.select_for_update().get(pk=code_owner(alliance, code).pk)
     try:
@@ -147,7 +147,7 @@ def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
     """Sign an alliance at its hub, once all sites have registered. Signing again changes nothing.
 
     Raises:
-        ValidationError: Somebody has not registered yet.
+        ValidationError: A site has not registered yet.
     """
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
@@ -172,7 +172,7 @@ def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 
 @transaction.atomic
 def people_of_sites(study: Study, schema: dict[str, Any]) -> Dataset:
-    """The private dataset of a hub's runs, which has no rows: records stay at the sites."""
+    """Return the private dataset of a hub's runs, which has no rows: records stay at the sites."""
     study = study_lock(study.pk)
     known = Dataset.objects.filter(
         study=study, kind=Dataset.Kind.PRIVATE, provenance=EMPTY, removed_at=None, schema=schema
@@ -201,11 +201,11 @@ def people_of_sites(study: Study, schema: dict[str, Any]) -> Dataset:
 
 
 def private_datasets(study: Study) -> QuerySet[Dataset]:
-    """Private datasets of a study's own people; whether records are left in them makes no difference."""
+    """Return private datasets of a study's own people, whether or not they still have records."""
     return Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None).exclude(provenance=EMPTY)
 
 
-#: Provenance of the dataset of `people_of_sites`, by which it is known.
+#: Provenance that identifies the dataset of `people_of_sites`.
 EMPTY = gettext_noop("The records of a joint run stay at its sites; here are none.")
 
 
@@ -215,16 +215,16 @@ EMPTY = gettext_noop("The records of a joint run stay at its sites; here are non
 def alliance_connect(
     *, study: Study, invitation: str, acting_user: AbstractBaseUser, certificate: str = ""
 ) -> Alliance:
-    """Register a study at the hub that has invited it. Nothing is joined, and nothing is told to people, by that.
+    """Register a study at the hub that has invited it. This joins nothing and informs no people yet.
 
     Args:
-        study: Of the site.
-        invitation: The, one line.
-        acting_user: Who accepts it.
+        study: The site's study.
+        invitation: The invitation, one line.
+        acting_user: The user who accepts it.
         certificate: PEM of the hub's certificate or of the authority that has signed it, to accept no other one.
 
     Raises:
-        ValidationError: The invitation is none, or the hub cannot be reached or refuses.
+        ValidationError: The invitation is invalid, or the hub cannot be reached or refuses.
     """
     study_open_check(study)
     if study.rehearsal:
@@ -256,7 +256,7 @@ def alliance_connect(
 
 
 def schema_differences(alliance: Alliance) -> list[Sentence]:
-    """Differences between what the alliance says of a record and the private dataset of this study, in words."""
+    """Return differences between the alliance's schema and the private dataset of this study, in words."""
     datasets = private_datasets(alliance.study)
     if not datasets:
         return [Sentence(gettext_noop("This study has no private dataset yet. Import one."))]
@@ -297,13 +297,13 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
 
 @transaction.atomic
 def alliance_tell(*, alliance: Alliance, acting_user: AbstractBaseUser) -> ConsentFormDraft | None:
-    """Let the next version of the consent form tell people of a signed alliance.
+    """Add a signed alliance to the next version of the consent form.
 
     Before the first version it is a fact of the study; later of the draft of a version, which is proposed and approved
-    as every other, and asks people anew. A draft that somebody has begun keeps all else.
+    like any other, and asks people again. A draft that was begun keeps its other changes.
 
     Raises:
-        ValidationError: The alliance is not signed, or not as it should be.
+        ValidationError: The alliance is not signed, or is signed incorrectly.
     """
     study = study_lock(alliance.study_id)
     try:
@@ -326,8 +326,7 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
     """Join an alliance: the site signs it at the next contact. Joining again changes nothing.
 
     Raises:
-        ValidationError: The consent form in force does not tell people of it, records differ, or the
-            site has left.
+        ValidationError: The consent form in force does not describe it, records differ, or the site has left.
     """
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
@@ -353,9 +352,9 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 
 @transaction.atomic
 def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) -> Alliance:
-    """Leave an alliance, or end it at its hub: for good. Its runs end here; what was answered stays answered.
+    """Leave an alliance, or end it at its hub, permanently. Its runs end here; answers given so far stay.
 
-    ``acting_user`` is None where the last day of the study's records is over.
+    ``acting_user`` is None if the last day of the study's records is over.
     """
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
@@ -374,7 +373,7 @@ def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) 
 
 
 def alliance_contact(pk: str | int) -> None:
-    """Tell the hub of an alliance what is new here; that it was left, too. If it does not answer, that is all."""
+    """Exchange news with an alliance's hub, including that it was left. If it does not answer, do nothing more."""
     alliance = Alliance.objects.select_related("study").get(pk=pk)
     try:
         exchange(alliance)
@@ -383,7 +382,7 @@ def alliance_contact(pk: str | int) -> None:
 
 
 def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
-    """What a hub tells of a run that it proposes: its parameters, share and plan, and who takes part in which mode."""
+    """Return the hub's description of a proposed run: its parameters, share and plan, participants and mode."""
     proposal = alliance.proposals[number]
     facts = json.loads(proposal["told"])
     if proposal["content"]:
@@ -394,10 +393,11 @@ def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
 
 
 def alliances_contact() -> None:
-    """Ask the hub of every alliance of this installation what is new, and wake the runs that wait for it.
+    """Ask the hub of every alliance of this installation for news, and wake the runs that wait for it.
 
-    One that does not answer leaves the others; its alliance says why, and since when. A hub that a run has just asked
-    is not asked again, and one that was left only until it has heard that, or for a month.
+    One that does not answer does not stop the others; its alliance says why, and since when. A hub that a run has just
+    asked is not asked again. A hub whose alliance was left is asked only until it has received that notice, or for a
+    month.
     """
     now = timezone.now()
     heard = now - timedelta(seconds=settings.SITES_INTERVAL / 2)
@@ -406,7 +406,7 @@ def alliances_contact() -> None:
 
 
 def former_hubs_ask() -> None:
-    """Ask the hubs of alliances that have ended here whether they have withdrawn what this installation still gives."""
+    """Ask the hubs of alliances that have ended here whether they have withdrawn anything still offered here."""
     model = Q(runs__students__isnull=False, runs__students__withdrawn_at=None)
     table = Q(runs__result__isnull=False, runs__result__withdrawn_at=None)
     _hubs_ask(Alliance.objects.filter(model | table, left_at__isnull=False).distinct())
@@ -427,7 +427,7 @@ def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
 
 
 def silences_tell() -> None:
-    """Tell operators once of each question for whose sites a hub waits, and of hubs that do not answer a run."""
+    """Notify operators once of each question for whose sites a hub waits, and of hubs that do not answer a run."""
     before = timezone.now() - timedelta(seconds=settings.SITES_SILENCE)
     open_questions = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_is_known=False)
     for question in open_questions.filter(joint__run__alliance__own_name="").select_related(

@@ -1,7 +1,7 @@
-"""Requests of a site to its hub: outbound alone, over TLS, through the proxy that the environment names, signed.
+"""Requests of a site to its hub: outbound only, over TLS, through the environment's proxy, signed.
 
 Each request carries the name of the site, the time, and a signature over method, path, time and body. The hub refuses
-times that are off by more than `CLOCK_SKEW`; a request that is repeated within that time does nothing a second time.
+times that are off by more than `CLOCK_SKEW`; repeating a request within that time has no further effect.
 """
 
 import hashlib
@@ -30,12 +30,12 @@ CLOCK_SKEW = 300
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 #: Largest answer of a hub, in bytes: a total of some millions of numbers, or a model.
 _MOST = 256 * 2**20
-#: Largest problem document whose sentence is taken over.
+#: Largest problem document whose sentence is used.
 _PROBLEM = 4096
 
 
 class Unreachable(Exception):
-    """The hub has not answered, or refuses. ``sentence`` says what is wrong, as a sentence."""
+    """The hub has not answered, or refuses. ``sentence`` gives the reason."""
 
     def __init__(self, sentence: Sentence) -> None:
         super().__init__(str(sentence))
@@ -43,29 +43,29 @@ class Unreachable(Exception):
 
 
 def request_content(method: str, path: str, at: int, body: bytes) -> bytes:
-    """What the signature of a request is over."""
+    """Return the content that a request's signature covers."""
     return f"{DOMAIN} request\n{method} {path} {at} {hashlib.sha256(body).hexdigest()}".encode()
 
 
 def request_authorization(name: str, key: Ed25519PrivateKey, method: str, path: str, body: bytes) -> str:
-    """The header Authorization of a request."""
+    """Return a request's Authorization header."""
     at = int(time.time())
     signature = key.sign(request_content(method, path, at, body)).hex()
     return f"Site {name.encode().hex()}:{at}:{signature}"
 
 
 def request_check(header: str, public: Any, method: str, path: str, body: bytes) -> str:
-    """Check a request; returns the name of the site.
+    """Check a request; return the name of the site.
 
     Args:
-        header: Authorization.
-        public: The public key of a site of this name, in hexadecimal; None where there is none.
-        method: Of the request.
-        path: Of the request.
-        body: Of the request.
+        header: The header Authorization.
+        public: The public key of a site of this name, in hexadecimal; None if there is none.
+        method: Method of the request.
+        path: Path of the request.
+        body: Body of the request.
 
     Raises:
-        Refused: The header is none of a site, from another time, or not signed by the site.
+        Refused: The header is not a site's, from another time, or not signed by the site.
     """
     try:
         fields = header.removeprefix("Site ").split(":")
@@ -96,9 +96,9 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
 
 @lru_cache(maxsize=16)
 def _client(address: str, certificate: str, transport: httpx.BaseTransport | None, process: int) -> httpx.Client:
-    """Client whose connections are kept from one request to the next. Raises ValueError: the certificate is none."""
-    del process  # connections are not shared with those that this process begins
-    # True: by the environment's proxies and the system's authorities
+    """Return a client that keeps its connections open between requests. Raises ValueError: invalid certificate."""
+    del process  # connections are not shared with child processes
+    # True: use the environment's proxies and the system's authorities
     verify: Any = True
     if certificate:
         try:
@@ -119,7 +119,7 @@ def _client(address: str, certificate: str, transport: httpx.BaseTransport | Non
 class Hub:
     """The hub of an alliance, as a site asks it."""
 
-    #: Only tests have another one.
+    #: Only tests set another one.
     transport: httpx.BaseTransport | None = None
 
     def __init__(self, alliance: Alliance) -> None:
@@ -127,15 +127,15 @@ class Hub:
         self._client = _client(alliance.address, alliance.certificate, self.transport, os.getpid())
 
     def get(self, path: str) -> bytes:
-        """Content of something that the hub keeps. Raises Unreachable."""
+        """Return the content of an object that the hub stores. Raises Unreachable."""
         return self._ask("GET", path, b"")
 
     def put(self, path: str, body: bytes, **headers: str) -> None:
-        """Give the hub something. Raises Unreachable."""
+        """Send an object to the hub. Raises Unreachable."""
         self._ask("PUT", path, body, headers)
 
     def post(self, path: str, document: Any, *, signed: bool = True) -> Any:
-        """Answer of the hub to a document, both JSON. Raises Unreachable."""
+        """Return the hub's answer to a document, both JSON. Raises Unreachable."""
         headers = {"Content-Type": "application/json"}
         answer = self._ask("POST", path, json.dumps(document).encode(), headers, signed=signed)
         try:
@@ -164,7 +164,7 @@ class Hub:
         return content
 
     def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[httpx.Response, bytes]:
-        """The answer to a request, with its content. Raises Unreachable."""
+        """Return the answer to a request, with its content. Raises Unreachable."""
         content = b""
         try:
             with self._client.stream(method, path, content=body, headers=headers) as answer:
@@ -183,7 +183,7 @@ def _short(error: Exception) -> str:
 
 
 def _problem(content: bytes, otherwise: str) -> str:
-    """What a problem document (RFC 9457) says, of a hub a sentence; of a page of something between: ``otherwise``."""
+    """Return the sentence of a hub's problem document (RFC 9457); ``otherwise`` for a page of an intermediary."""
     try:
         document = json.loads(content)
         if len(content) < _PROBLEM and "sentence" in document:
@@ -194,5 +194,5 @@ def _problem(content: bytes, otherwise: str) -> str:
 
 
 def wait_most() -> float:
-    """Seconds for which a worker asks the hub again and again, before it turns to other work."""
+    """Return for how many seconds a worker keeps asking the hub before it turns to other work."""
     return settings.SITES_WAIT

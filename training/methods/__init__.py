@@ -1,4 +1,4 @@
-"""The methods by which a run can learn."""
+"""Methods by which a run can learn."""
 
 from typing import cast
 
@@ -17,31 +17,31 @@ from training.models import Run
 _MODELS: tuple[ModelMethod, ...] = (Neighbours(), Pate(), Sgd(), SgdSampled())
 _TABLES: tuple[TableMethod, ...] = (CountsMethod(), SynthesisMethod(), DeniabilityMethod())
 IMPLEMENTED: tuple[RunMethod, ...] = (*_MODELS, *_TABLES)
-"""All of them; variants of a method that have nothing in common are carried out by one of their own."""
+"""All methods; variants of a method that share nothing have a separate class."""
 METHODS: dict[str, RunMethod] = {}
-"""By name: that of the variants which a proposal gets that names none."""
+"""Methods by name; a name stands for the variants that a proposal gets if it names none."""
 for _method in IMPLEMENTED:
     METHODS.setdefault(_method.name, _method)
 
 
 def method_by(name: str, variant: str) -> RunMethod:
-    """The method of this name that carries out this variant; that of the usual variants where none does."""
+    """Return the method with this name that implements this variant, or else the method for the usual variants."""
     return next((method for method in IMPLEMENTED if method.name == name and variant in method.variants), METHODS[name])
 
 
 def method_of(run: Run) -> RunMethod:
-    """The method of a run; over sites as its hub, or one of the sites, carries it out."""
+    """Return a run's method; for runs over sites, the method as the hub or a site carries it out."""
     method = method_by(run.method, run.variant)
     return method if run.alliance is None else joint_method(method, is_hub=run.alliance.is_hub)  # type: ignore[arg-type]
 
 
 def lesson_of(run: Run) -> Lesson:
-    """What the student of a run learns from, whose outcome is a model."""
+    """Return the lesson for a run's student; the run's outcome must be a model."""
     return cast(ModelMethod, method_of(run)).lesson(run)
 
 
 def table_of(run: Run) -> Table:
-    """What a run has released, whose outcome is a table."""
+    """Return the released table of a run; the run's outcome must be a table."""
     return cast(TableMethod, method_of(run)).table(run)
 
 

@@ -1,6 +1,6 @@
-"""What a method of learning tells the services: the protocol, and what methods that ask every holder have in common.
+"""Protocol between methods of learning and services, and the common part of methods that ask every holder.
 
-Nothing outside the modules of methods asks which one a run has.
+Only the modules of methods distinguish between methods.
 """
 
 from abc import ABC, abstractmethod
@@ -25,33 +25,33 @@ from training.methods.planning import MethodPlan, budgets_of
 from training.models import Batch, Run
 
 Wrong = Callable[[str, object], None]
-"""Notes what is wrong with a proposal: ``wrong(field, message)``."""
+"""Reports an error in a proposal: ``wrong(field, message)``."""
 
 Tile = tuple[str, int, Sentence | None]
-"""Label, number so far, and what the number is of; English, marked for translation."""
+"""Label, number so far, and unit of the number; English, marked for translation."""
 
 Step = Callable[[Run], bool]
-"""Takes a run one step further: True where the next step can follow at once, False where the run has to wait."""
+"""Takes a run one step further: True if the next step can follow at once, False if the run has to wait."""
 
 
 class Table(Protocol):
-    """What a run of a `TableMethod` publishes: a table of counts, or synthetic rows."""
+    """Result of a run of a `TableMethod`: a table of counts, or synthetic rows."""
 
     def __len__(self) -> int:
-        """Number of its cells or rows."""
+        """Return the number of cells or rows."""
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that is kept of it, with lists in place of tuples."""
+        """Return JSON for storage, with lists instead of tuples."""
         ...
 
     def to_csv(self) -> str:
-        """Its file, with a heading."""
+        """Return the CSV file, with a heading."""
         ...
 
 
 class MethodOutcome(StrEnum):
-    """What runs by a method lead to."""
+    """Outcome of runs by a method."""
 
     MODEL = "model"
     TABLE = "table"
@@ -59,12 +59,12 @@ class MethodOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a run under way.
+    """A stage of a run in progress.
 
     Attributes:
-        name: what the API calls it.
-        label: what it is for people, translated.
-        share: how much of it is done, 0 to 1, as it may leave staff.
+        name: its name in the API.
+        label: its name on pages, translated.
+        share: how much of it is done, 0 to 1, in a form that people other than staff may see.
     """
 
     name: str
@@ -73,30 +73,30 @@ class Stage:
 
 
 def stage_asking(run: Run, share: float) -> Stage:
-    """The stage in which a run spends its share."""
+    """Return the stage in which a run spends its share."""
     return Stage("asking", Run.Method(run.method).label, share)
 
 
 class RunMethod(Protocol):
-    """A method of learning, as the services see it. By its outcome it is a `ModelMethod` or a `TableMethod`.
+    """A method of learning, as the services see it. Depending on its outcome it is a `ModelMethod` or a `TableMethod`.
 
     Attributes:
         name: a :class:`training.models.Run.Method`.
-        variants: the :class:`training.models.Run.Variant` that it carries out; "" of a method without variants.
-        rehearsed_variants: those of them that only a rehearsal may have.
-        outcome: what its runs lead to.
+        variants: the :class:`training.models.Run.Variant` that it implements; "" for a method without variants.
+        rehearsed_variants: the variants that are only allowed in rehearsals.
+        outcome: the outcome of its runs.
         learns: kinds of `learning.outcomes` that it can learn, or count without.
         parts: the prefix of the components that show it on pages, such as ``sgd`` of ``sgd_plan``.
         needs_public_points: whether a run has to name a public dataset.
-        steps: what is done in each status of a run of this method, from its approval until everything is released.
-        release_kind: the kind of its releases that belong to a batch, but for those that `kind_of` names.
-        charges_ahead: whether a run is charged whole before it releases anything.
-        charges_promises_of_approval: whether a run charges by the promises of its approval to its end.
-        releases_labels: whether its batches are public points with their labels, each a query.
-        batch_size: how many queries or steps are released together where a proposal does not say.
-        charged: what the charges of its runs are, for people; English, marked for translation, as all texts here.
-        curves_help: what the chart of its curves shows; empty where it has none.
-        batch_label: what the number of a batch is, for people; empty where everything is one batch.
+        steps: the step for each status of a run of this method, from its approval until everything is released.
+        release_kind: the kind of its releases that belong to a batch, except those named by `kind_of`.
+        charges_ahead: whether a run is charged in full before it releases anything.
+        charges_promises_of_approval: whether a run charges by the promises in force at its approval until its end.
+        releases_labels: whether its batches are public points with their labels, one query each.
+        batch_size: how many queries or steps are released together if a proposal does not say.
+        charged: explanation of its runs' charges for people; English, marked for translation, as all texts here.
+        curves_help: explanation of the chart of its curves; empty if it has none.
+        batch_label: name for the number of a batch on pages; empty if everything is one batch.
     """
 
     name: str
@@ -118,7 +118,7 @@ class RunMethod(Protocol):
 
     @property
     def choices(self) -> type[Choices]:
-        """Description of what ``choices`` of a run may hold."""
+        """Description of the fields that ``choices`` of a run may have."""
         ...
 
     @property
@@ -127,19 +127,19 @@ class RunMethod(Protocol):
         ...
 
     def check(self, run: Run, wrong: Wrong) -> None:
-        """Note what is wrong with the method's own fields of a proposal; nothing private is looked at."""
+        """Report errors in the method's own fields of a proposal; reads no private data."""
         ...
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
-        """Facts of a proposal beside the choices: a label, and what it says."""
+        """Return facts about a proposal in addition to the choices: a label and a text each."""
         ...
 
     def counted(self, run: Run) -> Sentence:
-        """Sentence on how a rehearsal by the method counted its costs."""
+        """Return a sentence on how a rehearsal by the method counted its costs."""
         ...
 
     def tiles(self, run: Run) -> list[Tile]:
-        """Numbers of what a run has released so far."""
+        """Return the numbers of releases by the run so far."""
         ...
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
@@ -150,35 +150,35 @@ class RunMethod(Protocol):
         ...
 
     def may_go_on(self, run: Run) -> bool:
-        """Whether a run that waited can go on now."""
+        """Return whether a run that waited can continue now."""
         ...
 
     def round_sizes(self, run: Run) -> list[int]:
-        """Number of queries or steps of each round of the run's plan; none of a method without rounds."""
+        """Return the number of queries or steps of each round of the run's plan; empty for a method without rounds."""
         ...
 
     def size(self, run: Run) -> int:
-        """Largest number of queries or steps of the run."""
+        """Return the largest number of queries or steps of the run."""
         ...
 
     def mechanism(self, run: Run) -> dict[str, Any]:
-        """Mechanism of what was released, for the model card; ``name`` says what it is."""
+        """Return the mechanism behind the releases, for the model card; ``name`` identifies it."""
         ...
 
     def stages(self, run: Run) -> list[Stage]:
-        """Stages of the run until everything is released, in the order in which they follow."""
+        """Return the run's stages until everything is released, in order."""
         ...
 
     def curves(self, run: Run) -> dict[str, list[float]]:
-        """Public quantities after every query or step so far, by name, for a chart; none if there are no such."""
+        """Return public quantities after every query or step so far, by name, for a chart; empty if there are none."""
         ...
 
     def leads(self, run: Run) -> list[list[float]]:
-        """Of each round, the shares of its labels by how much they lead; empty where no counts are released."""
+        """Return the shares of each round's labels by their lead; empty if no counts are released."""
         ...
 
     def kind_of(self, batch: Batch) -> str:
-        """Kind of the release of a batch."""
+        """Return the kind of a batch's release."""
         ...
 
     def releases_counts(self, run: Run) -> bool:
@@ -186,23 +186,23 @@ class RunMethod(Protocol):
         ...
 
     def exhausted(self, run: Run) -> set[int]:
-        """Places of the plan's budgets for which the next query is too dear, so that nobody behind them votes."""
+        """Return the places of the plan's budgets that cannot pay for the next query, so their holders do not vote."""
         ...
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        """Differences between a batch and the release that paid for it, in words."""
+        """Yield differences between a batch and the release that paid for it, in words."""
         ...
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """Charges of a batch that differ from the same charges computed anew from what was kept."""
+        """Yield charges of a batch that differ from the same charges recomputed from the stored data."""
         ...
 
 
 class ModelMethod(RunMethod, Protocol):
-    """A method whose runs lead to a model: a student that learns from what they release, or what they release."""
+    """A method whose runs lead to a model: a student that learns from their releases, or the released model itself."""
 
     def lesson(self, run: Run) -> Lesson:
-        """Lesson that the student of the run learns from."""
+        """Return the lesson that the run's student learns from."""
         ...
 
 
@@ -210,7 +210,7 @@ class TableMethod(RunMethod, Protocol):
     """A method whose runs lead to a table."""
 
     def table(self, run: Run) -> Table:
-        """The table that follows from what the run has released."""
+        """Return the table computed from the run's releases."""
         ...
 
 
@@ -218,7 +218,7 @@ class TableMethod(RunMethod, Protocol):
 
 
 class EngineMethod(ABC):
-    """A method whose ``questions`` every holder is asked. See :class:`training.methods.base.RunMethod`."""
+    """A method that puts ``questions`` to every holder. See :class:`training.methods.base.RunMethod`."""
 
     questions: ClassVar[Questions]
     rehearsed_variants: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class EngineMethod(ABC):
     charges_ahead = False
     charges_promises_of_approval = False
     curves_help = ""
-    #: Whether what is forecast follows from the people whose answers are added up.
+    #: Whether the forecast depends on the people whose answers are added up.
     forecast_by_people = True
 
     def __init__(self) -> None:
@@ -245,7 +245,7 @@ class EngineMethod(ABC):
     def joined(
         self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float
     ) -> tuple[list[PlannedPromise], Sequence[Any]]:
-        """Promises and budgets of a site's own people, under the plan that its hub has told. Raises PlanError."""
+        """Return promises and budgets of a site's own people under the hub's plan. Raises PlanError."""
         return promises, budgets_of(run, promises, share)
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
@@ -277,7 +277,7 @@ class EngineMethod(ABC):
 
     @abstractmethod
     def round_sizes(self, run: Run) -> list[int]:
-        """Number of queries or steps of each round of the run's plan."""
+        """Return the number of queries or steps of each round of the run's plan."""
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         if batch.round is None or batch.round.run_id != run.pk:
@@ -289,17 +289,17 @@ class EngineMethod(ABC):
         yield from self.kept_faults(batch, release, question)
 
     def bounds(self, question: Any, batch: Batch) -> list[float] | None:
-        """The most that anybody of each budget of the plan can have been charged for a batch, in μ²."""
+        """Return the most that anyone of each budget of the plan can have been charged for a batch, in μ²."""
         start = position_in_round(batch)
         return question.bounds(question.part(batch.index, start, batch.size))
 
     def largest_class(self, question: Any, batch: Batch) -> float:
-        """Return the largest charge of a charging class for a batch, in μ²; 0 where budgets have none within them."""
+        """Return the largest charge of a charging class for a batch, in μ²; 0 if budgets have no classes."""
         return 0.0
 
     @abstractmethod
     def kept_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """Differences between what is kept of a batch, its release, and what follows from its question."""
+        """Yield differences between the stored data of a batch, its release, and the result of its question."""
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         assert batch.round is not None, "a batch by this method is in a round"
@@ -307,4 +307,4 @@ class EngineMethod(ABC):
 
     @abstractmethod
     def charges_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """Charges of a batch that differ from the same charges computed anew."""
+        """Yield charges of a batch that differ from the same charges recomputed."""

@@ -1,4 +1,4 @@
-"""Tables of counts, and what all methods have in common that count people in cells."""
+"""Tables of counts, and the common part of all methods that count people in cells."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -35,12 +35,12 @@ from training.models import Batch, Round, Run
 
 @dataclass(frozen=True)
 class CountedPlan(MethodPlan):
-    """Plan of a run that leads to a table: its rounds, with what each may use."""
+    """Plan of a run that leads to a table: its rounds, and how much each may use."""
 
     rounds: list[dict[str, Any]]
 
     def details(self) -> dict[str, Any]:
-        """JSON of the rounds."""
+        """Return the rounds as JSON."""
         return {"rounds": self.rounds}
 
 
@@ -89,7 +89,7 @@ class CountedMethod(EngineMethod):
 
     @abstractmethod
     def check_columns(self, run: Run, chosen: Any, wrong: Wrong) -> None:
-        """Note what is wrong with the choices for the columns that the private dataset declares."""
+        """Report errors in the choices for the columns that the private dataset declares."""
 
     def round_sizes(self, run: Run) -> list[int]:
         return [CountsQuestion.size for _each in run.plan.get("rounds", [])]
@@ -126,12 +126,12 @@ def counts_charges_faults(batch: Batch, release: Release, question: CountsQuesti
 
 
 def rounds_of_counts(run: Run) -> int:
-    """Number of rounds of a run's plan that count people for rows."""
+    """Return the number of rounds of a run's plan that count people for rows."""
     return sum(map(is_counted, run.plan.get("rounds", [])))
 
 
 def sums_of(batch: Batch) -> NDArray[np.int64]:
-    """What a batch released, (cells,)."""
+    """Return the released sums of a batch, (cells,)."""
     return arrays_load(batch.released)["sums"]
 
 
@@ -211,13 +211,13 @@ def _columns(run: Run, names: list[str], bins: int) -> tuple[Column, ...]:
 
 
 def _chosen(run: Run) -> tuple[Column, ...]:
-    """The columns of a proposal that was checked."""
+    """Return the columns of a proposal that was checked."""
     counts = Counts.from_json(run.choices)
     return _columns(run, [name for name in (counts.column, counts.across) if name], counts.bins)
 
 
 def _question(run: Run) -> CountsQuestion:
-    """Question of a run, from its plan and the schema that its dataset has for good."""
+    """Return a run's question, from its plan and its dataset's permanent schema."""
     plan = {name: value for name, value in run.plan["rounds"][0]["table"].items() if name != "error"}
     caps = tuple(budget["cap"] for budget in run.plan["budgets"])
     return CountsQuestion(counts_plan_from_json(plan), (_chosen(run),), caps)

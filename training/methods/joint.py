@@ -1,4 +1,4 @@
-"""A method over sites: the method itself, with the steps of a hub or of a site in place of those of one study."""
+"""A method over sites: the method itself, with the steps of a hub or of a site instead of those of one study."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -29,21 +29,21 @@ _NOISIER = gettext_noop("The noise of a total over these sites is %(factor).2f t
 
 @dataclass(frozen=True)
 class SitePlan(MethodPlan):
-    """The hub's plan, with the promises and budgets of a site's own people; forecasts are the hub's to make."""
+    """The hub's plan, with the promises and budgets of a site's own people; only the hub makes forecasts."""
 
     document: Mapping[str, Any]
 
     def details(self) -> dict[str, Any]:
-        """Whatever the hub has planned, but for whom it rests on."""
+        """Return the hub's plan without the parts that describe its people."""
         return {name: value for name, value in self.document.items() if name not in _OWN}
 
 
-#: What a site's plan has of its own people.
+#: Parts of a site's plan that describe its own people.
 _OWN = ("promises", "budgets", "forecasts", "notes")
 
 
 class JointMethod:
-    """See :class:`training.methods.base.RunMethod`; what is not here is the method's own."""
+    """See :class:`training.methods.base.RunMethod`; everything not defined here comes from the method itself."""
 
     def __init__(self, method: EngineMethod, *, is_hub: bool) -> None:
         self._method, self._is_hub = method, is_hub
@@ -63,14 +63,14 @@ class JointMethod:
         return (self._method if run.status == Run.Status.PREPARING else self.asking).may_go_on(run)
 
     def stages(self, run: Run) -> list[Stage]:
-        """A hub only asks, whatever the people of its sites are prepared for."""
+        """Return the stages; a hub only asks, regardless of how its sites prepare their people."""
         if not self._is_hub:
             return self._method.stages(run)
         planned = sum(self._method.round_sizes(run)) or self._method.size(run)  # type: ignore[attr-defined]
         return [stage_asking(run, run.position / max(planned, 1))]
 
     def table(self, run: Run) -> Any:
-        """What a run has released, about the people of all sites."""
+        """Return the table that a run has released, about the people of all sites."""
         if not self._is_hub:
             run = copy(run)
             run.plan = hub_plan(run.joint)
@@ -93,7 +93,7 @@ class JointMethod:
         return SitePlan(own, budgets, (), notes, document)
 
     def _hub_plan(self, run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan:
-        """The plan of one study, with the forecast for the noise that a total over sites has."""
+        """Return the plan of one study, with the forecast for the noise of a total over sites."""
         plan = self._method.plan(run, share, promises)  # type: ignore[attr-defined]
         factor = planned_noise_factor(run)
         if self._method.forecast_by_people:
@@ -115,7 +115,7 @@ class JointMethod:
             yield from _answer_faults(question, joint_question, paid)
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """Of what a site has answered for a total: the total itself charges nobody."""
+        """Yield differences for a site's answers to a total; the total itself charges nobody."""
         assert batch.round is not None, "a batch over sites is in a round"
         question = self.asking.questions.question(batch.round)
         for joint_question, paid in _answers(batch, release):
@@ -125,7 +125,7 @@ class JointMethod:
 
 
 class NoJointMethod(JointMethod):
-    """A method whose questions cannot be put to sites: proposals are refused."""
+    """A method that cannot run over sites: proposals are refused."""
 
     def check(self, run: Run, wrong: Wrong) -> None:
         super().check(run, wrong)
@@ -136,7 +136,7 @@ class NoJointMethod(JointMethod):
 
 
 def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Release]]:
-    """What a site has answered in the state before a batch, with what paid for it: also where a question has ended."""
+    """Yield a site's answers in the state before a batch, with their releases, including answers to ended questions."""
     questions = JointQuestion.objects.filter(joint__run=batch.run_id).order_by("number")
     state = questions.get(number=release.content["joint"]["number"]).document.state
     sums = Release.objects.filter(run=batch.run_id, kind=Release.Kind.SUMS)
@@ -147,7 +147,7 @@ def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Re
 
 
 def _answer_faults(question: Question, joint_question: JointQuestion, paid: Release) -> Iterator[str]:
-    """Differences between a question that a site has answered and the entry of the register that paid for it."""
+    """Yield differences between a question that a site has answered and the register entry that paid for it."""
     number, document, content = joint_question.number, joint_question.document, paid.content
     bounds = question.bounds(slice(*document.part))
     assert bounds is not None, "what is put to sites is charged by its bounds"
@@ -159,9 +159,9 @@ def _answer_faults(question: Question, joint_question: JointQuestion, paid: Rele
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool:
-    """Whether rounds of a hub's plan use parts of a share that never fall and end at 1 at most, with noise in each.
+    """Return whether a hub's rounds use parts of a share that never fall and end at 1 at most, with noise in each.
 
-    People are charged for what they contribute, whatever a plan says; but up to which limit, its rounds say.
+    People are charged for their contributions, whatever a plan says; but its rounds set the limit.
     """
     try:
         until = [float(each["until"]) for each in document["rounds"]]
@@ -172,14 +172,14 @@ def _is_sound(document: Mapping[str, Any]) -> bool:
 
 
 def _most_people(run: Run, document: Mapping[str, Any]) -> float:
-    """People of a site whose sums do not overflow: `Lattice.most` leaves 2²⁸ / sites times the noise of a site."""
+    """Return how many people of a site cannot overflow its sums: `Lattice.most` leaves 2²⁸ / sites times its noise."""
     sites, among = len(run.joint.sites), noise_among(run)
     noises = [noise for noise in _noises([document.get("rounds"), document.get("aggregator")]) if noise > 0]
     return 2.0**27 * min(noises, default=0.0) / (sites * math.sqrt(among))
 
 
 def _noises(document: Any) -> Iterator[float]:
-    """Every σ in a document; 0 where it is no finite number above 0."""
+    """Yield every σ in a document; 0 for each that is not a finite number above 0."""
     if isinstance(document, Mapping):
         for name, value in document.items():
             if name == "sigma":
@@ -193,10 +193,10 @@ def _noises(document: Any) -> Iterator[float]:
 
 @lru_cache(maxsize=32)
 def joint_method(method: RunMethod, *, is_hub: bool) -> Any:
-    """The method as a hub or a site carries it out."""
+    """Return the method as a hub or a site carries it out."""
     is_joint = isinstance(method, EngineMethod) and method.name in _JOINT and Run.Variant.SAMPLE not in method.variants
     return (JointMethod if is_joint else NoJointMethod)(method, is_hub=is_hub)  # type: ignore[arg-type]
 
 
-#: Methods whose release is a total of sums; of steps those of all people, not of samples.
+#: Methods that release a total of sums; for steps, only those of all people, not of samples.
 _JOINT = {Run.Method.NEIGHBOURS, Run.Method.PATE, Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS}

@@ -1,7 +1,8 @@
-"""Lessons, from which the student of a run learns: all of it released.
+"""Lessons for the student of a run, made only of released data.
 
-Here are its training, how far that is (in database and log, as a checkpoint), the check of a proposed learner, and how
-good the student is: on test data, rounded as published, and calibrated by releases that it has not learned from.
+This module trains the student, records the training's progress (in database and log, as a checkpoint), checks a
+proposed learner, and evaluates the student: on test data, rounded as published, and calibrated by releases that it has
+not learned from.
 """
 
 from __future__ import annotations
@@ -51,18 +52,18 @@ from training.models import Dataset, Encoder, Run
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """Releases of a run, as its student learns from them.
+    """Releases of a run in the form that its student learns from.
 
     Attributes:
         releases: About points of the public dataset.
-        coordinates: (P, d) of all public points, where releases are counts about images: these are refined before they
-            are taught, see `learning.students.refine`, or smoothed if they are about the points themselves. None
-            elsewhere.
-        voters: The public weight of all votes about a point; None where its neighbourhood votes.
-        model: What a run has released itself, None where it releases labels alone.
-        learner: By which that is read.
-        publish: Which of the two is published: "student" or "model"; empty where labelled public points decide.
-        shares: Of the classes among the people, where releases tell; None elsewhere.
+        coordinates: (P, d) of all public points, where releases are counts about images: these are refined before a
+            student learns them, see `learning.students.refine`, or smoothed if they are about the points themselves.
+            None otherwise.
+        voters: The public weight of all votes about a point; None if its neighbourhood votes.
+        model: The model that a run has released directly; None if it releases only labels.
+        learner: Name of the learner that can read ``model``.
+        publish: Which of the two is published: "student" or "model"; empty if labelled public points decide.
+        shares: Shares of the classes among the people, if the releases show them; None otherwise.
     """
 
     releases: Releases
@@ -74,7 +75,7 @@ class Lesson:
     shares: list[ClassShare] | None = None
 
     def of(self, releases: Releases) -> Lesson:
-        """The same with some of the releases alone."""
+        """Return the same lesson with only some of the releases."""
         return replace(self, releases=releases)
 
     def releases_for(self, releases: Releases, seed: int) -> Releases:
@@ -96,12 +97,12 @@ class StudentRecipe:
 
 
 def run_recipe(run: Run) -> StudentRecipe:
-    """Recipe of the run's own student."""
+    """Return the recipe of the run's own student."""
     return StudentRecipe(run.student_learner, run.student_parameters, run.seed or 0)
 
 
 def queries_lesson(run: Run) -> Lesson:
-    """The labels of the answered queries of a run."""
+    """Return the lesson of the labels of a run's answered queries."""
     answered = run.queries.filter(label__isnull=False)
     rows, labels = (list(answered.values_list(name, flat=True)) for name in ("row", "label"))
     return Lesson(labelled(rows, labels, classes=len(run.classes)))
@@ -110,9 +111,9 @@ def queries_lesson(run: Run) -> Lesson:
 def student_fit(
     run: Run, lesson: Lesson, recipe: StudentRecipe | None = None, *, progress: Progress | None = None
 ) -> Model:
-    """A student after the lesson: the one that the run asked for, or by another recipe.
+    """Return a student trained on the lesson, with the run's recipe or another one.
 
-    How far it is stands in the row of the run, unless somebody else wants to hear of its progress.
+    Its progress is stored in the run's row, unless ``progress`` is given.
     """
     recipe = recipe or run_recipe(run)
     releases = lesson.releases_for(lesson.releases, recipe.seed)
@@ -125,7 +126,8 @@ def student_fit(
 def student_from(run: Run, recipe: StudentRecipe, releases: Releases, progress: Progress) -> Model:
     """Return a student by this recipe that has learned from releases about the run's public points.
 
-    It learns from the run's labelled public rows, too. If a worker dies over it, it goes on from its checkpoint.
+    It also learns from the run's labelled public rows. If a worker dies during training, training resumes from its
+    checkpoint.
     """
     student = student_create(recipe.learner, recipe.parameters)
     points = points_of(run.public_points, run.encoder)
@@ -141,12 +143,12 @@ def student_from(run: Run, recipe: StudentRecipe, releases: Releases, progress: 
 
 
 def checkpoints_folder(run: Run) -> str:
-    """Folder of the checkpoints of a run's students that are learning."""
+    """Return the folder of the checkpoints of a run's students in training."""
     return f"checkpoints/{run.pk}"
 
 
 def _key(recipe: StudentRecipe, releases: Releases) -> str:
-    """Of a training: the same for what leads to the same student."""
+    """Return the key of a training: the same for inputs that lead to the same student."""
     digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
     for array in (releases.rows, releases.counts, releases.sigma):
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -158,17 +160,17 @@ def _key(recipe: StudentRecipe, releases: Releases) -> str:
 
 logger = logging.getLogger(__name__)
 
-_LOGGED = 4  # times, evenly
+_LOGGED = 4  # times, at even intervals
 
 
 @contextmanager
 def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
-    """Progress that is noted in a field of rows as a share, 0 to 1, and now and then in the log.
+    """Provide a progress that is stored in a field of rows as a share, 0 to 1, and logged now and then.
 
     Args:
-        rows: Of the database.
-        field: What is written to.
-        end: What it says afterwards, also where the training fails.
+        rows: Rows of the database.
+        field: Field to write to.
+        end: Its value afterwards, even if the training fails.
     """
     last = 0
 
@@ -187,10 +189,10 @@ def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Pr
 
 
 def checkpoint_at(name: str) -> TrainingCheckpoint:
-    """The checkpoint of one training, a file in private storage.
+    """Return the checkpoint of one training, a file in private storage.
 
-    A file that cannot be read, because a worker died while it wrote it, counts as none. One that cannot be written is
-    done without. Once it is written the training steps aside where its turn is over.
+    A file that cannot be read, because a worker died while writing it, is ignored. If one cannot be written, training
+    continues without it. After writing it, the training steps aside if its turn is over.
     """
 
     def load() -> bytes | None:
@@ -209,7 +211,7 @@ def checkpoint_at(name: str) -> TrainingCheckpoint:
 
 
 def checkpoint_drop(name: str) -> None:
-    """Delete a checkpoint that nobody needs any more."""
+    """Delete a checkpoint that is no longer needed."""
     arrays_delete(name)
 
 
@@ -217,7 +219,7 @@ def checkpoint_drop(name: str) -> None:
 
 
 def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
-    """Note what is wrong with the student of a proposal, so that nothing is spent before it cannot learn."""
+    """Report errors in the student of a proposal, before anything is spent on a student that cannot learn."""
     try:
         student = student_create(run.student_learner, run.student_parameters)
     except (ValueError, TypeError) as error:
@@ -232,7 +234,7 @@ def shape_check(
     wrong: Callable[[str, object], None],
     encoder: Encoder | None = None,
 ) -> None:
-    """Note that a learner cannot learn from records like the proposal's public points, or their vectors."""
+    """Report if a learner cannot learn from records like the proposal's public points, or their vectors."""
     if run.public_dataset_id:
         try:
             schema = schema_from_json(run.public_points.schema)
@@ -242,7 +244,7 @@ def shape_check(
 
 
 def _message(error: ValueError) -> str:
-    """What a learner says is wrong, in the reader's language if it is a sentence."""
+    """Return a learner's error message, in the reader's language if it is a sentence."""
     reason = error.args[0]
     return _(reason.template) % reason.values if isinstance(reason, Sentence) else str(error)
 
@@ -251,7 +253,7 @@ def _message(error: ValueError) -> str:
 
 
 def truth_of(dataset: Dataset) -> np.ndarray | None:
-    """(n,) the classes of a public dataset's points, where they are known."""
+    """Return (n,) the classes of a public dataset's points; None if they are unknown."""
     try:
         return records_load(dataset, "y")["y"]
     except KeyError:
@@ -259,9 +261,9 @@ def truth_of(dataset: Dataset) -> np.ndarray | None:
 
 
 def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[str, Any] | None:
-    """Evaluation of a model's probabilities and likeliest classes, or of another outcome; None without test data.
+    """Evaluate a model's probabilities and likeliest classes, or another outcome; return None without test data.
 
-    ``encoder``: the digest of that whose vectors the model takes; empty where it takes records as they are.
+    ``encoder``: digest of the encoder whose vectors the model takes; empty if it takes records directly.
     """
     if test is None or test.removed_at is not None:
         return None
@@ -277,12 +279,12 @@ def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[st
 
 
 HELD_OUT = 0.2
-"""Share of the releases by which students are calibrated and versions compared; each learns from the others."""
+"""Share of the releases held out to calibrate students and to compare versions; each learns from the others."""
 
 
 @dataclass(frozen=True)
 class Duel:
-    """Labelled public points that a student had not learned from: how many it says right, and what taught it does."""
+    """Labelled public points that a student had not learned from, and how many it and its teacher model get right."""
 
     points: int
     student: int
@@ -290,16 +292,16 @@ class Duel:
 
     @property
     def student_wins(self) -> bool:
-        """Whether the student is right more often."""
+        """Return whether the student is right more often."""
         return self.student > self.model
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A student that has learned from all releases, and how the same one did on some that it had not learned from.
+    """A student that learned from all releases, with the score of the same student on releases held out.
 
-    score: agreement with these; None where none could be held out.  duel: with what taught it, where their points have
-    labels.
+    score: agreement with these; None if none could be held out.  duel: comparison with the model that taught it, if
+    their points have labels.
     """
 
     model: Model
@@ -316,16 +318,17 @@ def student_try(
     tries: bool = True,
     truth: np.ndarray | None = None,
 ) -> Trial:
-    """A student after the lesson, calibrated.
+    """Return a calibrated student trained on the lesson.
 
-    The same student learns from four fifths of the releases first, and is compared with the others: what calibrates it
-    calibrates the one that learns from all. Where there are too few releases to hold any out, nothing is changed.
+    The same student first learns from four fifths of the releases, and is compared with the others; the calibration
+    found is used for the student that learns from all. If there are too few releases to hold any out, nothing is
+    changed.
 
     Args:
-        run: Whose releases they are.
-        lesson: What it learns from.
-        recipe: By which.
-        progress: Hears how far it is; else the run's row does.
+        run: The run that made the releases.
+        lesson: The lesson to learn.
+        recipe: The student's recipe.
+        progress: Receives the progress; by default the run's row does.
         tries: Whether any are held out.
         truth: `(P,)` categories of the public points, -1 where one is not known; None where none is.
     """

@@ -1,4 +1,4 @@
-"""Every holder near a public point votes for its class: the plan, the rounds of votes, and what their counts teach."""
+"""Votes of every holder near a public point for its class: the plan, the rounds, and the lesson of the counts."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ from training.methods.planning import MethodPlan, budgets_of, holder_choices_che
 from training.methods.space import Space, labelled_points, points_of, space_first, space_of_student
 from training.models import Batch, Dataset, Query, Round, Run
 
-#: As many labelled public points as a forecast looks at.
+#: Number of labelled public points that a forecast uses at most.
 _SAMPLE = 1000
 
 
@@ -57,7 +57,7 @@ class RoundPlan:
     """Plan of a round: ``queries`` public points, noise ``sigma``, radius, and the share used by its end.
 
     ``until`` is the part of the run's share that accounts may have used when the round ends. σ and radius of a second
-    round that were not chosen by hand are proposed anew from the counts of the first.
+    round that were not chosen by hand are proposed again from the counts of the first.
     """
 
     queries: int
@@ -67,7 +67,7 @@ class RoundPlan:
     forecast: RoundForecast
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that a run keeps of it."""
+        """Return JSON that is stored with a run."""
         forecast = self.forecast
         votes = {name: value for name, value in vars(forecast).items() if name not in ("labels", "levels")}
         votes |= {"labels": forecast.labels.to_json(), "levels": [asdict(level) for level in forecast.levels]}
@@ -76,7 +76,7 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class AskingPlan(MethodPlan):
-    """Plan of votes; its ``forecasts`` are of the labels of the first round, and of a student of them."""
+    """Plan of votes; its ``forecasts`` are for the labels of the first round, and for a student trained on them."""
 
     rounds: list[RoundPlan]
     representation: Sentence
@@ -87,7 +87,7 @@ class AskingPlan(MethodPlan):
         return self.rounds[0].forecast
 
     def details(self) -> dict[str, Any]:
-        """JSON of the rounds, of the space in which neighbours are near, and of who votes in the first round."""
+        """Return JSON of the rounds, of the space that defines neighbours, and of who votes in the first round."""
         rounds = [each.to_json() for each in self.rounds]
         return {
             "rounds": rounds,
@@ -99,7 +99,7 @@ class AskingPlan(MethodPlan):
 def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
-    A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
+    Depends only on public information: policies, head counts, shares, public points, evaluation data (conditions 1 and
     2 of the guarantee).
     """
     asking, promises = NeighbourChoices.from_json(run.choices), promises or planned_promises(run)
@@ -122,9 +122,9 @@ def rounds_plan(
     share: float,
     wanted: int | None = None,
 ) -> tuple[list[RoundPlan], tuple[Sentence, ...], tuple[Forecast, ...]]:
-    """The rounds, notes, and forecasts of labels and student.
+    """Return the rounds, notes, and forecasts of labels and student.
 
-    For a ``share`` of every cap, and all or some ``wanted`` labels.
+    They are planned for a ``share`` of every cap, and for all or ``wanted`` labels.
 
     Takes seconds the first time. Raises PlanError, which says what to do.
     """
@@ -155,7 +155,7 @@ def _planned(
     share: float,
     wanted: int | None,
 ) -> tuple[tuple[RoundPlan, ...], tuple[Sentence, ...], tuple[Forecast, ...]]:
-    """The rounds, warnings and choices, and the forecasts."""
+    """Return the rounds, the warnings and choices, and the forecasts."""
     dataset, asking = Dataset.objects.get(pk=public_id), NeighbourChoices.from_json(json.loads(document))
     space, classes = space_first(dataset, asking), len(dataset.outcome.categories)
     sample = labelled_sample(Dataset.objects.get(pk=test_key[0]), space) if test_key is not None else None
@@ -179,7 +179,7 @@ def _planned(
     if dataset.schema["kind"] == "image":
         forecasts += (_student(proposal.rounds[0], space, levels, classes, sample),)
     warnings = few_people(forecasts, classes)
-    if isinstance(dataset.outcome, Target):  # which category leads says little of how good a number is
+    if isinstance(dataset.outcome, Target):  # the leading category says little about how good a number is
         forecasts = ()
     return planned, warnings if proposal.chosen is None else (proposal.chosen, *warnings), forecasts
 
@@ -187,7 +187,7 @@ def _planned(
 def _student(
     first: PlannedRound, space: Space, levels: tuple[PlannedLevel, ...], classes: int, sample: Sample | None
 ) -> Forecast:
-    """Forecast of a student of the first round."""
+    """Return the forecast of a student of the first round."""
     settings = {"radius_share": first.radius_share, "sigma": first.sigma}
     queries = space.public[first.queries]
     voters = expected_voters(queries, space.public, levels, share=first.share, most=LOOKED_AT, **settings)
@@ -195,13 +195,13 @@ def _student(
 
 
 def labelled_sample(test: Dataset, space: Space) -> Sample:
-    """Some of a study's evaluation data in the coordinates of a space."""
+    """Return some of a study's evaluation data in the coordinates of a space."""
     points, codes = labelled_points(test, space, _SAMPLE)
     return Sample(points, test.outcome.categories_of(codes))
 
 
 def planned_levels(run: Run) -> list[PlannedLevel]:
-    """The promises of a run's plan with their public or noisy numbers of holders."""
+    """Return the promises of a run's plan with their public or noisy numbers of holders."""
     records = NeighbourChoices.from_json(run.choices).records
     return [
         PlannedLevel(promise["name"], budget["cap"], float(promise["holders"]), records)
@@ -215,9 +215,9 @@ def planned_levels(run: Run) -> list[PlannedLevel]:
 
 @dataclass(frozen=True)
 class Affordable:
-    """Outcome to be expected of a single round with the whole of every cap, whatever runs have taken of it so far.
+    """Expected outcome of a single round with the whole of every cap, ignoring what runs have used so far.
 
-    ``left`` is the part of a holder's cap that is not used after it, on average, by level.
+    ``left`` is the average part of a holder's cap that is unused after it, by level.
     """
 
     forecast: RoundForecast
@@ -233,17 +233,17 @@ def affordable(
     delta: float,
     wanted: int | None = None,
 ) -> Affordable:
-    """Forecast what ``holders`` with ``epsilons``, both by level, could label of a public dataset.
+    """Forecast how much of a public dataset ``holders`` with ``epsilons``, both by level, could label.
 
-    The newest evaluation data of the study whose points are alike say how often labels will be right; without any, that
-    rests on an assumption.
+    The study's newest evaluation data with points of the same form show how often labels will be right; without any,
+    that rests on an assumption.
 
     Args:
-        public: Its points are asked about, in the usual representation, with one record per holder.
-        epsilons: At ``delta``.
-        holders: Head counts, or numbers that somebody expects; never counted from consents.
+        public: The dataset with the points to ask about, in the usual representation, with one record per holder.
+        epsilons: The values of ε at ``delta``.
+        holders: Head counts, or expected numbers; never counted from consents.
         delta: The study's δ.
-        wanted: How many labels; None for all of the points.
+        wanted: Number of labels; None for all of the points.
 
     Raises:
         PlanError: Nobody takes part, or the noise would be too large; it says what to do.
@@ -306,7 +306,8 @@ class Neighbours(EngineMethod):
     batch_label = gettext_noop("Queries in a batch")
     releases_labels = True
     questions = Votes()
-    # Each batch goes to the workers and back: few of them, yet enough for consents to count soon and a bar to move.
+    # Each batch goes to the workers and back. There are few batches, but enough for consents to take effect soon and
+    # for a progress bar to move.
     batch_size = 1000
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -376,7 +377,7 @@ class Neighbours(EngineMethod):
 
 
 def _part(batch: Batch) -> slice:
-    """Queries of a batch that was released."""
+    """Return the queries of a batch that was released."""
     start = position_in_round(batch)
     return slice(start, start + batch.size)
 
@@ -385,11 +386,11 @@ def _part(batch: Batch) -> slice:
 
 
 def question_load(opened_round: Round) -> VotesQuestion:
-    """Question of a round."""
+    """Return the question of a round."""
     return _question(opened_round.pk, opened_round.artifact)
 
 
-# Files of rounds never change under one name.
+# Files of rounds never change under the same name.
 @lru_cache(maxsize=2)
 def _question(round_id: int, artifact: str) -> VotesQuestion:
     opened_round = Round.objects.select_related("run__public_dataset").get(pk=round_id)
@@ -405,9 +406,9 @@ def _question(round_id: int, artifact: str) -> VotesQuestion:
 
 
 def round_open(run: Run) -> Round:
-    """The next round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at.
+    """Return the next round, in a new file; the caller's transaction writes the row. Reads no private data.
 
-    The file is public and stays: what was asked can be verified as long as the run is there.
+    The file is public and stays, so that the question can be verified as long as the run exists.
     """
     index = run.rounds.count()
     points = points_of(run.public_points, run.encoder)
@@ -437,7 +438,7 @@ def round_open(run: Run) -> Round:
 
 @dataclass(frozen=True, eq=False)
 class _Opening:
-    """A round as it is about to be opened: ``rows`` (Q,) in the order in which they are asked, ``voters`` (Q,)."""
+    """A round about to be opened: ``rows`` (Q,) in the order in which they are asked, ``voters`` (Q,)."""
 
     space: Space
     rows: np.ndarray
@@ -455,7 +456,7 @@ def _first(run: Run, points: np.ndarray) -> _Opening:
 
 
 def _residual(run: Run, points: np.ndarray) -> _Opening:
-    """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
+    """Return residual votes on other points against the first round's student; manual choices are kept."""
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
     question, student = question_load(first), student_fit(run, votes_lesson(run))
@@ -495,15 +496,16 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
 
 
 def round_counts(opened_round: Round) -> list[list[int]]:
-    """(Q, C) counts of a round as released, in the order in which its points were asked."""
+    """Return the (Q, C) counts of a round as released, in the order in which its points were asked."""
     counts: dict[int, Any] = dict(Query.objects.filter(batch__round=opened_round).values_list("row", "counts"))
     return [counts[row] for row in question_load(opened_round).rows[: opened_round.position].tolist()]
 
 
 def votes_lesson(run: Run) -> Lesson:
-    """All counts of a run, each with its noise and with the public points that stand for its voters.
+    """Return all counts of a run, each with its noise and with the public points that represent its voters.
 
-    Those of images are refined in the space of the first round: later ones may come from what a student has learned.
+    Counts of images are refined in the space of the first round, because later spaces may come from a student's inner
+    layer.
     """
     public, points = run.public_points, points_of(run.public_points, run.encoder)
     rounds = list(run.rounds.filter(position__gt=0).order_by("index"))
@@ -516,13 +518,13 @@ def votes_lesson(run: Run) -> Lesson:
 
 
 def _shares(first: Round) -> list[ClassShare] | None:
-    """By the first round, in which nothing is predicted: votes of later ones count what a student did not know."""
+    """Return shares from the first round, which predicts nothing: later votes count what a student did not know."""
     sigma = question_load(first).sigma * noise_factor(first.run)
     return voted_shares(np.array(round_counts(first), np.float64), sigma)
 
 
 def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
-    """Those of a round, in whose space the public points have these (P, d) coordinates."""
+    """Return the releases of a round; the public points have these (P, d) coordinates in its space."""
     question, done = question_load(opened_round), slice(opened_round.position)
     rows = question.rows[done]
     return counted(
@@ -535,20 +537,21 @@ def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
     )
 
 
-#: Where the classes of leads begin, in units of the noise.
+#: Lower bounds of the classes of leads, in units of the noise.
 LEADS = (0, 1, 2, 3, 5, 10, 20)
 
 
 def round_leads(run: Run) -> list[list[float]]:
-    """Shares of the labels of each round by how much they lead.
+    """Return the shares of each round's labels by their lead.
 
-    For each round that has released any, the share of its points whose largest count leads the next by as many σ as
-    each of :data:`LEADS` says, up to the next of them. Counts of residual votes are read as they were for the labels.
+    For each round that has released any, the share of its points whose largest count exceeds the next by at least each
+    number of σ in :data:`LEADS`, and less than the following one. Counts of residual votes are read in the same way as
+    they were for the labels.
     """
     return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.all() if each.position]
 
 
-@lru_cache(maxsize=64)  # what was released never changes, and a run's page asks every two seconds
+@lru_cache(maxsize=64)  # releases never change, and a run's page asks every two seconds
 def _leads(round_id: int, _artifact: str, position: int) -> list[float]:
     opened_round, released = Round.objects.get(pk=round_id), slice(position)
     question = question_load(opened_round)

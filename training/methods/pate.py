@@ -1,4 +1,4 @@
-"""Teachers vote on public points: Individualized PATE, its questions, the method, and what is learned of it."""
+"""Teachers vote on public points: Individualized PATE, its questions, the method, and the lesson of the votes."""
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
 class Ballots(Questions):
     """See :class:`training.engine.questions.Questions`."""
 
-    #: Teachers have said all they say before the vote begins.
+    #: Teachers have made all their predictions before the vote begins.
     shard = None
     release_kind = Release.Kind.LABELS.value
 
@@ -81,18 +81,18 @@ class Ballots(Questions):
         return str(self._stop(run))
 
     def people(self, run: Run) -> People:
-        """All members of teachers, to the end; with a cap of 0 where they must not stay in theirs."""
+        """Return all members of teachers until the end, with a cap of 0 for those who must not stay."""
         if run.rehearsal:
             return _NOBODY
         ballot, budgets = ballot_load(run.pk), _budgets(run)
         members, group, question = ballot.members, ballot.group_of, vote_question(run)
         caps = np.array([budget.cap for budget in budgets])[group]
         caps[np.isin(members, _gone(run.pk, consent_state(run.study)))] = 0.0
-        # That this lies within the limit of everybody's cap was tested when the vote opened. A holder who has lowered
-        # their cap since owes what was begun.
+        # When the vote opened, this was checked against everyone's cap. A holder who has lowered their cap since still
+        # owes the charge for a vote that had begun.
         spent = accounts_stand(run.study, members)
         allowed = np.array([budget.allowed for budget in budgets])
-        # That of a class is what the run has charged each of its members.
+        # A class's charge is what the run has charged each of its members.
         charged = question.spent(state_of(question, run))[question.class_of(ballot)]
         return People(members, caps, spent - charged + allowed[group], spent)
 
@@ -115,7 +115,7 @@ class Ballots(Questions):
 
 
 def vote_question(run: Run) -> TeachersQuestion:
-    """Question of a run of teachers, from its plan, its choices and its public points."""
+    """Return the question of a run of teachers, from its plan, its choices and its public points."""
     plan = plan_from_json(run.plan)
     question = TeachersQuestion(
         plan,
@@ -144,28 +144,28 @@ def vote_question(run: Run) -> TeachersQuestion:
 
 @lru_cache(maxsize=2)
 def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
-    """(teachers, points) which teachers take part in which query, from the public seed of the plan."""
+    """Return (teachers, points) which teachers take part in which query, from the public seed of the plan."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
     return public_participation(plan_from_json(run.plan), run.public_points.rows, seed)
 
 
 @lru_cache(maxsize=1)
 def _simulated(run_id: UUID) -> SimulatedVote:
-    """Hold the vote of a rehearsal, which its seed decides; kept, so that it is done before the study is locked."""
+    """Hold the vote of a rehearsal, which its seed decides; cached so that it happens before the study is locked."""
     question = vote_question(Run.objects.select_related("study", "public_dataset").get(pk=run_id))
     assert isinstance(question, RehearsedVote), "only a rehearsal's vote is simulated"
     return question.simulated(ballot_load(run_id))
 
 
 def _points(run: Run) -> str:
-    """Digest of the public points when the run was planned: they may have been encoded or removed since."""
+    """Return the digest of the public points at planning: they may have been encoded or removed since."""
     if run.alliance is not None:
         return run.alliance.terms["public"]["digest"]
-    return run.plan.get("points", run.public_points.digest)  # plans of earlier versions do not tell it
+    return run.plan.get("points", run.public_points.digest)  # plans of earlier versions lack it
 
 
 def state_of(question: TeachersQuestion, run: Run) -> VoteState:
-    """State of a vote after everything that it has released."""
+    """Return the state of a vote after all its releases."""
     return state_before(question, round_under_way(run), run.batches.count())
 
 
@@ -175,7 +175,7 @@ def _budgets(run: Run) -> tuple[VoteBudget, ...]:
 
 @lru_cache(maxsize=2)
 def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
-    """Members who must not stay in their teacher; looked up anew whenever the state of consents changes."""
+    """Return members who must not stay in their teacher; looked up again whenever the state of consents changes."""
     run, ballot = Run.objects.select_related("study").get(pk=run_id), ballot_load(run_id)
     pairs = {"holder": ballot.holder, "group": ballot.group}
     return holders_gone(run, pairs, consent_snapshot(run.study, among=ballot.members))
@@ -185,7 +185,7 @@ def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
 
 
 def _prepare(run: Run) -> bool:
-    """Share the people out over the teachers; once that is done, train these, and open the vote."""
+    """Assign the people to the teachers; once that is done, train the teachers and open the vote."""
     return vote_open(run) if run.assignment else run_prepare(run)
 
 
@@ -226,7 +226,7 @@ class Pate(EngineMethod):
             return
         vote = None if chosen.aggregator is None else chosen.vote()
         if chosen.leaves_open and (run.rehearsal or run.alliance_id):
-            # Rehearsals compare variants; plans of hub and sites must be the same whatever test data each has.
+            # Rehearsals compare variants; plans of hub and sites must agree even if their test data differ.
             place = "choices.teachers" if chosen.teachers is None else "choices.aggregator"
             wrong(place, _("The plan cannot choose this for rehearsals, nor over sites: choose it yourself."))
         if run.alliance_id and vote is not None and (not vote.adds_noise_once or vote.asks_student):
@@ -279,7 +279,7 @@ class Pate(EngineMethod):
 
     @staticmethod
     def _reinforced(run: Run) -> list[Tile]:
-        # Where the choices leave the vote open, the plan has chosen it; plans never choose one that reinforces.
+        # If the choices leave the vote open, the plan has chosen it; plans never choose one that reinforces.
         chosen = Teachers.from_json(run.choices)
         if chosen.aggregator is None or not chosen.vote().reinforces:
             return []
@@ -291,7 +291,7 @@ class Pate(EngineMethod):
     def joined(
         self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float
     ) -> tuple[list[PlannedPromise], Sequence[Any]]:
-        """See :meth:`EngineMethod.joined`. Groups, weights and budgets are those that follow from the hub's numbers."""
+        """See :meth:`EngineMethod.joined`. Groups, weights and budgets are computed from the hub's numbers."""
         own = teachers_plan(run, share, [PlannedPromise(**each) for each in hub_plan["promises"]])
         document = json.loads(json.dumps(own.to_json()))
         names = ("variant", "teachers", "aggregator", "groups", "left_out", "budgets")
@@ -309,11 +309,11 @@ class Pate(EngineMethod):
     def may_go_on(self, run: Run) -> bool:
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
-        # The last teacher may have been trained while another worker held the run: nobody else would go on then.
+        # The last teacher may have been trained while another worker held the run: nothing else would resume it then.
         return run.status == Run.Status.PREPARING and bool(run.assignment) and pate_teachers.are_chunks_done(run)
 
     def round_sizes(self, run: Run) -> list[int]:
-        return []  # its only round is the run, on pages too
+        return []  # its only round is the run, including on pages
 
     def size(self, run: Run) -> int:
         return run.public_points.rows
@@ -328,9 +328,9 @@ class Pate(EngineMethod):
         return set(np.flatnonzero(~question.voting(state_of(question, run))).tolist())
 
     def stages(self, run: Run) -> list[Stage]:
-        # Teachers that learn anew without somebody stay counted: that somebody left is known from consents. In
-        # upsampling the number of teachers follows from the sizes of the groups, so that the share goes through the
-        # same steps whatever it is: tenths, or one for each teacher asked for where these are fewer.
+        # Teachers that are trained again without someone still count as trained: consents already show that someone
+        # left. In upsampling the number of teachers follows from the sizes of the groups, so the share always goes
+        # through the same steps: tenths, or one for each teacher requested if these are fewer.
         done = sum(stop - start for start, stop in run.chunks.exclude(artifact="").values_list("start", "stop"))
         wish = Teachers.from_json(run.choices).teachers or 10
         teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)
@@ -347,7 +347,7 @@ class Pate(EngineMethod):
         return bool(run.plan) and plan_from_json(run.plan).aggregator.releases_counts
 
     def bounds(self, question: TeachersQuestion, batch: Batch) -> list[float]:
-        """Charges, which follow from what was answered before and in the batch."""
+        """Return charges, which follow from the queries answered before and in the batch."""
         return question.charges(*_paid_for(batch))
 
     def largest_class(self, question: TeachersQuestion, batch: Batch) -> float:
@@ -405,7 +405,7 @@ def _paid_for(batch: Batch) -> tuple[VoteState, np.ndarray]:
 
 
 def _released(batch: Batch) -> VoteState:
-    """Return what a run has released up to the end of a batch, by the rows that keep its queries; no guesses."""
+    """Return a run's releases up to the end of a batch, from the rows that keep its queries; no guesses."""
     queries = batch.run.queries.filter(row__lt=batch.start + batch.size).order_by("row")
     rows = list(queries.values_list("label", "reinforced"))
     labels = np.array([REJECTED if label is None else label for label, _own in rows], dtype=np.int64)
@@ -413,9 +413,9 @@ def _released(batch: Batch) -> VoteState:
 
 
 def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
-    """(Q, C) counts of a batch's queries, by the rows that keep them; None where none are released.
+    """Return the (Q, C) counts of a batch's queries, from the rows that keep them; None if none are released.
 
-    A row without as many as there are classes has 0 of each: its digest is then another one.
+    A row whose number of counts differs from the number of classes has 0 of each: its digest is then different.
     """
     if not question.plan.aggregator.releases_counts:
         return None
@@ -427,12 +427,12 @@ def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
 # --- The student under way --------------------------------------------------------------------------------------------
 
 
-#: The first student learns from this many labels, each later one from twice as many.
+#: The first student learns from this many labels, each later one from twice the number.
 LABELS = 10
 
 
 def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
-    """(points, C) what the present student makes of the public points; all 0 before there are ``LABELS`` labels.
+    """Return (points, C) the current student's probabilities of the public points; all 0 below ``LABELS`` labels.
 
     ``labels`` (Q,) are those of the first public points, ``REJECTED`` where there is none.
     """
@@ -445,7 +445,7 @@ def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...]) -> np.ndarray:
-    """Probabilities of all public points by a student that learned from some labels."""
+    """Return probabilities of all public points by a student that learned from some labels."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
     model = student_fit(run, Lesson(labelled(np.array(rows), np.array(labels), classes=len(run.classes))))
     return model.predict_proba(points_of(run.public_points))
@@ -455,7 +455,7 @@ def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...])
 
 
 def counts_lesson(run: Run) -> Lesson:
-    """Return all counts of a run with their noise; those of images are smoothed over the public points."""
+    """Return all counts of a run with their noise; counts of images are smoothed over the public points."""
     answered = run.queries.filter(counts__isnull=False).order_by("row")
     rows, counts = (list(answered.values_list(name, flat=True)) for name in ("row", "counts"))
     if not rows:

@@ -1,7 +1,7 @@
-"""The plan of a run in which teachers vote: how many there are, what they release, noise, charges and forecasts.
+"""The plan of a run in which teachers vote: their number, their releases, noise, charges and forecasts.
 
-Everything in it is public. What a proposal left open, the number of teachers and whether they release labels or noisy
-counts, is chosen by forecast, from public points alone.
+Everything in it is public. If a proposal leaves open the number of teachers, or whether they release labels or noisy
+counts, the plan chooses it by forecast, from public points only.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ from training.methods.planning import MethodPlan, group_answers, group_budgets
 from training.methods.space import points_of
 from training.models import Dataset, Run
 
-#: Records of a teacher that are compared, where public points can stand in for so many.
+#: Numbers of records per teacher to compare, if there are enough public points to represent that many.
 _RECORDS = (5, 8, 13, 20, 35, 60, 120, 240)
 _USUAL = 13
-#: As many labelled public points as a forecast looks at, and at least where numbers of teachers are compared.
+#: Most labelled public points that a forecast uses, and fewest for comparing numbers of teachers.
 _SAMPLE, _LEAST_COMPARED = 600, 20
-#: The most teachers are taken whose forecast lies within this of the best: what many say varies less with the noise.
+#: The plan takes the most teachers whose forecast is within this of the best, because the votes of many vary less with
+#: the noise.
 _AS_GOOD = 0.02
 _KINDS = {"counts": NoisyCounts.name, "labels": ConfidentGNMax.name}
 
@@ -68,17 +69,17 @@ _UNJUDGED = gettext_noop(
 
 @dataclass(frozen=True)
 class Compared:
-    """A number of teachers and what they release, with what is expected of it.
+    """A number of teachers and their kind of release, with the forecast.
 
     Attributes:
-        teachers: How many there are.
-        records: About how many people teach each.
+        teachers: Number of teachers.
+        records: Approximate number of people who teach each.
         releases: ``counts`` or ``labels``.
-        queries: Points whose counts, or labels, the run can afford.
+        queries: Number of points whose counts, or labels, the run can afford.
         sigma: Noise of each count, in votes.
-        charge: Of an answered query, as a share of what the run may charge the group that it costs most.
-        forecast: Of the share of points that the student is told right.
-        is_suggested: Whether the plan chooses this where nothing else is named.
+        charge: Charge of an answered query, as a share of what the run may charge the group that it costs most.
+        forecast: Forecast of the share of points with a correct label for the student.
+        is_suggested: Whether the plan chooses this if the proposal names nothing else.
     """
 
     teachers: int
@@ -92,17 +93,17 @@ class Compared:
 
     @property
     def right(self) -> float:
-        """The expected share."""
+        """Expected share of correct labels."""
         return self.forecast.noisy
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that a run keeps of it."""
+        """Return JSON that is stored with a run."""
         return {name: value for name, value in vars(self).items() if name != "forecast"} | {"right": self.right}
 
 
 @dataclass(frozen=True)
 class Search:
-    """What was chosen and what is expected of it, everything that was compared, and why."""
+    """The chosen teachers with their forecast, everything that was compared, and why."""
 
     chosen: Teachers
     forecast: Forecast | None = None
@@ -111,9 +112,9 @@ class Search:
 
 
 def teachers_search(run: Run, chosen: Teachers, groups: Sequence[Group], share: float) -> Search:
-    """Return ``chosen`` with what it leaves open, for a ``share`` of every cap.
+    """Return ``chosen`` with its open choices filled in, for a ``share`` of every cap.
 
-    A function of what is public alone, as `training.methods.pate_plan.teachers_plan` says.
+    Depends only on public information, like `training.methods.pate_plan.teachers_plan`.
     """
     holders = sum(group.holders for group in groups)
     points = min(run.public_points.rows, run.wanted_labels or run.public_points.rows)
@@ -142,7 +143,7 @@ def teachers_search(run: Run, chosen: Teachers, groups: Sequence[Group], share: 
 
 
 def _best(found: Sequence[Compared]) -> Compared:
-    """Return the one with most teachers among those that are as good as the best."""
+    """Return the one with most teachers among those that are about equal to the best."""
     best = max(each.right for each in found)
     return min(
         (each for each in found if each.right >= best - _AS_GOOD), key=lambda each: (-each.teachers, -each.right)
@@ -166,7 +167,7 @@ def _why(chosen: Teachers, found: Sequence[Compared], picked: Compared) -> Itera
 
 @dataclass(frozen=True)
 class _Asked:
-    """What plans that are compared have in common."""
+    """The common part of the plans that are compared."""
 
     variant: str
     groups: tuple[Group, ...]
@@ -189,7 +190,7 @@ class _Asked:
         )
 
     def filled(self, chosen: Teachers, teachers: int, releases: str) -> Teachers:
-        """Return the choices with this number of teachers, and a vote of this kind where none was chosen."""
+        """Return the choices with this number of teachers, and a vote of this kind if none was chosen."""
         if chosen.aggregator is not None:
             return replace(chosen, teachers=teachers)
         if releases == "labels":
@@ -204,7 +205,7 @@ class _Asked:
 
 
 def _dearest(plan: Plan, budgets: Sequence[VoteBudget]) -> float:
-    """Return the cost of an answered query to the group that it costs most, as a share of what that may be charged."""
+    """Return the cost of an answered query to the group that it costs most, as a share of that group's budget."""
     return max(
         budget.answer / budget.allowed * (group.participants / group.teachers if group.participants else 1.0)
         for group, budget in zip(plan.groups, budgets, strict=True)
@@ -212,7 +213,7 @@ def _dearest(plan: Plan, budgets: Sequence[VoteBudget]) -> float:
 
 
 def _rounded_up(sigma: float) -> float:
-    """To four digits.
+    """Round up to four digits.
 
     >>> _rounded_up(47.12345), _rounded_up(0.5)
     (47.13, 0.5001)
@@ -221,7 +222,7 @@ def _rounded_up(sigma: float) -> float:
     return float(f"{(math.floor(sigma / digits) + 1) * digits:.4g}")
 
 
-# Datasets never change; a plan is looked at, approved under the study's lock, and carried out one after the other.
+# Datasets never change; a plan is looked at, approved under the study's lock, and carried out in turn.
 @lru_cache(maxsize=32)
 def _compared(
     asked: _Asked, document: str, kind: str, public_key: tuple[int, str], test_key: tuple[int, str]
@@ -276,7 +277,7 @@ def _rehearsal(
 # --- The plan ---------------------------------------------------------------------------------------------------------
 
 
-#: Labelled public points without which there is no forecast.
+#: Number of labelled public points below which there is no forecast.
 _LEAST = 12
 _TOO_DEAR = gettext_noop(
     "A single answered query costs group %(group)s more than the run may use: no query can be answered. Give the run a "
@@ -289,12 +290,13 @@ class TeachersPlan(MethodPlan):
     """Plan of teachers that vote.
 
     Attributes:
-        budgets: stand beside ``plan.groups``; none in a rehearsal.
-        plan: of the vote.
-        stops: whether it ends when the share of one group is used up.
-        points: digest of the public points as they are now; encoders that come later change it.
-        participation: the public seed that says which teachers take part in which query; empty where all do.
-        compared: numbers of teachers and what they release, where the plan chose these.
+        budgets: one for each of ``plan.groups``; empty in a rehearsal.
+        plan: plan of the vote.
+        stops: whether the vote ends when the share of one group is used up.
+        points: digest of the public points as they are now; later encoders change it.
+        participation: the public seed that decides which teachers take part in which query; empty if all take part in
+            all.
+        compared: numbers of teachers and kinds of release, if the plan chose these.
     """
 
     budgets: list[VoteBudget]
@@ -306,12 +308,12 @@ class TeachersPlan(MethodPlan):
 
     @property
     def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
-        """The groups of the plan, each with what it may be charged; None in a rehearsal."""
+        """The groups of the plan, each with its budget; None in a rehearsal."""
         return list(zip_longest(self.plan.groups, self.budgets))
 
     @property
     def answers(self) -> int | None:
-        """Number of answered queries that the run affords at least; None in a rehearsal, and where it affords all."""
+        """Number of answered queries that the run affords at least; None in a rehearsal, and if it affords all."""
         return min((limit for limit in group_answers(self.plan, self.budgets) if limit is not None), default=None)
 
     @property
@@ -320,7 +322,7 @@ class TeachersPlan(MethodPlan):
         return self.answers if self.stops else None
 
     def details(self) -> dict[str, Any]:
-        """JSON of teachers and vote, and of the only round."""
+        """Return JSON of teachers and vote, and of the only round."""
         plan = self.plan
         return {
             "variant": plan.variant,
@@ -339,8 +341,8 @@ class TeachersPlan(MethodPlan):
 def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> TeachersPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
-    A function of what is public alone: policies, head counts, shares, evaluation data. Nobody's consent, records or
-    account is looked at (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
+    Depends only on public information: policies, head counts, shares, evaluation data. Reads nobody's consent, records
+    or account (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
     """
     chosen, promises = Teachers.from_json(run.choices), promises or planned_promises(run)
     sites = sites_of(run)
@@ -383,12 +385,12 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
 
 
 def _of_all(plan: Plan, sites: int) -> Plan:
-    """The plan with the teachers of all sites, each of which has as many."""
+    """Return the plan with the teachers of all sites; each site has the same number."""
     groups = (replace(each, holders=sites * each.holders, teachers=sites * each.teachers) for each in plan.groups)
     return replace(plan, notes=(), groups=tuple(groups), teachers=sites * plan.teachers)
 
 
-# Datasets never change; a plan is looked at, approved under the study's lock, and carried out one after the other.
+# Datasets never change; a plan is looked at, approved under the study's lock, and carried out in turn.
 @lru_cache(maxsize=32)
 def _forecasts(
     plan: Plan,
@@ -398,7 +400,7 @@ def _forecasts(
     test_key: tuple[int, str] | None,
     answers: int | None,
 ) -> tuple[Forecast, ...]:
-    """Forecast of the labels, from some of the test data; with an assumption where there are none, or too few."""
+    """Return the forecast of the labels, from some of the test data, or from an assumption if there are too few."""
     points, labels = np.empty(0), None
     if test_key is not None:
         arrays = arrays_load(Dataset.objects.get(pk=test_key[0]).artifact)
@@ -411,9 +413,9 @@ def _forecasts(
 
 
 def _require_labels(run: Run, planned: TeachersPlan) -> None:
-    """Refuse a vanishing vote that cannot expect a single label, whatever its teachers say. Raises PlanError.
+    """Refuse a vanishing vote that cannot expect a single label, whatever its teachers predict. Raises PlanError.
 
-    Other variants are warned of it.
+    Other variants get a warning.
     """
     plan = planned.plan
     if run.variant != Run.Variant.VANISHING:
@@ -461,7 +463,7 @@ def _warnings(run: Run, plan: Plan, budgets: list[VoteBudget], share: float) -> 
 
 
 def plan_from_json(document: dict[str, Any]) -> Plan:
-    """The plan as a run keeps it, without its notes."""
+    """Return the plan stored with a run, without its notes."""
     return Plan(
         variant=document["variant"],
         groups=tuple(GroupPlan(**{**group, "merged": tuple(group["merged"])}) for group in document["groups"]),

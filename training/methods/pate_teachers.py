@@ -1,12 +1,12 @@
-"""Teachers of a run: who is in which, how they learn, and what they say until the vote opens. All of it is secret.
+"""Teachers of a run: their members, their training, and their predictions until the vote opens. All of it is secret.
 
-After the approval a worker shares people out over the teachers. With many people that takes longer than a request may.
-The consents of the moment of the approval count, whenever the worker comes to it: consent events are never changed.
-Nothing is half done: one transaction takes the run from its preparation to its teachers, and a worker that dies before
-it leaves a file that nothing names.
+After the approval a worker assigns people to the teachers. With many people that takes longer than a request may. The
+consents at the moment of the approval count, whenever the worker starts: consent events are never changed. No
+intermediate state is visible: one transaction takes the run from its preparation to its teachers, and a worker that
+dies before it leaves a file that nothing names.
 
-A file is never written over by another content that matters: the row in the database names the one that counts, so
-that a crash between the two, or a worker that wakes up late, leaves a file that nobody reads.
+A file that matters is never overwritten with other content: the row in the database names the current one, so a crash
+between the two, or a worker that wakes up late, leaves a file that is never read.
 """
 
 import logging
@@ -46,23 +46,23 @@ from training.models import Dataset, Run, TeacherChunk
 
 logger = logging.getLogger(__name__)
 
-#: Into how many tasks the teachers of a run are cut: enough for many workers and for a bar that moves.
+#: Number of tasks for the teachers of a run: enough for many workers and for a progress bar that moves.
 CHUNKS = 20
 
 
 class _Ended(Exception):
-    """The run is not under preparation any more: it was cancelled."""
+    """The run is no longer being prepared: it was cancelled."""
 
 
 def run_prepare(run: Run) -> bool:
-    """Share the holders out over the teachers once it is the run's turn, and cut the teachers into chunks.
+    """Assign the holders to the teachers once it is the run's turn, and cut the teachers into chunks.
 
-    The share is opened in the transaction that looks who has room for it: nobody's account decides when, or in which
-    order, runs spend. Left out are holders who have left meanwhile, and those without room.
+    The share is opened in the same transaction that checks who has room for it: nobody's account decides when, or in
+    which order, runs spend. Holders who have left in the meantime, and those without room, are left out.
 
     Returns:
-        Whether the teachers can be trained now: not where the run waits or was cancelled, or somebody else has
-        prepared it.
+        Whether the teachers can be trained now: False if the run waits or was cancelled, or another worker has prepared
+        it.
     """
     if not _begin(run):
         return False
@@ -77,7 +77,7 @@ def run_prepare(run: Run) -> bool:
             return False
         held.assignment, held.consent_sequence = name, sequence
         if not held.rehearsal:
-            openings_lock()  # what other studies have opened must not change between the look and this one's opening
+            openings_lock()  # openings by other studies must not change between the check and this opening
             limit, snapshot = share_open(study=held.study, subject=held.pk), consent_snapshot(held.study)
             gone = holders_gone(held, assignment, snapshot)
             gone = np.union1d(gone, _without_room(held, assignment, snapshot, limit))
@@ -95,7 +95,7 @@ def run_prepare(run: Run) -> bool:
 
 
 def _begin(run: Run) -> bool:
-    """Take an approved run to its preparation, if it is its turn; return whether it is to be prepared."""
+    """Start preparing an approved run if it is its turn; return whether it is to be prepared."""
     with spending(run, Run.Status.APPROVED) as held:
         if held is not None and not spending_may_begin(held):
             message_set(held, WAITS)
@@ -108,7 +108,7 @@ def _begin(run: Run) -> bool:
 
 
 def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
-    """Return holders without room for what the run may charge their group: nobody may fall silent in mid-vote.
+    """Return holders without room for what the run may charge their group: nobody may drop out in mid-vote.
 
     A holder joins a teacher only with room for the whole share (condition 3); this depends on their own account alone.
     """
@@ -124,10 +124,10 @@ def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapsho
 
 
 def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
-    """Assignment of holders to teachers, and the last consent event that counted; none in a rehearsal.
+    """Return the assignment of holders to teachers, and the last consent event that counted (None in a rehearsal).
 
-    In a real run a holder's teacher follows from a keyed hash of the holder alone, whoever else takes part; a holder
-    whose promise the plan does not know takes no part.
+    In a real run a holder's teacher follows only from a keyed hash of the holder, not from who else takes part; a
+    holder whose promise is not in the plan takes no part.
     """
     plan = plan_from_json(run.plan)
     promises = [PlannedPromise(**promise) for promise in run.plan["promises"]]
@@ -150,7 +150,7 @@ def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
 
 
 def _note(run: Run, done: int, total: int) -> None:
-    """Note how far the preparation is: the same shares, in the same order, however many people there are.
+    """Record the progress of the preparation: the same shares, in the same order, for any number of people.
 
     Raises:
         _Ended: the run was cancelled.
@@ -164,7 +164,7 @@ def _note(run: Run, done: int, total: int) -> None:
 
 
 def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, np.ndarray]:
-    """Assignment of owners to teachers: pairs ``holder``, ``teacher``, ``group`` and the teachers' ``seeds``."""
+    """Return which owners teach which teachers: pairs ``holder``, ``teacher``, ``group``, and teachers' ``seeds``."""
     rng = np.random.default_rng(run.seed)
     owners = rng.permutation(owners_of(run.private_dataset))
     group_of = np.repeat([promise.group for promise in promises], [promise.holders for promise in promises])
@@ -188,10 +188,10 @@ _DIED = gettext_noop(
 
 
 def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
-    """Holders who are in a run and must not stay, by the consents of a new ``snapshot``.
+    """Return holders who are in a run and must not stay, by the consents of a new ``snapshot``.
 
-    Those who withdrew, even if they have come back since; those whose consent does not count any more; and those whose
-    ε has become smaller than the one that their teacher's vote is charged by.
+    These are people who withdrew, even if they have come back since; people whose consent no longer counts; and people
+    whose ε has become smaller than the one by which their teacher's vote is charged.
     """
     if run.rehearsal:
         return np.empty(0, dtype=np.int64)
@@ -204,7 +204,7 @@ def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot
 
 
 def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> np.ndarray:
-    """Take holders out of a run that has not voted yet; returns the teachers that they were in. The caller saves it."""
+    """Take holders out of a run that has not voted yet; return their former teachers. The caller saves it."""
     of_gone = np.isin(assignment["holder"], gone)
     pairs = {name: assignment[name][~of_gone] for name in ("holder", "teacher", "group")}
     run.consent_sequence = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence").sequence
@@ -214,7 +214,7 @@ def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.nda
 
 
 def chunks_send(run: Run) -> bool:
-    """Queue the chunks that wait; True where there are none left to do."""
+    """Queue the waiting chunks; return whether none are left to do."""
     parts_send(run.chunks.all(), "training.tasks.chunk_train")
     return are_chunks_done(run)
 
@@ -224,7 +224,7 @@ def are_chunks_done(run: Run) -> bool:
 
 
 def chunk_train(chunk: TeacherChunk) -> bool:
-    """Train the teachers of a chunk, and keep what they say of the public points; whether this call has."""
+    """Train the teachers of a chunk and store their predictions for the public points; return whether this call did."""
 
     def work(chunk: TeacherChunk) -> str:
         artifact = predictions_name(chunk)
@@ -235,11 +235,11 @@ def chunk_train(chunk: TeacherChunk) -> bool:
 
 
 def public_graph(public: Dataset) -> PublicGraph:
-    """Return the graph of public points that teachers learn from, in the usual representation; kept by a worker."""
+    """Return the graph of public points that teachers learn from, in the usual representation; cached by a worker."""
     return _graph(public.pk, public.artifact)
 
 
-# Files of datasets never change under one name.
+# Files of datasets never change under the same name.
 @lru_cache(maxsize=2)
 def _graph(public_id: int, _artifact: str) -> PublicGraph:
     space = space_first(Dataset.objects.get(pk=public_id), HolderChoices())
@@ -247,10 +247,11 @@ def _graph(public_id: int, _artifact: str) -> PublicGraph:
 
 
 def left_since_snapshot(run: Run) -> np.ndarray:
-    """Holders whose consent ended after the run counted it.
+    """Return holders whose consent ended after the run counted it.
 
-    Those who withdrew after the last consent event that it counted, even if they have come back since, and those whose
-    consent has ended since the snapshot without a withdrawal (:class:`consent.people.circumstances.Lapse`).
+    These are people who withdrew after the last consent event that it counted, even if they have come back since, and
+    people whose consent has ended since the snapshot without a withdrawal
+    (:class:`consent.people.circumstances.Lapse`).
     """
     events = ConsentEvent.objects.filter(
         study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
@@ -261,7 +262,7 @@ def left_since_snapshot(run: Run) -> np.ndarray:
 
 
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
-    """(teachers of the chunk, public points); a teacher all of whose holders withdrew says ``NO_VOTE``."""
+    """Return (teachers of the chunk, public points); a teacher whose holders all withdrew predicts ``NO_VOTE``."""
     assignment = arrays_load(run.assignment)
     withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else left_since_snapshot(run)
     of_chunk = (assignment["teacher"] >= chunk.start) & (assignment["teacher"] < chunk.stop)
@@ -289,10 +290,10 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
                 classes=len(run.private_dataset.classes),
                 seed=int(assignment["seeds"][teacher]),
             )
-        except (OSError, ImportError):  # the machine's, not the records': tried again
+        except (OSError, ImportError):  # caused by the machine, not the records: tried again
             raise
         except Exception:  # noqa: S112
-            # That it could not learn follows from its members' records: it casts no vote, and nobody is told.
+            # Its failure to learn follows from its members' records: it casts no vote, and nobody is notified.
             continue
     return predictions
 
@@ -303,12 +304,12 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
 def vote_open(run: Run) -> bool:
     """Begin the vote once all teachers are trained, with the holders whose consent still counts.
 
-    Their room was looked at when they joined their teachers, and is held for the vote since.
+    Their room was checked when they joined their teachers, and has been reserved for the vote since.
     """
     if not chunks_send(run):
         return False
     with spending(run, Run.Status.PREPARING) as held:
-        # While this worker waited for the lock, another may have sent teachers back to learn without somebody.
+        # While this worker waited for the lock, another may have sent teachers back to learn without someone.
         if held is None or not are_chunks_done(held):
             return False
         if held.rehearsal:
@@ -324,7 +325,7 @@ def vote_open(run: Run) -> bool:
 
 
 def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> None:
-    """Take holders out of a run whose teachers have learned, and train anew the teachers that learned from them."""
+    """Take holders out of a run whose teachers have been trained, and train the affected teachers again."""
     affected = assignment_without(run, assignment, gone)
     run.message = ""
     run.save(update_fields=["consent_sequence", "assignment", "message"])
@@ -337,23 +338,23 @@ def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray
 
 
 def assignment_name(run: Run) -> str:
-    """A new name for pairs ``holder``, ``teacher``, ``group`` (index in the plan), and ``seeds`` (teachers,)."""
+    """Return a new name for pairs ``holder``, ``teacher``, ``group`` (index in the plan), and ``seeds`` (teachers,)."""
     return f"{run_folder(run)}/assignment-{uuid4().hex[:12]}.npz"
 
 
 def predictions_name(chunk: TeacherChunk) -> str:
-    """A new name for ``predictions`` (teachers of the chunk, public points) of class numbers, or ``NO_VOTE``."""
+    """Return a new name for ``predictions`` (teachers of the chunk, public points): class numbers, or ``NO_VOTE``."""
     return f"{run_folder(chunk.run)}/predictions-{chunk.start}-{uuid4().hex[:12]}.npz"
 
 
 def predictions_load(run: Run) -> np.ndarray:
-    """Predictions of every teacher for every public point: ``(teachers, points)``."""
+    """Return the predictions of every teacher for every public point: ``(teachers, points)``."""
     return np.concatenate([arrays_load(chunk.artifact)["predictions"] for chunk in run.chunks.all()])
 
 
 @lru_cache(maxsize=2)
 def ballot_load(run_id: UUID) -> Ballot:
-    """The ballot of a run whose vote has begun, while its arrays are kept."""
+    """Return the ballot of a run whose vote has begun, as long as its arrays are kept."""
     run = Run.objects.get(pk=run_id)
     predictions, pairs = predictions_load(run), arrays_load(run.assignment)
     return Ballot(predictions, pairs["holder"], pairs["teacher"], pairs["group"])

@@ -28,13 +28,13 @@ Planned = TypeVar("Planned", bound="MethodPlan")
 
 
 def beside_majority(plan: Planned, run: Run) -> Planned:
-    """Return the plan with forecasts of right ones beside the share of the most frequent class in the test data."""
+    """Return the plan, adding the share of the most frequent class in the test data to forecasts of correct labels."""
     majority = _majority(run.test_dataset.artifact) if run.test_dataset and run.classes else None
     forecasts = tuple(each if each.measure else replace(each, majority=majority) for each in plan.forecasts)
     return replace(plan, forecasts=forecasts)
 
 
-@lru_cache(maxsize=64)  # files of datasets never change under one name
+@lru_cache(maxsize=64)  # files of datasets never change under the same name
 def _majority(artifact: str) -> float | None:
     classes = arrays_load(artifact, "y")["y"]
     return published_accuracy(int(np.bincount(classes).max()), len(classes)) if len(classes) else None
@@ -42,12 +42,12 @@ def _majority(artifact: str) -> float | None:
 
 @dataclass(frozen=True)
 class MethodPlan(abc.ABC):
-    """Plan of a run with what it rests on. Everything in it is public.
+    """Plan of a run with its assumptions. Everything in it is public.
 
     Attributes:
-        promises: what it rests on, with public or noisy numbers of holders.
-        budgets: what each promise, or group of promises, may be charged.
-        forecasts: of what the run leads to, in the one form that all methods have; none where nothing can be told.
+        promises: the promises that it rests on, with public or noisy numbers of holders.
+        budgets: the most that each promise, or group of promises, may be charged.
+        forecasts: forecasts of the run's outcome, in the same form for all methods; empty if nothing can be forecast.
         notes: choices that were made, and warnings.
     """
 
@@ -58,15 +58,15 @@ class MethodPlan(abc.ABC):
 
     @property
     def labels(self) -> int | None:
-        """Labels that are released at least before accounts end the run; None where they do not end it."""
+        """Number of labels released at least before accounts end the run; None if accounts do not end it."""
         return None
 
     @abc.abstractmethod
     def details(self) -> dict[str, Any]:
-        """JSON of what the plan of this method has beside: at least its ``rounds``, with what each may use."""
+        """Return JSON of the method's own parts of the plan: at least its ``rounds``, with how much each may use."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that a run keeps of its plan."""
+        """Return JSON of the plan that is stored with a run."""
         return {
             "promises": [asdict(promise) for promise in self.promises],
             "budgets": [asdict(budget) for budget in self.budgets],
@@ -80,7 +80,7 @@ class MethodPlan(abc.ABC):
 
 
 def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[Budget]:
-    """Most that a run may charge holders of each promise at a ``share`` of its cap; everyone pays for their part."""
+    """Return the most that a run may charge holders of each promise at a ``share`` of its cap."""
     caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
     return [Budget(cap, share * cap * (1 - RESERVE)) for cap in caps]
 
@@ -98,7 +98,7 @@ def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
 def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]:
     """Return for each group how many answered queries it can pay for at least; None for all of them.
 
-    Of a group of which some teachers take part in each query, in turn, each is in so much fewer of them.
+    If only some of a group's teachers take part in each query, in turn, each is in proportionally fewer of them.
     """
     return [
         budget.answers
@@ -109,9 +109,9 @@ def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]
 
 
 def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[PlannedLevel, ...]:
-    """The promises that somebody has, for a planner, with a public number of ``records`` per holder.
+    """Return the promises that have holders, for a planner, with a public number of ``records`` per holder.
 
-    Raises PlanError where there are none.
+    Raises PlanError if there are none.
     """
     levels = tuple(
         PlannedLevel(promise.name, budget.cap, float(promise.holders), records)
@@ -126,7 +126,7 @@ def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: fl
 
 
 def share_warning(run: Run, share: float) -> tuple[Sentence, ...]:
-    """Warnings about a ``share`` of every cap, for whoever approves it."""
+    """Return warnings about a ``share`` of every cap, for the person who approves it."""
     if share < 1 - RESERVE or run.rehearsal:
         return ()
     text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
@@ -141,11 +141,11 @@ Held = TypeVar("Held", bound=HolderChoices)
 
 
 def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Chosen]) -> Chosen | None:
-    """Note what is wrong with the choices of a proposal; with their defaults filled in, or None where they say nothing.
+    """Report errors in a proposal's choices; return them with defaults filled in, or None if they cannot be read.
 
     Args:
         run: The proposal.
-        wrong: See `training.methods.base.Wrong`; of a choice the field is dotted, "choices.sigma".
+        wrong: See `training.methods.base.Wrong`; for a choice the field is dotted, "choices.sigma".
         kind: The choices of the run's method.
     """
     try:
@@ -159,7 +159,7 @@ def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Cho
 
 
 def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Held]) -> Held | None:
-    """As `choices_check`, and whether the records go with the representation."""
+    """Check as `choices_check` does, and also that the records fit the representation."""
     chosen = choices_check(run, wrong, kind)
     if chosen is None or not run.private_dataset_id:
         return chosen
@@ -179,9 +179,9 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
 
 
 def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
-    """Note what stands in the way of a run with an encoder: it is not there, or its public datasets are not encoded.
+    """Report why a run cannot use an encoder: it does not exist, or its public datasets are not encoded.
 
-    For those of private records the run waits: whether they are encoded yet may follow from a single one.
+    For the vectors of private records the run waits: whether they are encoded yet may depend on a single one.
     """
     if run.alliance_id:
         # Vectors of the same points differ in their last bits between machines, and so would the sites' questions.

@@ -63,12 +63,12 @@ SLACKS_USED = gettext_noop(
 
 @dataclass(frozen=True)
 class Inputs:
-    """Input of the network: coordinates in the ``space``, or where that is None records as they are.
+    """Input of the network: coordinates in the ``space``, or the records themselves if it is None.
 
     Attributes:
-        space: Fitted on public points.
-        shape: Of a record as the network takes it.
-        scale: What it is multiplied by first, so that a typical one has the length 1; public.
+        space: A space fitted on public points.
+        shape: Shape of a record as the network takes it.
+        scale: Factor by which it is multiplied first, so that a typical one has length 1; public.
     """
 
     space: Space | None
@@ -77,12 +77,12 @@ class Inputs:
 
     @property
     def sentence(self) -> Sentence:
-        """Input of the network, in words."""
+        """Description of the network's input."""
         return AS_THEY_ARE if self.space is None else self.space.fitted.representation.sentence()
 
 
 def inputs_of(run: Run, chosen: Samples) -> Inputs:
-    """Input of the network of a run. Raises ValueError where the public points do not suit the representation."""
+    """Return the input of a run's network. Raises ValueError if the public points do not suit the representation."""
     if run.public_dataset is not None and chosen.network != "cnn":
         space = space_first(run.public_dataset, chosen)
         length = float(np.sqrt((space.public.astype(np.float64) ** 2).sum(axis=1).mean()))
@@ -90,7 +90,7 @@ def inputs_of(run: Run, chosen: Samples) -> Inputs:
     schema = schema_from_json(run.private_dataset.schema)
     if chosen.network == "cnn":
         return Inputs(None, schema.shape, 1.0)
-    # No record is looked at: columns are of length 1 at most, and of the pixels of an image many are dark.
+    # No record is looked at: columns have length 1 at most, and many pixels of an image are dark.
     length = len(schema.features) if isinstance(schema, TabularSchema) else int(np.prod(schema.shape)) / 4
     return Inputs(None, schema.shape, float(length) ** -0.5)
 
@@ -107,7 +107,7 @@ class SamplingPlan(MethodPlan):
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """The only round, as the run keeps it."""
+        """The only round, as stored with the run."""
         mechanism = self.sampled.mechanism
         plan = {
             "steps": self.sampled.steps,
@@ -122,14 +122,14 @@ class SamplingPlan(MethodPlan):
         return [{"plan": plan | self.sampled.to_json(), "until": 1.0}]
 
     def details(self) -> dict[str, Any]:
-        """JSON of the round, and of the input of the network."""
+        """Return JSON of the round, and of the input of the network."""
         return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
 def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> SamplingPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
-    A function of what is public alone: policies, head counts, shares, public points (conditions 1 and 2 of the
+    Depends only on public information: policies, head counts, shares, public points (conditions 1 and 2 of the
     guarantee).
     """
     if run.variant in BASELINES and not run.rehearsal:
@@ -185,7 +185,7 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
 
 
 def has_slack_left(run: Run) -> bool:
-    """Whether the study has a part of δ for this run, beside those that were charged or that approved runs need."""
+    """Return whether δ has room for this run, besides the runs that were charged or approved."""
     if run.rehearsal:
         return True
     others = Run.objects.filter(study=run.study, method=Run.Method.SGD, variant__in=VARIANTS, status__in=Run.ACTIVE)
@@ -212,7 +212,7 @@ def _notes(run: Run) -> tuple[Sentence, ...]:
     return tuple(notes)
 
 
-# A plan takes seconds, and is looked at, approved and carried out one after the other.
+# A plan takes seconds, and is looked at, approved and carried out in turn.
 @lru_cache(maxsize=64)
 def _sampled(
     variant: str,
@@ -238,8 +238,8 @@ def _sampled(
 
 @lru_cache(maxsize=32)
 def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """Number of weights of the network. Raises ValueError where it takes no such records."""
-    # PyTorch takes a second, the site may not need it
+    """Return the number of weights of the network. Raises ValueError if it does not take such records."""
+    # PyTorch takes a second, and the site may not need it
     from learning.mechanisms.sampled_steps.network_states import weights_number
 
     return weights_number(network, shape, classes)
@@ -251,7 +251,7 @@ def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
 class SampledGradients(Questions):
     """See :class:`training.engine.questions.Questions`."""
 
-    #: One task takes a chunk: a step reads the records of some hundred holders, however many there are.
+    #: One task takes a chunk: a step reads the records of only some hundred holders, however many there are.
     shard = 2**62
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
@@ -279,7 +279,8 @@ class SampledGradients(Questions):
             return people.of(np.zeros(len(people.holders), dtype=bool))
         place = np.searchsorted(holders, people.holders).clip(max=len(holders) - 1)
         stays = (holders[place] == people.holders) & (people.caps >= caps[place])
-        # A level that was raised counts in the next run: in this one everybody stays in the group they were charged in.
+        # A level that was raised counts from the next run: in this one everyone stays in the group they were charged
+        # in.
         return replace(people.of(stays), caps=caps[place[stays]])
 
     def stop_reason(self, run: Run) -> str:
@@ -291,9 +292,9 @@ class SampledGradients(Questions):
 
 
 def charged_caps(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """(H,) ids in rising order of those who were charged for the run, and the cap of the promise by which they were.
+    """Return (H,) ids, in rising order, of those charged for the run, and the cap of the promise used for each charge.
 
-    From the charge file, which is never deleted: in a group all were charged the same.
+    Read from the charge file, which is never deleted: everyone in a group was charged the same.
     """
     charges = charges_of(Release.objects.get(run=run.pk, batch=CHARGE))
     question = question_load(run.rounds.select_related("run").get())
@@ -317,7 +318,7 @@ class SgdSampled(GradientSteps):
     needs_public_points = False
     charges_ahead = True
     questions = SampledGradients()
-    # The records are read once for each chunk; withdrawals act from the next one on.
+    # The records are read once for each chunk; withdrawals take effect from the next one on.
     batch_size = 50
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
@@ -401,20 +402,20 @@ class SgdSampled(GradientSteps):
 
 
 def question_load(opened_round: Round) -> SampledQuestion:
-    """Question of the round of a run."""
+    """Return the question of a run's round."""
     plan = opened_round.run.plan
     caps = tuple(budget["cap"] for budget in plan["budgets"])
     return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), caps)
 
 
-# Files of rounds never change under one name.
+# Files of rounds never change under the same name.
 @lru_cache(maxsize=2)
 def _question(artifact: str, document: str, caps: tuple[float, ...]) -> SampledQuestion:
     return SampledQuestion.from_arrays(arrays_load(artifact), json.loads(document), np.array(caps))
 
 
 def round_open(run: Run) -> Round:
-    """The only round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
+    """Return the only round of a run, in a new file; the caller's transaction writes the row. Reads no private data."""
     from learning.mechanisms.sampled_steps.network_states import steps_begin  # PyTorch takes a second to import
 
     planned, inputs = run.plan["rounds"][0]["plan"], inputs_of(run, Samples.from_json(run.choices))
@@ -446,9 +447,9 @@ def round_open(run: Run) -> Round:
 
 
 def network_lesson(run: Run) -> Lesson:
-    """The network after the last step, and what it makes of every public point: that costs nobody anything.
+    """Return the network after the last step with its predictions for every public point, which cost nobody anything.
 
-    Where there are public points a model of classes is calibrated by them and by what was released.
+    If there are public points, a model of classes is calibrated by them and by the releases.
     """
     opened_round = run.rounds.select_related("run").get()
     question = question_load(opened_round)
@@ -464,7 +465,7 @@ def network_lesson(run: Run) -> Lesson:
 
 
 def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:
-    """Whether the network that a run has published is that of ``state``, if it is no student."""
+    """Return whether the network that a run has published is that of ``state``, unless it published a student."""
     learner = network_learner(question.network)
     published = StudentModel.objects.filter(run=run, learner=learner).first()
     if published is None:
@@ -477,7 +478,7 @@ def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) 
 
 
 def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndarray) -> Calibration:
-    """Calibration of the last state. Raises FileNotFoundError where a file of what was released is missing."""
+    """Return the calibration of the last state. Raises FileNotFoundError if a file of a release is missing."""
     from learning.mechanisms.sampled_steps.network_states import network_calibration  # imports PyTorch
 
     names = opened_round.batches.exclude(released="").order_by("index").values_list("released", flat=True)

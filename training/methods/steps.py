@@ -1,4 +1,4 @@
-"""Private gradient steps of a linear model: the plan, the rounds of steps, and the model that they lead to."""
+"""Private gradient steps of a linear model: the plan, the rounds of steps, and the resulting model."""
 
 import json
 from abc import abstractmethod
@@ -71,7 +71,7 @@ from training.methods.space import Space, labelled_points, points_of, space_firs
 from training.methods.synthesis import MarginalCells, marginals_of, rows_check
 from training.models import Batch, Dataset, Round, Run, StudentModel
 
-#: As many labelled public points as a forecast looks at, and at least.
+#: Most labelled public points that a forecast uses, and fewest.
 _SAMPLE, _LEAST = 3000, 3
 
 _ALIKE = 1000
@@ -85,14 +85,14 @@ class DescentPlan(MethodPlan):
     representation: Sentence
 
     def details(self) -> dict[str, Any]:
-        """JSON of the rounds, with what each may use, and of the space in which they descend."""
+        """Return JSON of the rounds, with how much each may use, and of the space in which they descend."""
         return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
 def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> DescentPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
-    A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
+    Depends only on public information: policies, head counts, shares, public points, evaluation data (conditions 1 and
     2 of the guarantee). Every round of steps may use an equal part of the share; without public points rounds of counts
     come first, and use `COUNTED` of it.
     """
@@ -139,12 +139,12 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
 
 
 def _until(counted: float, part: float, number: int) -> float:
-    """Part of the run's share that may be used when a round of steps ends."""
+    """Return the part of the run's share that may have been used when a round of steps ends."""
     return min(1.0, round(counted + part * (number + 1), 12))
 
 
 def _counts_planned(run: Run, levels: Sequence[PlannedLevel], share: float) -> SynthesisPlan:
-    """Rounds of counts for a share of every cap. Raises ValueError."""
+    """Return the rounds of counts for a share of every cap. Raises ValueError."""
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
     bins = Synthesis().bins
@@ -161,7 +161,7 @@ def _counts_note(counts: SynthesisPlan) -> Sentence:
 
 
 def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
-    """Space of the first round; where that follows from counts to come, one that is about as large."""
+    """Return the space of the first round; if that follows from counts to come, one of about the same size."""
     if run.public_dataset is not None:
         return planned_space(run.public_dataset, steps, strength)
     schema = schema_from_json(run.private_dataset.schema)
@@ -169,15 +169,15 @@ def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
     return space_of(rows_alike(schema, _ALIKE), steps, strength)
 
 
-# Datasets never change; a plan is looked at, approved under the study's lock, and carried out one after the other.
+# Datasets never change; a plan is looked at, approved under the study's lock, and carried out in turn.
 @lru_cache(maxsize=32)
 def _forecasts(
     public_key: tuple[int, str] | None, test_key: tuple[int, str] | None, asking: str, document: str
 ) -> tuple[Forecast, ...]:
-    """Forecasts of the model of the first round; none of too few public points to tell.
+    """Return forecasts of the first round's model; empty if there are too few public points.
 
-    Of another outcome than classes it needs evaluation data, and so it does without public points: then these stand in
-    for the rows to come as well.
+    An outcome other than classes needs evaluation data, and so does a forecast without public points: then these also
+    stand in for the rows to come.
     """
     key = public_key or test_key
     if key is None:
@@ -199,20 +199,20 @@ def _forecasts(
 
 
 def planned_space(public: Dataset, steps: Steps, strength: float) -> Space:
-    """The space of the first round of people of this :func:`learning.mechanisms.steps.steps_plan.strength_of`.
+    """Return the first round's space for people of this :func:`learning.mechanisms.steps.steps_plan.strength_of`.
 
-    Raises ValueError where the public points do not suit the representation.
+    Raises ValueError if the public points do not suit the representation.
     """
     return space_first(public, steps.placed(points_of(public, steps.encoder), strength))
 
 
 def counted_space(run: Run, steps: Steps, strength: float) -> Space:
-    """The same without public points, of rows drawn from what the rounds of counts have released."""
+    """Return the same without public points, fitted on rows drawn from the released rounds of counts."""
     return space_of(rows_of(run), steps, strength)
 
 
 def points_follow(opened_round: Round, question: StepsQuestion) -> bool:
-    """Whether the points of a round are what the counts of its run lead to, if there are any."""
+    """Return whether a round's points are those that its run's counts lead to, if there are any counts."""
     run = opened_round.run
     if not rounds_of_counts(run):
         return True
@@ -224,12 +224,12 @@ def points_follow(opened_round: Round, question: StepsQuestion) -> bool:
 
 
 def rows_of(run: Run) -> np.ndarray:
-    """Records (n, …) that take the place of public points: a function of what the rounds of counts have released."""
+    """Return records (n, …) that replace public points: a function of the released rounds of counts."""
     return rows_draw(marginals_of(run, rounds_of_counts(run))).x
 
 
 def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:
-    """The same of other points (n, …). Raises ValueError where they do not suit the representation."""
+    """Return the same for other points (n, …). Raises ValueError if they do not suit the representation."""
     fitted = steps.placed(points, strength).space(points).fit(points)
     return Space(fitted, fitted.transform(points))
 
@@ -240,7 +240,7 @@ def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:
 class GradientQuestions(Questions):
     """See :class:`training.engine.questions.Questions`."""
 
-    #: A step takes less time than a task; only where there are very many people does another worker help.
+    #: A step takes less time than a task; another worker helps only with very many people.
     shard = 200_000
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
@@ -268,7 +268,7 @@ class GradientQuestions(Questions):
 
 
 def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Note that no student is published of labels that have more combinations than it learns."""
+    """Report that no student is published for labels with more combinations than it learns."""
     if chosen.publish == "student":
         wrong(
             "choices.publish",
@@ -277,7 +277,7 @@ def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
 
 
 def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Note that without public points no student is published."""
+    """Report that no student is published without public points."""
     if chosen.publish == "student":
         wrong("choices.publish", _("A student learns on public points. Name a public dataset, or publish the model."))
 
@@ -300,7 +300,7 @@ class GradientSteps(EngineMethod):
 
     @abstractmethod
     def check_choices(self, run: Run, wrong: Wrong) -> None:
-        """Note what is wrong with the variant's own fields of a proposal."""
+        """Report errors in the variant's own fields of a proposal."""
 
     def tiles(self, run: Run) -> list[Tile]:
         counts = rounds_of_counts(run)
@@ -329,10 +329,10 @@ class Sgd(GradientSteps):
     )
     choices = Steps
     parts = "sgd"
-    #: Where there are none, rows take their place that are drawn from counts of the same run.
+    #: Without public points, rows drawn from counts of the same run replace them.
     needs_public_points = False
     questions = GradientQuestions()
-    # Consents count from the next chunk on, and a bar moves; each chunk goes to a worker and back.
+    # Consents take effect from the next chunk on, and a progress bar moves; each chunk goes to a worker and back.
     batch_size = 10
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
@@ -425,19 +425,19 @@ class Sgd(GradientSteps):
 
 
 def is_counts(opened_round: Round) -> bool:
-    """Whether a round counts people, so that rows drawn from the counts take the place of public points."""
+    """Return whether a round counts people, so that rows drawn from the counts replace public points."""
     return is_counted(opened_round.run.plan["rounds"][opened_round.index])
 
 
 def question_load(opened_round: Round) -> StepsQuestion:
-    """Question of a round of steps."""
+    """Return the question of a round of steps."""
     plan = opened_round.run.plan
     caps = tuple(budget["cap"] for budget in plan["budgets"])
     index = opened_round.index - rounds_of_counts(opened_round.run)
     return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), index, caps)
 
 
-# Files of rounds never change under one name.
+# Files of rounds never change under the same name.
 @lru_cache(maxsize=2)
 def _question(artifact: str, document: str, index: int, caps: tuple[float, ...]) -> StepsQuestion:
     plan = steps_plan_from_json(json.loads(document))
@@ -445,7 +445,7 @@ def _question(artifact: str, document: str, index: int, caps: tuple[float, ...])
 
 
 def round_open(run: Run) -> Round:
-    """The next round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
+    """Return the next round, in a new file; the caller's transaction writes the row. Reads no private data."""
     index = run.rounds.count()
     plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
     space = _space(run, index, plan)
@@ -471,7 +471,7 @@ def round_open(run: Run) -> Round:
 
 
 def _space(run: Run, index: int, plan: StepsPlan) -> Space:
-    """That of the first round as chosen; then the inner layer of the student so far, beside the wavelets of images."""
+    """Return the first round's space as chosen; later, the current student's inner layer, with wavelets for images."""
     chosen = Steps.from_json(run.choices)
     if run.public_dataset is None:
         return counted_space(run, chosen, plan.strength)
@@ -486,9 +486,9 @@ def _space(run: Run, index: int, plan: StepsPlan) -> Space:
 
 
 def linear_model(opened_round: Round) -> LinearModel:
-    """The model after all steps of a round; a function of what was released.
+    """Return the model after all steps of a round; a function of the releases.
 
-    That of another outcome than classes is adjusted to the noise of its steps.
+    A model of an outcome other than classes is adjusted to the noise of its steps.
     """
     question = question_load(opened_round)
     state = state_before(question, opened_round, opened_round.run.batches.count())
@@ -499,7 +499,7 @@ def linear_model(opened_round: Round) -> LinearModel:
 
 
 def published_follows(run: Run, state: Descent) -> bool:
-    """Whether the model that a run has published has the weights of ``state``, if it is no student's."""
+    """Return whether the model that a run has published has the weights of ``state``, unless it published a student."""
     published = StudentModel.objects.filter(run=run, learner=LINEAR).first()
     if published is None:
         return True
@@ -511,9 +511,9 @@ def published_follows(run: Run, state: Descent) -> bool:
 
 
 def descent_lesson(run: Run) -> Lesson:
-    """The last round's model, calibrated, and what it makes of every public point: that costs nobody anything.
+    """Return the last round's model, calibrated, with its predictions for public points, which cost nobody anything.
 
-    Of another outcome than classes a student learns how likely the model calls each category.
+    For an outcome other than classes a student learns the model's probability of each category.
     """
     last = run.rounds.select_related("run").latest("index")
     linear = linear_model(last)
@@ -524,7 +524,7 @@ def descent_lesson(run: Run) -> Lesson:
 
 
 def released_shares(run: Run) -> list[ClassShare] | None:
-    """Shares of the classes among the people, by what the first step of all released."""
+    """Return shares of the classes among the people, from the first released step of all."""
     first = run.rounds.exclude(artifact="").select_related("run").earliest("index")
     batch = first.batches.exclude(released="").order_by("index").first()
     if batch is None:
@@ -533,7 +533,7 @@ def released_shares(run: Run) -> list[ClassShare] | None:
 
 
 def releases_of_points(run: Run, model: Model) -> Releases:
-    """What a model says of every public point, as a student learns it; nothing where no student could."""
+    """Return a model's predictions for public points as a student learns them; empty if no student could."""
     if not run.learns.categories or run.public_dataset is None:
         return predicted([], np.empty((0, 1)))
     shares = run.learns.shares(model.predict_proba(points_of(run.public_points, run.encoder)))
@@ -541,9 +541,9 @@ def releases_of_points(run: Run, model: Model) -> Releases:
 
 
 def model_calibrate(current: Round, model: LinearModel) -> CalibratedModel:
-    """The model of a round with its calibration: a function of releases and public points.
+    """Return the model of a round with its calibration: a function of releases and public points.
 
-    Raises FileNotFoundError where a file of what was released is missing.
+    Raises FileNotFoundError if a file of a release is missing.
     """
     steps, final = _steps(current)
     records = assumed_records(current.run.private_dataset)
@@ -551,14 +551,14 @@ def model_calibrate(current: Round, model: LinearModel) -> CalibratedModel:
 
 
 def assumed_records(private: Dataset) -> float:
-    """Records of a holder on average, of which the dataset itself says at most how many it takes."""
+    """Return the assumed average number of records per holder; the dataset itself gives at most the maximum."""
     return 1.0 if private.most_records == 1 else RECORDS
 
 
 def _steps(current: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
-    """State before each step with the noisy sums that it released, and the state after the last.
+    """Return the state before each step with the noisy sums that it released, and the state after the last.
 
-    Their plan has the noise of the sums, which over sites is more than what people are charged by.
+    The plan has the noise of the sums, which over sites is more than the noise by which people are charged.
     """
     factor = noise_factor(current.run)
     state, steps = question_load(current).begin, []
@@ -581,7 +581,7 @@ NOISE = gettext_noop("noise alone")
 
 
 def gradient_curves(run: Run) -> dict[str, list[float]]:
-    """The norm of every released noisy sum, and of the noise that it is expected to hold, in clipping norms."""
+    """Return the norm of every released noisy sum, and its expected noise, in clipping norms."""
     sizes, noises = [], []
     # Only rounds of steps have a file.
     batches = run.batches.exclude(round__artifact="").order_by("index")
@@ -592,9 +592,9 @@ def gradient_curves(run: Run) -> dict[str, list[float]]:
     return {SIZE: sizes, NOISE: noises}
 
 
-# Files of chunks never change under one name; a page asks for them again every other second.
+# Files of chunks never change under the same name; a page asks for them again every other second.
 @lru_cache(maxsize=4096)
 def _norms(artifact: str) -> tuple[list[float], int]:
-    """Norms of the sums of a chunk, in clipping norms, and how many numbers each sum has."""
+    """Return norms of the sums of a chunk, in clipping norms, and the number of values in each sum."""
     sums = arrays_load(artifact, "sums")["sums"].astype(np.float64)
     return (np.sqrt((sums**2).sum(axis=(1, 2))) / CLIP_STEPS).tolist(), sums[0].size

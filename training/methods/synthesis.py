@@ -1,4 +1,4 @@
-"""Synthetic rows: drawn from noisy counts of everybody, or in rehearsals real rows that many others could have been."""
+"""Synthetic rows: drawn from noisy counts of everyone, or in rehearsals real rows that many others could have been."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -47,7 +47,7 @@ _SPACES = (
 class MarginalCells(Cells):
     """See :class:`training.engine.questions.Questions`."""
 
-    #: A person is in as many cells as there are pairs of columns.
+    #: A person is in one cell for each pair of columns.
     shard = 20_000
 
     def round_open(self, run: Run) -> Round:
@@ -61,7 +61,7 @@ class MarginalCells(Cells):
 
 
 def rows_check(run: Run, wrong: Wrong, field: str) -> None:
-    """Note at a field why no rows can be drawn of the private dataset of a proposal."""
+    """Report at a field why no rows can be drawn from the private dataset of a proposal."""
     schema = schema_from_json(run.private_dataset.schema)
     if not isinstance(schema, TabularSchema):
         wrong(field, _("Rows are drawn of tables alone, and this dataset is none. Choose another."))
@@ -72,7 +72,7 @@ def rows_check(run: Run, wrong: Wrong, field: str) -> None:
 
 
 def marginals_of(run: Run, rounds: int) -> Marginals:
-    """What the first ``rounds`` of a run have released, with its plan and the schema that its dataset has for good."""
+    """Return the first ``rounds`` of releases of a run, with its plan and its dataset's permanent schema."""
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
     batches = run.batches.filter(round__index__lt=rounds).order_by("index")
@@ -157,7 +157,7 @@ class Seeds(Cells):
 
 
 class DeniabilityMethod(CountedMethod):
-    """See :class:`training.methods.base.TableMethod`. Every record is one by itself, whoever owns it."""
+    """See :class:`training.methods.base.TableMethod`. Every record counts separately, whoever owns it."""
 
     name = Run.Method.SYNTHESIS.value
     variants: tuple[str, ...] = (Run.Variant.DENIABILITY.value,)

@@ -1,1 +1,1 @@
-"""Every write of the training app, one module for each thing that is written."""
+"""Every write of the training app, with one module for each kind of object."""

@@ -1,4 +1,4 @@
-"""Cards: what a user of a student, or of a table, should know."""
+"""Cards: information for the users of a student or of a table."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +63,7 @@ EXCEPTION = gettext_noop(
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A model that may be published: its learner and parameters, and how it does on the test data, rounded."""
+    """A model that may be published: its learner, its parameters, and its rounded evaluation on the test data."""
 
     learner: str
     parameters: dict[str, Any]
@@ -75,7 +75,7 @@ class Candidate:
         return self.evaluation.get("accuracy") if self.evaluation else None
 
     def to_json(self) -> dict[str, Any]:
-        """Part of the card on each, so that whoever uses the chosen one knows of the others."""
+        """Return the card's entry on this candidate, so that users of the chosen model know the others."""
         found = self.evaluation or {}
         entry = {"learner": self.learner, "accuracy": self.accuracy}
         entry |= {name: found[name] for name in ("area",) if name in found}
@@ -93,10 +93,10 @@ def card(
     candidates: list[Candidate],
     choice: str | dict[str, Any],
 ) -> dict[str, Any]:
-    """Model card. Nothing in it depends on the private data beyond what was released.
+    """Return the model card. It depends on the private data only through the releases.
 
-    ``shares``: of the classes, see `shares_document`.  ``candidates``: all models that might have been published, the
-    chosen one among them.  ``choice``: see `choice_document`.
+    ``shares``: of the classes, see `shares_document`.  ``candidates``: all models that might have been published,
+    including the chosen one.  ``choice``: see `choice_document`.
     """
     document = {
         **_about(run),
@@ -127,10 +127,10 @@ def card(
 
 
 def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
-    """Part of the card on the shares of the classes among the people, beside those among labelled public points.
+    """Return the card's part on the shares of the classes among the people and among labelled public points.
 
     ``differing``: the classes whose shares differ by more than noise and chance; ``said``: the same as a sentence. None
-    where releases tell no shares.
+    if the releases show no shares.
     """
     if shares is None:
         return None
@@ -158,17 +158,17 @@ def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray
 
 
 def card_digest(document: dict[str, Any]) -> str:
-    """Digest of a card as it was published: without the threshold, which the register has by itself."""
+    """Return the digest of a card as published: without the threshold, which the register holds separately."""
     return json_digest({name: value for name, value in document.items() if name != "threshold"})
 
 
 def result_card(run: Run) -> dict[str, Any]:
-    """Card of a run's table: whom it is about, and the promise that it keeps."""
+    """Return the card of a run's table: which people it is about, and the promise that it keeps."""
     return _about(run)
 
 
 def _about(run: Run) -> dict[str, Any]:
-    """Part of every card: where it comes from, who answers for it, and how it keeps what was promised."""
+    """Return the part of every card on its origin, the people responsible, and how it keeps its promise."""
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,
@@ -183,7 +183,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def choice_document(publish: str, duel: Duel | None) -> str | dict[str, Any]:
-    """Part of the card on why a student is published, or what taught it; ``publish`` as of a lesson."""
+    """Return the card's part on why a student or its teacher model is published; ``publish`` as in a lesson."""
     if publish:
         return CHOICE
     if duel is None:
@@ -192,14 +192,14 @@ def choice_document(publish: str, duel: Duel | None) -> str | dict[str, Any]:
 
 
 def _choice(candidates: list[Candidate], choice: str | dict[str, Any]) -> dict[str, Any]:
-    """Part of the card on the models that might have been published; nothing where there is one alone."""
+    """Return the card's part on the models that might have been published; empty if there is only one."""
     if len(candidates) == 1:
         return {"candidates": [], "choice": ""}
     return {"candidates": [each.to_json() for each in candidates], "choice": choice}
 
 
 def _labelled(run: Run) -> dict[str, Any] | None:
-    """Part of the card on labelled public rows that the student learned from; None where there are none."""
+    """Return the card's part on labelled public rows that the student learned from; None if there are none."""
     dataset = run.labelled_dataset
     if dataset is None:
         return None
@@ -207,7 +207,7 @@ def _labelled(run: Run) -> dict[str, Any] | None:
 
 
 def _encoder(run: Run) -> dict[str, Any] | None:
-    """The encoder whose vectors the model takes, and what was stated about it; None where there is none."""
+    """Return the encoder whose vectors the model takes, and the statements about it; None if there is none."""
     encoder = encoder_of(run)
     if encoder is None:
         return None
@@ -224,7 +224,7 @@ def _encoder(run: Run) -> dict[str, Any] | None:
 
 
 def _privacy(run: Run) -> dict:
-    """The promise that the model keeps, and what keeps it."""
+    """Return the promise that the model keeps, and the mechanism that ensures it."""
     return {
         "unit": gettext_noop("data holder"),
         "neighbours": "one holder's records and participation, added or removed",
@@ -243,7 +243,7 @@ def _privacy(run: Run) -> dict:
 
 
 def _rehearsal_privacy(run: Run) -> dict:
-    """Costs of a rehearsal by the papers' accounting; it promises nothing to anybody."""
+    """Return the costs of a rehearsal by the papers' accounting; it promises nothing."""
     return {
         "note": gettext_noop("A rehearsal on data that are nobody's secret: nothing is promised."),
         "mechanism": method_of(run).mechanism(run),

@@ -1,4 +1,4 @@
-"""End of datasets and studies: a dataset is removed, a study is closed, its private records end on their last day."""
+"""End of datasets and studies: removing a dataset, closing a study, erasing private records after their last day."""
 
 import logging
 from datetime import date
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUser) -> Dataset:
-    """Delete the arrays of a dataset for good, on record. Its row stays, for the runs that it was used by.
+    """Delete the arrays of a dataset permanently, and log it. Its row stays, for the runs that used it.
 
     Raises:
         ValidationError: no reason, or a run that has not ended uses it.
@@ -65,14 +65,14 @@ def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUs
 
 
 def dataset_runs(dataset: Dataset) -> QuerySet[Run]:
-    """The runs that have chosen a dataset."""
+    """Return the runs that have chosen a dataset."""
     public = Q(public_dataset=dataset) | Q(labelled_dataset=dataset)
     uses = Q(private_dataset=dataset) | public | Q(test_dataset=dataset)
     return Run.objects.filter(uses, study=dataset.study_id)
 
 
 def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
-    """Delete a dataset's arrays once the transaction has committed, and what a run keeps of private ones."""
+    """Delete a dataset's arrays once the transaction has committed, and the data that runs keep of private ones."""
     artifact = dataset.artifact
     dataset.removed_at, dataset.artifact = timezone.now(), ""
     if dataset.kind == Dataset.Kind.PRIVATE:
@@ -90,25 +90,25 @@ def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
 
 
 def _run_end(run: Run) -> None:
-    """Delete what an ended run keeps in private storage for a replay, which is not possible any more."""
+    """Delete the data that an ended run keeps in private storage for a replay, which is no longer possible."""
     Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
     transaction.on_commit(lambda: arrays_delete_folder(run_folder(run)))
 
 
 @transaction.atomic
 def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, erase_after: date | None = None) -> Study:
-    """Close a study for good, on record: no new runs, no decisions to take part, no invitations, no alliances.
+    """Close a study permanently, and log it: no new runs, no decisions to take part, no invitations, no alliances.
 
-    What was released stays, and so do receipts. Private records are erased after their last day.
+    Releases and receipts stay. Private records are erased after their last day.
 
     Args:
         study: the study.
         reason: why; holders read it.
-        acting_user: who closes it.
-        erase_after: the last day of the records; by default the one that holders were told, and never a later one.
+        acting_user: the user who closes it.
+        erase_after: the last day of the records; by default the one announced to holders, and never a later one.
 
     Raises:
-        ValidationError: no reason, no last day or a later one than was told, or a run has not ended.
+        ValidationError: no reason, no last day or a later one than announced, or a run has not ended.
     """
     study = study_lock(study.pk)
     if study.is_closed:
@@ -137,17 +137,18 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
 
 
 def _alliances_leave(study: Study, acting_user: AbstractBaseUser | None) -> None:
-    """Leave every alliance of a study that ends: the others would wait for it in each run."""
+    """Leave every alliance of a study that ends: the others would otherwise wait for it in each run."""
     for alliance in Alliance.objects.filter(study=study, left_at=None):
         alliance_leave(alliance=alliance, acting_user=acting_user)
 
 
 @transaction.atomic
 def records_expire(*, study: Study, today: date | None = None) -> int:
-    """Erase all private records of a study whose last day is over, and close it if it is open; returns how many rows.
+    """Erase all private records of a study after their last day, and close it if it is open; return the number of rows.
 
-    Rows of private datasets, scans of letters, what runs keep for a replay, pseudonyms and their key, links and the
-    accounts' relation to the study. What was decided, released and charged stays, by numbers that lead to nobody.
+    This covers rows of private datasets, scans of letters, data that runs keep for a replay, pseudonyms and their key,
+    links, and the accounts' relation to the study. Decisions, releases and charges stay, under numbers that identify
+    nobody.
     """
     study = study_lock(study.pk)
     if study.expired_at is not None or not is_over(study, today):
@@ -177,24 +178,24 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
 
 
 def is_over(study: Study, today: date | None = None) -> bool:
-    """Whether the last day of a study's private records has passed. Of a rehearsal they are nobody's."""
+    """Return whether the last day of a study's private records has passed; always False for a rehearsal."""
     last = study.retention_until
     return not study.rehearsal and last is not None and last < (today or timezone.localdate())
 
 
 def studies_over(today: date | None = None) -> list[Study]:
-    """Studies whose private records have to be erased."""
+    """Return the studies whose private records have to be erased."""
     return [study for study in Study.objects.filter(expired_at=None, rehearsal=False) if is_over(study, today)]
 
 
 def studies_waiting() -> list[Study]:
-    """Studies in which somebody waits for the erasure of their records."""
+    """Return the studies with holders who are waiting for the erasure of their records."""
     studies = Study.objects.filter(disposals__kind=Disposal.Kind.ASKED, expired_at=None).distinct()
     return [study for study in studies if holders_waiting(study)]
 
 
 def records_due_erase() -> None:
-    """Carry out every erasure that was asked for, and every end of records. A study that fails leaves the others."""
+    """Carry out every requested erasure and every end of records. A study that fails does not stop the others."""
     for study in studies_waiting():
         try:
             records_erase(study.pk)

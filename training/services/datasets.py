@@ -1,4 +1,4 @@
-"""Datasets come in whole or not at all."""
+"""Imports of datasets, complete or not at all."""
 
 import logging
 import uuid
@@ -45,15 +45,15 @@ def dataset_import(
 ) -> Dataset:
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
 
-    Private rows of people who had theirs erased, and have not consented since, are left out; and of each holder those
-    after their first ``MOST_RECORDS``, in the order of the file. Which of a holder's records are kept depends on these
-    alone.
+    Private rows of people who had theirs erased, and have not consented since, are left out. So are each holder's rows
+    after the first ``MOST_RECORDS``, in the order of the file. Which of a holder's records are kept depends only on
+    these records.
 
-    ``provenance`` says in the operator's words where the rows come from; nothing checks it. ``balance`` is the reader's
-    account of the file, kept with the dataset. ``artifact`` is the name of
-    the file to be written, by default a new one.
+    ``provenance`` is the operator's own description of the rows' origin; nothing checks it. ``balance`` is the reader's
+    account of the file, kept with the dataset. ``artifact`` is the name of the file to be written, by default a new
+    one.
 
-    Raises DataError, and leaves nothing behind, where rows do not fit the kind.
+    Raises DataError, and leaves nothing behind, if rows do not fit the kind.
     """
     dataset_check(study=study, name=name, kind=kind, rows=rows)
     artifact = artifact or f"datasets/{uuid.uuid4()}.npz"
@@ -89,21 +89,21 @@ def dataset_import(
 
 
 def dataset_name(study: Study, wanted: str) -> str:
-    """A name that no dataset of the study has or had: the one that is ``wanted``, or with a number after it."""
+    """Return a name that no dataset of the study has or had: ``wanted``, or ``wanted`` with a number after it."""
     taken = set(Dataset.objects.filter(study=study).values_list("name", flat=True))
     names = (f"{wanted[:80]} ({number})" for number in count(2))
     return next(each for each in chain([wanted[:80]], names) if each not in taken)
 
 
 def classes_seen(outcome: Outcome, arrays: Mapping[str, np.ndarray]) -> list[int]:
-    """Numbers of the classes that labels hold; none of another outcome, of which they would be the targets."""
+    """Return the numbers of the classes that occur in labels; empty for other outcomes, whose labels are targets."""
     return np.unique(arrays["y"]).tolist() if outcome.kind == Classes.kind and "y" in arrays else []
 
 
 def _arrays(study: Study, rows: Rows, most: int | None) -> tuple[dict[str, Any], int]:
-    """Arrays that are stored of some rows, and how many holders own them; the study's lock is held.
+    """Return the arrays to store for some rows, and how many holders own them; the study's lock is held.
 
-    ``most``: rows of each holder that are stored, if they are private.
+    ``most``: number of rows stored for each holder, if they are private.
     """
     arrays: dict[str, Any] = {"x": rows.x} if rows.y is None else {"x": rows.x, "y": rows.y}
     if most is None:
@@ -125,13 +125,13 @@ def _arrays(study: Study, rows: Rows, most: int | None) -> tuple[dict[str, Any],
 
 
 def holders_beyond(rows: Rows) -> dict[str, int]:
-    """Pseudonyms that have more rows than a dataset takes of one holder, with how many; secret."""
+    """Return pseudonyms with more rows than a dataset takes per holder, with their numbers; secret."""
     counted = Counter(rows.holders or ())
     return {pseudonym: number for pseudonym, number in counted.items() if number > settings.MOST_RECORDS}
 
 
 def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:
-    """Say where a dataset comes from. Cards of earlier runs keep what was said then."""
+    """Set a dataset's provenance. Cards of earlier runs keep the earlier statement."""
     dataset.provenance = provenance.strip()
     with changes_recorded([dataset], acting_user=acting_user):
         dataset.save(update_fields=["provenance"])
@@ -140,7 +140,7 @@ def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: 
 
 
 def dataset_check(*, study: Study, name: str, kind: str, rows: Rows) -> None:
-    """Could ``rows`` be imported like this? Raises DataError where they could not."""
+    """Check that ``rows`` could be imported like this. Raises DataError if they could not."""
     _require_rows(rows, kind)
     if Dataset.objects.filter(study=study, name=name).exists():
         problem = Sentence(gettext_noop("The study already has a dataset named “%(name)s”."), name=name)

@@ -1,4 +1,4 @@
-"""Downloads, each of which the release register records with who took it: labels, tables, model files, statements."""
+"""Downloads of labels, tables, model files and statements; the release register records each with its recipient."""
 
 import io
 from collections.abc import Callable, Collection
@@ -33,11 +33,11 @@ from training.models import Run, StudentModel
 
 @transaction.atomic
 def download_record(*, run: Run, what: str, digest: str = "", acting_user: AbstractBaseUser) -> None:
-    """Enter into the register that ``acting_user`` was given ``what`` of ``run``; of a rehearsal nothing is secret.
+    """Enter into the register that ``acting_user`` was given ``what`` of ``run``; nothing in a rehearsal is secret.
 
-    Whoever asks for labels where a method releases none is given nothing, and not entered.
-    Whoever looks at the labels page by page takes them once: only when more were released does the register get
-    another entry. Whoever asks the model for predictions is entered the first time.
+    Requests for labels of a method that releases none get nothing, and are not entered. Someone who looks at the labels
+    page by page is entered once: only if more were released since does the register get another entry. Someone who asks
+    the model for predictions is entered the first time.
     """
     if run.rehearsal or (what == "labels" and not method_of(run).releases_labels):
         return
@@ -54,21 +54,21 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
 
 @transaction.atomic
 def predictions_record(*, model: StudentModel, records: int, acting_user: AbstractBaseUser) -> None:
-    """Count predictions that a model was asked for, by anybody; who asked is entered into the register once."""
+    """Count predictions that any user requested from a model; each user is entered into the register once."""
     StudentModel.objects.filter(pk=model.pk).update(predictions=F("predictions") + records)
     download_record(run=model.run, what=gettext_noop("predictions"), digest=model.digest, acting_user=acting_user)
 
 
 def model_takers(model: StudentModel) -> set[int]:
-    """Ids of the accounts, of people and of their programs, that took a model or asked it for predictions.
+    """Return ids of the accounts, of people and of their programs, that took a model or asked it for predictions.
 
-    A rehearsal keeps no register: there everybody who may use its models counts.
+    A rehearsal keeps no register: there, everyone who may use its models counts.
     """
     return takers(model.run, _digests(model))
 
 
 def takers(run: Run, digests: Collection[str]) -> set[int]:
-    """Ids of the accounts that took one of these files of a run; as `model_takers` says."""
+    """Return ids of the accounts that took one of these files of a run; as in `model_takers`."""
     if run.rehearsal:
         return set(members_with_permission(run.study, "training.use_student").values_list("pk", flat=True))
     taken = Release.objects.filter(
@@ -82,7 +82,7 @@ def takers(run: Run, digests: Collection[str]) -> set[int]:
 
 
 def _digests(model: StudentModel) -> list[str]:
-    """Digests of the files of a version, of those too that a threshold has replaced."""
+    """Return digests of a version's files, including files that a threshold has replaced."""
     kinds = [Release.Kind.MODEL, Release.Kind.THRESHOLD]
     releases = Release.objects.filter(study_id=model.run.study_id, run=model.run_id, kind__in=kinds)
     earlier = releases.filter(content__digest=model.digest).values_list("content__onnx", flat=True)
@@ -97,9 +97,9 @@ def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUse
 
 
 def labels_arrays(run: Run) -> dict[str, np.ndarray]:
-    """All public points of ``run`` as encoded records, and its labels about some of them, with counts where it has any.
+    """Return all public points of ``run`` as encoded records, and its labels for some of them, with any counts.
 
-    The points' own labels are for evaluation alone, and not among them. Without the points where these were removed.
+    The points' own labels are only for evaluation, and not included. The points are missing if they were removed.
     """
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
     columns = ("row", "label", "counts", "reinforced")
@@ -120,8 +120,8 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
 def labels_table(run: Run) -> list[list[Any]]:
     """Return a heading and a line for each label of ``run``.
 
-    There is a column for each class where it releases noisy counts, and one that says which labels are
-    reinforced (1 or 0) if any is.
+    There is a column for each class if it releases noisy counts, and one that marks reinforced labels (1 or 0) if there
+    are any.
     """
     classes = run.learns.categories
     counted = method_of(run).releases_counts(run)
@@ -140,11 +140,11 @@ def labels_table(run: Run) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class LabelFormat:
-    """A format in which labels can be taken away.
+    """A file format for labels.
 
     Attributes:
-        media_type: Of the file.
-        content: All labels of a run in this format.
+        media_type: Media type of the file.
+        content: Returns all labels of a run in this format.
     """
 
     media_type: str
@@ -152,14 +152,14 @@ class LabelFormat:
 
 
 def labels_csv(run: Run) -> bytes:
-    """A table: row, label, and a column for each class with noisy counts, where they were released."""
+    """Return a CSV table: row, label, and a column for each class with noisy counts, if these were released."""
     text = io.StringIO()
     CsvWriter(text).writerows(labels_table(run))
     return text.getvalue().encode()
 
 
 def labels_parquet(run: Run) -> bytes:
-    """The same table as Parquet: rows and counts as 64-bit integers, labels as text."""
+    """Return the same table as Parquet: rows and counts as 64-bit integers, labels as text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -173,7 +173,7 @@ def labels_parquet(run: Run) -> bytes:
 
 
 def labels_npz(run: Run) -> bytes:
-    """NumPy arrays: all public points as encoded records, and what was released about some of them."""
+    """Return NumPy arrays: all public points as encoded records, and the releases about some of them."""
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **labels_arrays(run))
     return content.getvalue()
@@ -194,9 +194,9 @@ class ModelFile:
     """A file of a version.
 
     Attributes:
-        format: Which is its suffix, too: "onnx", "skops" or "safetensors".
+        format: Also its suffix: "onnx", "skops" or "safetensors".
         digest: SHA-256, hexadecimal.
-        artifact: In the models storage.
+        artifact: Name in the models storage.
     """
 
     format: str
@@ -205,7 +205,7 @@ class ModelFile:
 
 
 def onnx_store(artifact: str, model: Model, run: Run, card: dict[str, Any]) -> tuple[str, str]:
-    """Store a model as ONNX beside its own file; the name of the new one, and its SHA-256."""
+    """Store a model as ONNX next to its own file; return the new file's name and its SHA-256."""
     from learning.exports.files import onnx_file  # loads ONNX, which only workers and few requests need
 
     name = f"{artifact}.onnx"
@@ -215,19 +215,19 @@ def onnx_store(artifact: str, model: Model, run: Run, card: dict[str, Any]) -> t
 
 
 def version_load(version: StudentModel) -> Model:
-    """The model of a version with its calibration, as everybody who asks it gets it."""
+    """Return the model of a version with its calibration, as all its users get it."""
     model = published_load(version.learner, model_fetch(version.artifact))
     calibrated = CalibratedModel(model, Calibration.from_json(version.calibration))
     return calibrated if version.is_released_itself else said(calibrated, version.run.learns)
 
 
 def file_native(version: StudentModel) -> ModelFile:
-    """The file that the version was stored as."""
+    """Return the file that the version was stored as."""
     return ModelFile(published_format(version.learner), version.digest, version.artifact)
 
 
 def file_onnx(version: StudentModel) -> ModelFile:
-    """The version as ONNX; versions from before there was ONNX get theirs when it is first asked for."""
+    """Return the version as ONNX; older versions without ONNX get theirs on the first request."""
     if not version.onnx:
         model = version_load(version)
         version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run, version.card)
@@ -239,7 +239,7 @@ def file_onnx(version: StudentModel) -> ModelFile:
 
 
 def model_statement(version: StudentModel) -> str:
-    """A signature over a version's card and the digests of its files; the same whenever it is asked for."""
+    """Return a signature over a version's card and the digests of its files; the same on every request."""
     content: dict[str, Any] = {
         "iss": settings.SITE_URL,
         "iat": int(version.created_at.timestamp()),

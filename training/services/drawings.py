@@ -1,10 +1,11 @@
-"""Drawings: one question to everybody who takes part, outside of any run, with a share of its own.
+"""Drawings: one question to everyone who takes part, outside of any run, with a separate share.
 
-Head counts say how many holders have each promise, for plans (rule 7; condition 9 of the guarantee). They are drawn by
-one explicit action with noise, stored, charged and used again; or entered by the operator as public numbers.
+Head counts give the number of holders with each promise, for plans (rule 7; condition 9 of the guarantee). They are
+drawn by one explicit action with noise, stored, charged and used again; or entered by the operator as public numbers.
 
-Check answers say, for each question, how many people's first answer was right and how many's was wrong. One person
-counts in at most one of the two, so in at most as many cells as there are questions. See docs/gaussian-accounts.md.
+Check answers show, for each question, how many people's first answer was right and how many people's was wrong. One
+person counts in at most one of the two, so the number of cells that count them is at most the number of questions. See
+docs/gaussian-accounts.md.
 """
 
 import math
@@ -52,7 +53,7 @@ class Drawing:
 
 
 def drawing_plan(study: Study) -> Drawing:
-    """Plan of :func:`question_draw`. Raises ValidationError where no ε policy is in force."""
+    """Return the plan of :func:`question_draw`. Raises ValidationError if no ε policy is in force."""
     promises = promises_possible(study)
     if not promises:
         raise ValidationError(_("The study has no approved ε policy. Its ethics committee proposes and approves one."))
@@ -61,7 +62,7 @@ def drawing_plan(study: Study) -> Drawing:
 
 
 def drawing_last(study: Study, kind: str) -> int:
-    """Sequence number of the newest release of a kind of drawing; 0 before the first."""
+    """Return the sequence number of the newest release of a kind of drawing; 0 before the first."""
     return Release.objects.filter(study=study, kind=kind).aggregate(newest=Max("sequence"))["newest"] or 0
 
 
@@ -78,22 +79,22 @@ def question_draw(
     noise: Noise | None,
     follows: int | None,
 ) -> Release:
-    """Ask everybody the question, release the noisy numbers, and charge whoever is in them.
+    """Ask everyone the question, release the noisy numbers, and charge everyone who is counted.
 
-    Whoever cannot be charged is left out of the sum.
+    People who cannot be charged are left out of the sum.
 
     Args:
         study: Locked by :func:`consent.services.study_lock`, within the caller's transaction.
         kind: The :class:`Release.Kind`.
-        purpose: Of the share, in words.
-        question: With the noise of :func:`drawing_plan`.
-        snapshot: Everybody who takes part.
+        purpose: Purpose of the share, in words.
+        question: A question with the noise of :func:`drawing_plan`.
+        snapshot: Everyone who takes part.
         counted: (cells, H) whether a holder is in a cell.
         content: The noisy numbers (cells,) → content of the release.
-        acting_user: Who draws.
+        acting_user: The user who draws.
         noise: Only for tests.
-        follows: What :func:`drawing_last` said to whoever draws, so that a form that is sent twice draws once; None
-            where nobody looked.
+        follows: The result of :func:`drawing_last` when the user decided to draw, so that a form that is sent twice
+            draws once; None if it was not looked up.
 
     Raises:
         ValidationError: The share is not free, a run counts people, or there is a newer release.
@@ -132,9 +133,9 @@ def question_draw(
 
 
 def _counts_people(run: Run) -> bool:
-    """Whether a run has rounds of counts before it: there everybody is charged for the whole round, or left out.
+    """Return whether a run has rounds of counts left: there, each person is charged for the whole round, or left out.
 
-    A share that is opened later is not in the run's limit, but in what people have spent.
+    A share that is opened later is not in the run's limit, but in the amounts that people have spent.
     """
     counted = [each for each in run.plan.get("rounds", []) if each.keys() & {"table", "marginals"}]
     return run.batches.count() < len(counted)
@@ -143,7 +144,7 @@ def _counts_people(run: Run) -> bool:
 # --- Head counts ------------------------------------------------------------------------------------------------------
 
 
-#: More people than any study asks, and less than a database counts up to.
+#: More people than any study asks, and less than the largest integer of a database.
 MOST = 1_000_000_000
 
 
@@ -151,10 +152,10 @@ MOST = 1_000_000_000
 def head_counts_draw(
     *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
 ) -> list[HeadCount]:
-    """Count the holders of each promise with Gaussian noise, and charge everybody who is counted.
+    """Count the holders of each promise with Gaussian noise, and charge everyone who is counted.
 
-    A holder is in one cell, so that the charge is 1/σ², at most a hundredth of the smallest cap. Raises ValidationError
-    where that share is not free, or other counts than the release ``follows`` are the newest.
+    A holder is in one cell, so the charge is 1/σ², at most a hundredth of the smallest cap. Raises ValidationError if
+    that share is not free, or other counts than the release ``follows`` are the newest.
     """
     study = study_lock(study.pk)
     drawing, snapshot = drawing_plan(study), consent_snapshot(study)
@@ -181,7 +182,7 @@ def head_counts_draw(
 def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Mapping[str, int]) -> list[HeadCount]:
     """Enter public numbers, by level, for the promises of the ε policy in force; nobody is charged.
 
-    They must not come from the consents: whoever enters them states where they are known from. Raises ValidationError.
+    They must not come from the consents: the person who enters them states their source. Raises ValidationError.
     """
     study = study_lock(study.pk)
     if set(counts) != set(Level.values) or not all(type(each) is int and 0 <= each <= MOST for each in counts.values()):
@@ -234,7 +235,7 @@ _QUANTILE = 1.959963984540054
 
 @dataclass(frozen=True)
 class Understanding:
-    """What a count says of one question; ``right``, ``low`` and ``high`` in 100 are None where noise hides it."""
+    """Result of a count for one question; ``right``, ``low`` and ``high`` in 100 are None if noise hides it."""
 
     key: str
     right: int | None = None
@@ -244,7 +245,7 @@ class Understanding:
 
 @dataclass(frozen=True)
 class AnswerCounts:
-    """The newest count of answers: to which version of the form, when, and what it says, worst first."""
+    """The newest count of answers: the version of the form, the time, and the results, worst first."""
 
     form_version: int
     counted_at: datetime
@@ -255,9 +256,9 @@ class AnswerCounts:
 def check_answers_count(
     *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
 ) -> Release:
-    """Count the first answers to the form in force with noise, charge whoever is counted, and clear all answers.
+    """Count the first answers to the form in force with noise, charge everyone counted, and clear all answers.
 
-    Those of people who do not take part are not counted: they have no account.
+    Answers of people who do not take part are not counted: they have no account.
 
     Raises:
         ValidationError: no form or policy is in force, the share is not free, or another count than the release
@@ -292,7 +293,7 @@ def check_answers_count(
 
 
 def answers_sigma(study: Study) -> float:
-    """Standard deviation of the noise of each number of a count. Raises ValidationError without an ε policy."""
+    """Return the standard deviation of the noise of each number. Raises ValidationError without an ε policy."""
     return _question(study).spread
 
 
@@ -301,7 +302,7 @@ def _question(study: Study) -> HeadCountQuestion:
 
 
 def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
-    """(2·questions, H): whose first answer to each question was right, then whose was wrong."""
+    """Return (2·questions, H): whose first answer to each question was right, then whose was wrong."""
     answered, right = np.zeros(len(holders), dtype=np.int64), np.zeros(len(holders), dtype=np.int64)
     rows = CheckAnswers.objects.filter(form=form, counted=False, answered__gt=0)
     for holder, mask, right_mask in rows.values_list("holder_id", "answered", "right").iterator(chunk_size=5000):
@@ -313,7 +314,7 @@ def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
 
 
 def answer_counts(study: Study) -> AnswerCounts | None:
-    """What the newest count says, the question worst answered first; None before the first."""
+    """Return the results of the newest count, the question worst answered first; None before the first."""
     release = Release.chain(study.pk).filter(kind=Release.Kind.ANSWERS).order_by("-sequence").first()
     if release is None:
         return None
@@ -324,11 +325,11 @@ def answer_counts(study: Study) -> AnswerCounts | None:
 
 
 def understanding_of(counts: dict, sigma: float) -> Understanding:
-    """Share of right answers of one question's noisy ``counts``, and its interval by Fieller's theorem.
+    """Return the share of right answers from one question's noisy ``counts``, with its interval by Fieller's theorem.
 
-    For the true share p, right - p·(right + wrong) is noise of variance σ²·((1 - p)² + p²). The interval are all p for
-    which that is within the quantile: the solutions of a quadratic inequality, a finite interval where the number of
-    answers stands out of its noise.
+    For the true share p, right - p·(right + wrong) is noise of variance σ²·((1 - p)² + p²). The interval contains all p
+    for which this is within the quantile: the solutions of a quadratic inequality, a finite interval if the number of
+    answers exceeds its noise.
     """
     right, number = counts["right"], counts["right"] + counts["wrong"]
     spread = (_QUANTILE * sigma) ** 2
@@ -337,7 +338,7 @@ def understanding_of(counts: dict, sigma: float) -> Understanding:
         return Understanding(counts["question"])
     half = math.sqrt(max(b * b - a * c, 0.0)) / a
     low, high = max(b / a - half, 0.0), min(b / a + half, 1.0)
-    if low >= high:  # Noise of either sign beyond 0 or 1: as near as a share can be.
+    if low >= high:  # Noise of either sign beyond 0 or 1: as close to the estimate as a share can be.
         low = high = min(max(b / a, 0.0), 1.0)
     estimate = min(max(right / number, low), high)
     return Understanding(

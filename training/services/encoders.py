@@ -1,11 +1,11 @@
-"""Encoders, which turn the records of a study's datasets into vectors: registered, carried out, withdrawn.
+"""Encoders that turn the records of a study's datasets into vectors: registering, running and withdrawing them.
 
-Whoever registers one states that it was made without the private data; a run may then choose it. Every record is
-encoded by itself, once, on one thread, in a process with limits on memory and time. The vectors are stored in the
-dataset's file beside the record, so that whatever erases a record erases them.
+The person who registers an encoder states that it was made without the private data; a run may then choose it. Every
+record is encoded separately, once, on one thread, in a process with limits on memory and time. The vectors are stored
+in the dataset's file next to the record, so erasing a record erases them too.
 
-How far the encoding of private records is, and how long it took, may follow from a single record. Only data stewards
-see it: proposals do not depend on it, and an approved run waits for it.
+The progress and duration of encoding private records may depend on a single record. Only data stewards see it:
+proposals do not depend on it, and an approved run waits for it.
 """
 
 import hashlib
@@ -58,21 +58,21 @@ def encoder_register(
     acting_user: AbstractBaseUser,
     tokenizer: str = "",
 ) -> Encoder:
-    """Register an encoder, once it has run, and let it encode the study's datasets that it suits.
+    """Register an encoder after a test run, and let it encode the study's datasets that it suits.
 
     Args:
         study: The study; an encoder is stated to be made without its private data.
-        name: For people.
+        name: Its name for people.
         content: The ONNX file.
-        takes: What it takes, as :func:`learning.encoders.input_from_json` reads it.
-        licence: Of the encoder.
-        source: Where it comes from, and on which data it was made.
-        stated: That it was made without the private data.
-        acting_user: Who states it.
-        tokenizer: Of texts, JSON of the library `tokenizers`.
+        takes: Its input, in the form that :func:`learning.encoders.input_from_json` reads.
+        licence: Licence of the encoder.
+        source: Where it comes from, and which data it was trained on.
+        stated: Whether the user states that it was made without the private data.
+        acting_user: The user who states it.
+        tokenizer: For texts, JSON of the library `tokenizers`.
 
     Raises:
-        ValidationError: by field, where it is not stated, was registered before, or cannot be used.
+        ValidationError: by field, if this is not stated, it was registered before, or it cannot be used.
     """
     study_open_check(study)
     if not stated:
@@ -120,10 +120,10 @@ def encoder_register(
 
 @transaction.atomic
 def encoder_withdraw(*, encoder: Encoder, reason: str, acting_user: AbstractBaseUser) -> Encoder:
-    """Withdraw an encoder for good, on record: no run chooses it any more, and no dataset is encoded by it.
+    """Withdraw an encoder permanently, and log it: no run can choose it, and no dataset is encoded by it any more.
 
-    Where a run has learned from its vectors, these and the file stay, for its models and for those who compute the run
-    anew. Otherwise both are deleted.
+    If a run has learned from its vectors, these and the file stay, for its models and for recomputing the run.
+    Otherwise both are deleted.
 
     Raises:
         ValidationError: no reason, or a run that has not ended uses it.
@@ -159,12 +159,12 @@ def encoder_withdraw(*, encoder: Encoder, reason: str, acting_user: AbstractBase
 
 
 def encoder_runs(encoder: Encoder) -> QuerySet[Run]:
-    """The runs that have chosen an encoder."""
+    """Return the runs that have chosen an encoder."""
     return Run.objects.filter(study=encoder.study_id, choices__encoder=encoder.digest)
 
 
 def encoder_is_used(encoder: Encoder) -> bool:
-    """Whether a run has asked anybody about the encoder's vectors, or led to a model that takes them."""
+    """Return whether a run has asked anyone about the encoder's vectors, or led to a model that takes them."""
     return encoder_runs(encoder).filter(Q(batches__isnull=False) | Q(students__isnull=False)).exists()
 
 
@@ -180,22 +180,22 @@ def _message(error: EncoderError) -> str:
 
 
 _AT_A_TIME = 256
-#: How many records of a public dataset are encoded alone and in company, before all are.
+#: Number of records of a public dataset that are first encoded both singly and in a batch.
 _TRIED = 4
-#: After so long work that failed is tried again: no record makes it fail, but a machine may.
+#: Time after which failed work is tried again: no record makes it fail, but a machine may.
 _AGAIN = timedelta(hours=1)
-#: Into how many parts the records are cut, however many there are: progress tells nothing of their number.
+#: Number of parts into which any number of records is cut: progress reveals nothing about their number.
 _PARTS = 10
 
 
 def encodings_begin(dataset: Dataset) -> None:
-    """Let the encoders of its study that suit a new dataset encode it; the caller's transaction."""
+    """Let the suitable encoders of its study encode a new dataset; in the caller's transaction."""
     for encoder in Encoder.objects.filter(study=dataset.study_id, withdrawn_at=None):
         encoding_begin(dataset, encoder)
 
 
 def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
-    """Let an encoder encode a dataset, if it suits it; the caller's transaction."""
+    """Let an encoder encode a dataset, if it suits it; in the caller's transaction."""
     if not input_from_json(encoder.takes).suits(schema_from_json(dataset.schema)):
         return
     begun = Encoding.objects.create(dataset=dataset, encoder=encoder)
@@ -203,9 +203,9 @@ def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
 
 
 def encodings_end(encoder: Encoder, *, keep: bool) -> None:
-    """Let an encoder that is withdrawn encode nothing more; the caller's transaction.
+    """Stop all encoding by an encoder that is withdrawn; in the caller's transaction.
 
-    keep: whether the vectors that there are stay; otherwise a worker deletes them.
+    keep: whether existing vectors stay; otherwise a worker deletes them.
     """
     encodings = encoder.encodings.all()
     if keep:
@@ -217,9 +217,9 @@ def encodings_end(encoder: Encoder, *, keep: bool) -> None:
 
 
 def encoding_work(encoding_id: int | str) -> None:
-    """Encode a dataset, unless a living worker is at it or it is done; can be repeated after a crash.
+    """Encode a dataset, unless a live worker is encoding it or it is done; can be repeated after a crash.
 
-    Of an encoder that is withdrawn, delete its vectors. Of a dataset that was removed there is nothing to encode.
+    If the encoder is withdrawn, delete its vectors. If the dataset was removed, there is nothing to encode.
     """
     with lease(Encoding, encoding_id) as token:
         encoding = Encoding.objects.select_related("dataset", "encoder").filter(pk=encoding_id).first()
@@ -246,7 +246,7 @@ def encoding_work(encoding_id: int | str) -> None:
 
 
 def encoding_is_awaited(run: Run) -> bool:
-    """Whether an approved run has to wait until its private records are encoded."""
+    """Return whether an approved run has to wait until its private records are encoded."""
     if not run.encoder or run.status != Run.Status.APPROVED:
         return False
     encodings = Encoding.objects.filter(encoder__digest=run.encoder, dataset=run.private_dataset_id)
@@ -262,7 +262,7 @@ def _waiting_runs(encoding: Encoding) -> QuerySet[Run]:
 
 
 def _encode(encoding: Encoding, mine: Any) -> None:
-    """Encode what the dataset holds, again where somebody's records were erased meanwhile, and store it."""
+    """Encode the dataset's records, again if someone's were erased in the meantime, and store the vectors."""
     begun = time.monotonic()
     known: dict[bytes, np.ndarray] = {}
     dataset, key = encoding.dataset, records_key(encoding.encoder.digest)
@@ -274,7 +274,7 @@ def _encode(encoding: Encoding, mine: Any) -> None:
         if missing:
             file = encoder_load(encoding.encoder)
             with EncoderProcess(file, x.shape[1:]) as process:
-                # Of private records none is tried: whether the encoder is refused would follow from them.
+                # No private records are tried: otherwise whether the encoder is refused would depend on them.
                 tried = x[:_TRIED] if dataset.kind != Dataset.Kind.PRIVATE else x[:0]
                 process.check_locality(np.concatenate([sample_of(file.takes, x.shape[1:]), tried]))
                 for part, places in enumerate(np.array_split(missing, _PARTS), start=1):
@@ -282,7 +282,7 @@ def _encode(encoding: Encoding, mine: Any) -> None:
                         some = places[start : start + _AT_A_TIME]
                         known |= zip((names[place] for place in some), process.encode(x[some]), strict=True)
                     mine.update(progress=part / _PARTS)
-        # Everybody's records may have been erased.
+        # Everyone's records may have been erased.
         nothing = np.empty((0, encoding.encoder.width), np.float32)
         vectors = np.stack([known[name] for name in names]) if names else nothing
         done = {"state": Encoding.State.DONE, "progress": 1.0, "seconds": round(time.monotonic() - begun, 1)}
@@ -294,7 +294,7 @@ def _encode(encoding: Encoding, mine: Any) -> None:
 
 
 def _forget(encoding: Encoding, mine: Any) -> None:
-    """Delete the vectors of an encoder, unless the same file is registered anew."""
+    """Delete the vectors of an encoder, unless the same file is registered again."""
     dataset, encoder = encoding.dataset, encoding.encoder
     while mine.exists():
         again = Encoder.objects.filter(study=encoder.study_id, digest=encoder.digest, withdrawn_at=None)
@@ -312,11 +312,11 @@ def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: 
     """Let the dataset name a file with these arrays, if it names the same as before and the work can be ended.
 
     Returns:
-        Whether it was so; otherwise nothing is changed.
+        Whether this succeeded; otherwise nothing is changed.
     """
     try:
         artifact, digest = records_store(arrays, before=before)
-    except KeyGoneError:  # somebody's records were erased meanwhile
+    except KeyGoneError:  # someone's records were erased in the meantime
         return False
     try:
         with transaction.atomic():
@@ -339,7 +339,7 @@ def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: 
 
 
 def encodings_sweep() -> None:
-    """Send on encodings whose worker died, and those that failed an hour ago."""
+    """Queue encodings whose worker died, and those that failed an hour ago."""
     failed = Encoding.objects.filter(state=Encoding.State.FAILED, heartbeat__lt=timezone.now() - _AGAIN)
     failed.update(state=Encoding.State.WAITING, message="")
     send_on(Encoding.objects.filter(state=Encoding.State.WAITING), "training.tasks.encoding_work")

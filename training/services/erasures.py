@@ -1,7 +1,7 @@
-"""Erasure of a holder's records wherever training keeps them: rows of datasets, coordinates, predictions of teachers.
+"""Erasure of a holder's records everywhere in training: rows of datasets, coordinates, predictions of teachers.
 
-Accounts are not records. What a holder was charged stays, and so do the files that say who was asked: they are what the
-guarantee is checked by, and hold ids and numbers alone.
+Accounts are not records. A holder's charges stay, and so do the files that list who was asked: they are needed to check
+the guarantee, and hold only ids and numbers.
 """
 
 import logging
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Rest:
-    """A dataset as it is without some holders: stored, and not yet named by its row. ``gone``: rows by holder."""
+    """A dataset without some holders: stored, but not yet named by its row. ``gone``: rows by holder."""
 
     dataset: Dataset
     before: str
@@ -45,9 +45,9 @@ class _Rest:
 
 
 def records_erase(study_id: int | str) -> int:
-    """Erase the records of everybody in a study who waits for it; returns how many people that were.
+    """Erase the records of everyone in a study who waits for it; return the number of people.
 
-    Can be repeated after a crash: what was asked for waits until it is recorded as done.
+    Can be repeated after a crash: a request waits until it is recorded as done.
     """
     study, erased = Study.objects.get(pk=study_id), 0
     while waiting := holders_waiting(study):
@@ -57,7 +57,7 @@ def records_erase(study_id: int | str) -> int:
         except BaseException:
             arrays_delete(*(rest.artifact for rest in rests))
             raise
-        if not done:  # somebody consented again, or another worker was faster: look again
+        if not done:  # someone consented again, or another worker was faster: check again
             arrays_delete(*(rest.artifact for rest in rests))
         erased += len(waiting) if done else 0
     if erased:
@@ -70,7 +70,7 @@ def _private(study: Study) -> list[Dataset]:
 
 
 def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
-    """Store a dataset without some holders; None where they own nothing of it."""
+    """Store a dataset without some holders; return None if they own no rows of it."""
     arrays = records_load(dataset)
     before, owners = dataset.artifact, arrays_load(dataset.artifact, "holder")["holder"]
     gone, stays = np.isin(owners, list(holders)), ~np.isin(arrays["holder"], list(holders))
@@ -92,7 +92,7 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
 
 @transaction.atomic
 def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
-    """Let rows name the new files and record the erasures; False, and nothing is changed, if it is not so any more."""
+    """Let rows name the new files and record the erasures; change nothing and return False if the state has changed."""
     study = study_lock(study.pk)
     if not set(waiting) <= holders_waiting(study):
         return False
@@ -116,21 +116,21 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
         else:
             coordinates_forget(run)
     transaction.on_commit(lambda: arrays_delete(*(rest.before for rest in rests)))
-    # Before the commit: where a crash comes between, they wait for what is done already.
+    # Before the commit: after a crash in between, the erasures still wait, although the keys are already destroyed.
     for rest in rests:
         keys_destroy(ring_of(rest.before), rest.gone)
     return True
 
 
 def coordinates_forget(run: Run) -> None:
-    """Delete coordinates of records that a run keeps while it asks; whoever still takes part, theirs are made anew."""
+    """Delete a run's cached coordinates of records; those of people who still take part are computed again."""
     folder = f"{run_folder(run)}/coordinates-"
     files = [name for name in arrays_list(run_folder(run)) if name.startswith(folder)]
     transaction.on_commit(lambda: arrays_delete(*files))
 
 
 def predictions_forget(run: Run, holders: Collection[int]) -> None:
-    """Let every teacher of a finished run that learned from one of ``holders`` say nothing any more.
+    """Make every teacher of a finished run that learned from one of ``holders`` predict nothing from now on.
 
     Only a study that keeps predictions for auditors still has them. Charges are recomputed without them.
     """
@@ -152,7 +152,7 @@ def predictions_forget(run: Run, holders: Collection[int]) -> None:
 
 
 def predictions_forget_erased(run: Run) -> None:
-    """:func:`predictions_forget` for whoever's records were erased while the run was under way."""
+    """Apply :func:`predictions_forget` to everyone whose records were erased during the run."""
     erased = Disposal.objects.filter(study=run.study_id, kind=Disposal.Kind.ERASED)
     if erased.exists():
         with transaction.atomic():

@@ -1,7 +1,8 @@
-"""The forecast of a run: its plan for a share of every cap, beside other plans, with all that an approval checks.
+"""The forecast of a run: its plan for a share of every cap, next to other plans, with all checks of an approval.
 
-Pages, the API and the command line show this one. Everything in it is public: it rests on policies, head counts, shares
-and public points. What levels bring follows from plans of one promise for everybody, or without the strictest people.
+Pages, the API and the command line all show this forecast. Everything in it is public: it rests on policies, head
+counts, shares and public points. The benefit of levels follows from plans with one promise for everyone, or without the
+strictest people.
 """
 
 import math
@@ -30,7 +31,7 @@ _BRINGS_LITTLE = gettext_noop(
     "Levels bring little here: the same promise of ε = %(epsilon)g to everybody who allows so much, with nobody "
     "else asked, would have %(part)d %% of this plan's signal."
 )
-#: A gain in the forecast share of right ones below which levels bring little.
+#: A gain in the forecast share of correct answers below which levels bring little.
 _HALF_A_POINT = 0.005
 
 _GAINS_LITTLE = gettext_noop(
@@ -50,14 +51,15 @@ class Alternative:
     """A way to ask people.
 
     Attributes:
-        kind: ``levels`` as everybody chose; ``threshold``, the best single promise to whoever allows it; ``smallest``,
-            the strictest promise to everybody; ``lenient``, everybody as they chose, but for those who allow least.
-        epsilon: of the one promise; None where everybody has their own.
-        holders: who is asked, by the head counts.
-        signal: see :func:`learning.mechanisms.levels.signal`, for all of everybody's cap.
-        forecast: of the model, or of its labels; None of a method that forecasts none.
-        labels: that are released at least before accounts end the run; None where they do not end it.
-        left_out: the promises of whom the lenient way does not ask.
+        kind: ``levels``, everyone's own choice; ``threshold``, the best single promise for people who allow it;
+            ``smallest``, the strictest promise for everyone; ``lenient``, everyone's own choice, without the people who
+            allow least.
+        epsilon: ε of the one promise; None if everyone has their own.
+        holders: number of people asked, by the head counts.
+        signal: see :func:`learning.mechanisms.levels.signal`, for everyone's whole cap.
+        forecast: forecast of the model, or of its labels; None for a method without forecasts.
+        labels: number of labels released at least before accounts end the run; None if accounts do not end it.
+        left_out: the promises of the people whom the lenient way does not ask.
     """
 
     kind: str
@@ -69,14 +71,15 @@ class Alternative:
     left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that the API tells."""
+        """Return JSON for the API."""
         return {**vars(self), "forecast": self.forecast and self.forecast.to_json(), "left_out": list(self.left_out)}
 
 
 def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative, ...]:
-    """A plan and what could be asked in place of it; empty where all have one promise, and in rehearsals.
+    """Return a plan and its alternatives; empty if all have one promise, and in rehearsals.
 
-    Leaving out whoever allows least is one of them where accounts end a vote: they are the first to end it.
+    Leaving out the people who allow least is an alternative if accounts end a vote: these people are the first to end
+    it.
     """
     promises = [promise for promise in plan.promises if promise.holders]
     if run.rehearsal or len({promise.epsilon for promise in promises}) < 2:
@@ -111,7 +114,7 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
 
 
 def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
-    """Whether personal levels pay; where accounts end a vote, by its labels."""
+    """Yield whether personal levels pay off; if accounts end a vote, judged by its labels."""
     if not options:
         return
     levels, threshold, _smallest, *lenient = options
@@ -133,7 +136,7 @@ def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
 
 
 def _labels(run: Run, plan: MethodPlan, other: MethodPlan) -> int | None:
-    """Of another plan, as many as there are public points where accounts do not end it."""
+    """Return the labels of another plan; the number of public points if accounts do not end it."""
     if plan.labels is None or run.public_dataset is None:
         return None
     most = run.public_dataset.rows
@@ -148,7 +151,7 @@ def _levels(promises: list[PlannedPromise], delta: float) -> list[PlannedLevel]:
 
 
 def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
-    """By how much more will be right; infinite where no share of right ones is forecast of both."""
+    """Return how much larger the share of correct answers will be; infinite unless both forecasts have one."""
     shares = [each.value for each in (forecast, other) if each and not each.measure and each.value is not None]
     return shares[0] - shares[1] if len(shares) == 2 else math.inf
 
@@ -156,14 +159,14 @@ def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
 def _planned(run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan | None:
     try:
         return method_of(run).plan(run, share, promises)
-    except PlanError:  # the plan stands; with these promises it would not
+    except PlanError:  # the plan itself is possible; with these promises it would not be
         return None
 
 
 # --- The forecast of a run --------------------------------------------------------------------------------------------
 
 
-#: With fewer holders than this a promise has little to hide each of them among, and little to learn from.
+#: With fewer holders than this, a promise has few people among whom each can hide, and little to learn from.
 FEW = 10
 
 _NO_PROVENANCE = gettext_noop(
@@ -196,7 +199,7 @@ _NO_AREA = Sentence(
         "rare, that says little: look at the area once the model is measured."
     )
 )
-#: By so much a larger share improves the share of right ones at least where a plan says so.
+#: Smallest gain in the share of correct answers at which a plan recommends a larger share.
 _WORSE = 0.05
 
 
@@ -204,7 +207,7 @@ _WORSE = 0.05
 class RunForecast:
     """Plan of a run for ``share`` of every cap.
 
-    ``notes`` are the choices made and the warnings, all of them; ``alternatives`` say what personal levels bring.
+    ``notes`` are all choices made and all warnings; ``alternatives`` show the benefit of personal levels.
     """
 
     plan: MethodPlan
@@ -213,7 +216,7 @@ class RunForecast:
     alternatives: tuple[Alternative, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON of the plan with the share and all notes."""
+        """Return JSON of the plan with the share and all notes."""
         return self.plan.to_json() | {
             "share": self.share,
             "notes": [note.to_json() for note in self.notes],
@@ -222,10 +225,10 @@ class RunForecast:
 
 
 def forecast(run: Run, share: float | None = None) -> RunForecast:
-    """Forecast of ``run`` (saved or not), for the suggested share where none is given.
+    """Forecast ``run`` (saved or not), for the suggested share if none is given.
 
     Raises:
-        PlanError: the run cannot be carried out; it says what to do.
+        PlanError: the run cannot be carried out; the message says what to do.
     """
     share = suggested_share(run.study) if share is None else share
     planned = beside_majority(method_of(run).plan(run, share), run)
@@ -242,14 +245,14 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
 
 
 def _area_notes(run: Run, planned: MethodPlan) -> Iterator[Sentence]:
-    """Whether only right answers are forecast of a model of two classes, whose area under the curve is measured too."""
+    """Yield a note if only correct answers are forecast for a model of two classes, whose area is measured too."""
     of_answers = [each for each in planned.forecasts if each.of != TABLE]
     if len(run.classes) == 2 and of_answers and all(each.measure != AREA for each in of_answers):
         yield _NO_AREA
 
 
 def _share_notes(run: Run, planned: MethodPlan, share: float) -> Iterator[Sentence]:
-    """Whether the forecast is poor because the run has little of every cap."""
+    """Yield a note if the forecast is poor because the run has little of every cap."""
     expected = headline(planned.forecasts)
     if run.rehearsal or run.alliance_id or share >= SUGGESTED or expected is None or expected.measure:
         return
@@ -279,5 +282,5 @@ def _notes(run: Run) -> Iterator[Sentence]:
 
 
 def _is_uncertain(count: HeadCount) -> bool:
-    """Whether the noise of a count that was drawn is as large as half of it."""
+    """Return whether the noise of a drawn count is more than half of the count."""
     return count.sigma is not None and 0 < count.count < 2 * count.sigma

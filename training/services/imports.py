@@ -1,7 +1,7 @@
-"""Imports in the browser: a file is uploaded, its schema declared, and a worker checks it, then stores it in whole.
+"""Imports in the browser: a file is uploaded, its schema declared, and a worker checks and stores all of it.
 
-What was uploaded, the report and the first rows lie in private storage. They are deleted when the dataset is stored,
-when the import is dropped, and a day after the last step.
+The upload, the report and the first rows are kept in private storage. They are deleted when the dataset is stored, when
+the import is dropped, and a day after the last step.
 """
 
 import json
@@ -57,15 +57,15 @@ _LOOK_ALIKE = gettext_noop(
 
 @dataclass(frozen=True)
 class Upload:
-    """An uploaded file, and what is said of it.
+    """An uploaded file with the user's description.
 
     Attributes:
-        name: Of the dataset.
+        name: Name of the dataset.
         kind: One of `Dataset.Kind`.
-        file: As the readers take it; its name tells its format.
-        label_file: Of an idx file.
-        schema: As JSON.
-        holder_prefix: Of the pseudonyms, where each private row belongs to a person of its own.
+        file: File in the form that the readers take; its name shows its format.
+        label_file: Label file for an idx file.
+        schema: Schema as JSON.
+        holder_prefix: Prefix of the pseudonyms, if each private row belongs to a different person.
         with_labels: Whether labels of public rows are kept.
         provenance: Where the rows come from.
     """
@@ -83,11 +83,11 @@ class Upload:
 def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> DatasetImport:
     """Store an uploaded file privately; without a schema, draft one from it.
 
-    Nothing is drafted from values of people's rows: only names and kinds of their columns, with what the study's last
-    public rows declare of columns of these names.
+    Nothing is drafted from values of people's rows: only names and kinds of their columns, with the declarations of the
+    study's last public rows for columns with these names.
 
     Raises:
-        ValidationError: by field, where the name is taken, the study closed, or the file tells no draft.
+        ValidationError: by field, if the name is taken, the study closed, or no draft can be made from the file.
     """
     study_open_check(study)
     _name_check(study, upload.name)
@@ -118,7 +118,7 @@ def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser)
 
 
 def upload_name(file: File) -> str:
-    """The name of an uploaded file without folders; of a long one the end, so that every file system takes it."""
+    """Return an uploaded file's name without folders; the end of a long one, so that every file system takes it."""
     return Path(file.name or "file").name.encode()[-200:].decode(errors="ignore")
 
 
@@ -137,12 +137,12 @@ def _draft(begun: DatasetImport) -> None:
 
 
 def import_facts(dataset_import: DatasetImport) -> dict[str, Any]:
-    """What the first records of a public or test file hold, by column (`Draft.facts`); empty of people's."""
+    """Return facts about the first records of a public or test file, by column (`Draft.facts`); empty for people's."""
     return _written(dataset_import, "facts")
 
 
 def _drafting() -> Allowance:
-    """What a draft may take of a web server while somebody waits for the page."""
+    """Return the allowance for a draft on a web server while a user waits for the page."""
     return Allowance(min(settings.READER_MEMORY, 1000), min(settings.READER_SECONDS, 20))
 
 
@@ -151,7 +151,7 @@ def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], act
 
     Raises:
         DataError: names everything that is wrong with the schema.
-        ValidationError: a worker is at it, or it is done.
+        ValidationError: a worker is processing it, or it is done.
     """
     schema_from_json(schema)
     with transaction.atomic():
@@ -172,10 +172,10 @@ def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], act
 
 
 def import_revise(*, dataset_import: DatasetImport, schema: dict[str, Any], acting_user: AbstractBaseUser) -> None:
-    """Keep a schema that somebody is at, sound or not, without checking the file against it.
+    """Save a schema that a user is editing, valid or not, without checking the file against it.
 
     Raises:
-        ValidationError: a worker is at it, or it is done.
+        ValidationError: a worker is processing it, or it is done.
     """
     changed = _rows(dataset_import, State.DRAFT, State.CHECKED).update(
         schema=schema, state=State.DRAFT, rows=None, faults=None, message="", touched_at=timezone.now()
@@ -189,7 +189,7 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
     """Let a worker store the file that was checked as a dataset.
 
     Raises:
-        ValidationError: it is not checked, or something is wrong with it.
+        ValidationError: it has not been checked, or the check found errors.
     """
     with transaction.atomic():
         changed = (
@@ -206,13 +206,13 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
 
 
 def import_drop(*, dataset_import: DatasetImport) -> None:
-    """Drop an import with everything that was uploaded; of one that is done only the note that it was made."""
+    """Drop an import with everything that was uploaded; if it is done, only the note that it was made."""
     DatasetImport.objects.filter(pk=dataset_import.pk).delete()
     transaction.on_commit(lambda: _files_delete(dataset_import))
 
 
 def import_work(import_id: str) -> None:
-    """Check or store an import, unless a living worker is at it or nothing is asked; can be repeated after a crash."""
+    """Check or store an import, unless a live worker is at it or nothing is due; can be repeated after a crash."""
     with lease(DatasetImport, import_id) as token:
         row = DatasetImport.objects.select_related("study", "requested_by").filter(pk=import_id).first()
         if token is None or row is None or row.state not in DatasetImport.BUSY:
@@ -261,11 +261,11 @@ def _check(row: DatasetImport, mine: Any) -> None:
         state=State.CHECKED, rows=len(rows), faults=report.count, progress=1.0, touched_at=timezone.now()
     )
     if not changed and not DatasetImport.objects.filter(pk=row.pk).exists():
-        _files_delete(row)  # dropped meanwhile
+        _files_delete(row)  # dropped in the meantime
 
 
 def _store(row: DatasetImport, mine: Any) -> None:
-    """Store the dataset and note that it is done, in one transaction; or say why not, and store nothing."""
+    """Store the dataset and mark the import as done in one transaction; or record why not, and store nothing."""
     report, artifact = Report(), f"datasets/{row.pk}.npz"
     known = {tuple(group) for group in import_report(row).get("all_look_alikes", ())}
     rows = _read(row, report, mine)
@@ -329,9 +329,9 @@ def upload_read(
     report: Report,
     progress: Progress | None = None,
 ) -> Rows:
-    """Rows of an uploaded file, with the labels and holders that its kind takes; faults go to the report.
+    """Return the rows of an uploaded file, with the labels and holders that its kind takes; errors go to the report.
 
-    A process of its own reads it.
+    A separate process reads it.
     """
     is_private = kind == Dataset.Kind.PRIVATE
     rows = read_apart(
@@ -348,7 +348,7 @@ def upload_read(
 
 
 def _noted(mine: Any) -> Callable[[int, int], None]:
-    """Progress in whole hundredths."""
+    """Return a callback that records progress in whole hundredths."""
     last = 0
 
     def note(done: int, total: int) -> None:
@@ -361,7 +361,7 @@ def _noted(mine: Any) -> Callable[[int, int], None]:
 
 
 def import_report(dataset_import: DatasetImport) -> dict[str, Any]:
-    """The findings of a check, with the first rows; empty where there is none."""
+    """Return the findings of a check, with the first rows; empty if there are none."""
     return _written(dataset_import, "report")
 
 
@@ -373,7 +373,7 @@ def _written(dataset_import: DatasetImport, name: str) -> dict[str, Any]:
 
 
 def imports_sweep() -> None:
-    """Send on imports whose worker died, drop those that nobody goes on with, and delete copies that were left."""
+    """Queue imports whose worker died, drop abandoned ones, and delete copies that were left."""
     scratch_sweep(3 * settings.READER_SECONDS)
     send_on(DatasetImport.objects.filter(state__in=DatasetImport.BUSY), "training.tasks.import_work")
     old = DatasetImport.objects.filter(touched_at__lt=timezone.now() - KEPT).exclude(state__in=DatasetImport.BUSY)
@@ -392,7 +392,7 @@ def _fault(fault: DataError) -> dict[str, Any]:
 
 
 def _kept(sentence: str) -> Any:
-    """A sentence as JSON, for it to be translated when it is read."""
+    """Return a sentence as JSON, to be translated when it is read."""
     return sentence.to_json() if isinstance(sentence, Sentence) else sentence
 
 
@@ -406,7 +406,7 @@ def _name_check(study: Study, name: str) -> None:
 
 
 def _files_delete(dataset_import: DatasetImport) -> None:
-    """Delete what was uploaded, and rows that a worker wrote and no dataset names."""
+    """Delete the uploaded files, and rows that a worker wrote and no dataset names."""
     arrays_delete_folder(dataset_import.folder)
     artifact = f"datasets/{dataset_import.pk}.npz"
     if not Dataset.objects.filter(artifact=artifact).exists():
@@ -419,11 +419,11 @@ def _files_delete(dataset_import: DatasetImport) -> None:
 
 
 def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> Dataset:
-    """Import a file into a rehearsal study; without a schema, by that of the study's last dataset.
+    """Import a file into a rehearsal study; without a schema, use that of the study's last dataset.
 
     Raises:
-        DataError: everything that is wrong with the schema or the file.
-        ValidationError: the study is closed or no rehearsal, or has no dataset whose schema could be taken.
+        DataError: lists all errors in the schema or the file.
+        ValidationError: the study is closed or not a rehearsal, or has no dataset with a schema to use.
     """
     study_open_check(study)
     if not study.rehearsal:
@@ -455,7 +455,7 @@ def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: Abstract
 
 
 def last_schema(study: Study) -> dict[str, Any]:
-    """Schema of the last dataset of a study. Raises ValidationError where there is none."""
+    """Return the schema of a study's last dataset. Raises ValidationError if there is none."""
     last = study.datasets.order_by("imported_at").last()
     if last is None:
         raise ValidationError({"schema": _("It is not known what a row holds. Give a schema.")})
@@ -463,7 +463,7 @@ def last_schema(study: Study) -> dict[str, Any]:
 
 
 def _saved(file: File, folder: Path) -> Path:
-    """A copy of an upload under its own name."""
+    """Save an upload under its own name and return the path."""
     folder.mkdir()
     path = folder / upload_name(file)
     with path.open("wb") as copy:

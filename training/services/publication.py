@@ -1,6 +1,6 @@
-"""The life of a published model: the rule of its publication, stages and threshold, its withdrawal. All on record.
+"""The life of a published model: the rule of its publication, stages and threshold, its withdrawal. All logged.
 
-A run publishes its model by itself if it keeps the rule; beneath it a person may, with a reason. A run that released
+A run publishes its model automatically if it meets the rule; otherwise a person may, with a reason. A run that released
 too few labels has no model at all.
 """
 
@@ -37,7 +37,7 @@ from training.services.downloads import onnx_store, version_load
 logger = logging.getLogger(__name__)
 
 LEAST_LABELS = 2
-"""A student needs at least so many releases."""
+"""Smallest number of releases that a student needs."""
 
 _NO_LABEL = gettext_noop(
     "This run has no model: no label was released. Propose a run with more noise (a larger σ makes labels cheaper) or "
@@ -63,13 +63,13 @@ def without_model(run: Run) -> str:
 
 
 def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
-    """Reasons not to publish a model without a person's decision; none where it is good enough.
+    """Return reasons not to publish a model without a person's decision; empty if it is good enough.
 
-    A model is judged by at least `LEAST_TEST_POINTS` points, and the 95 % interval of its area lies above 0.5, which is
-    that of whoever says the most frequent class, or any one class, of every point; and it is right more often than the
-    most frequent class. A model of a rare outcome hardly ever says it and yet can tell who is at risk: whether such a
-    model is published is for a person to decide. Of another outcome the first measure decides: R² above 0, concordance
-    or mean area above 0.5.
+    A model passes if it is judged by at least `LEAST_TEST_POINTS` points, the 95 % interval of its area lies above 0.5
+    (the area of a model that always predicts the most frequent class, or any one class), and it is right more often
+    than the most frequent class. A model of a rare outcome hardly ever predicts it and yet can show who is at risk:
+    whether such a model is published is for a person to decide. For other outcomes the first measure decides: R² above
+    0, concordance or mean area above 0.5.
     """
     least = settings.LEAST_TEST_POINTS
     if least is None:
@@ -121,17 +121,17 @@ NEXT: dict[str, tuple[str, ...]] = {
     _Stage.PRODUCTION: (_Stage.CANDIDATE, _Stage.ARCHIVED),
     _Stage.ARCHIVED: (_Stage.CANDIDATE,),
 }
-"""The stages that may follow each: what was archived is looked at as a candidate before it is used again."""
+"""Stages that may follow each stage: an archived model becomes a candidate before it is used again."""
 
 
 def registered_models(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
-    """The published ones among some models, newest first; none that was withdrawn."""
+    """Return the published ones among some models, newest first, without withdrawn ones."""
     return models.filter(pk=F("run__student"), withdrawn_at=None).order_by("-created_at", "pk")
 
 
 @transaction.atomic
 def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> StudentModel:
-    """Put the published model of a run into a stage, on record; the one that it is in changes nothing.
+    """Put the published model of a run into a stage, and log it; its current stage changes nothing.
 
     Raises:
         ValidationError: there is no published model, it was withdrawn, or the stage may not follow.
@@ -163,7 +163,7 @@ def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> S
 
 
 def threshold_of(version: StudentModel) -> Threshold | None:
-    """The threshold of a version; None where it says the likeliest class."""
+    """Return the threshold of a version; None if it predicts the likeliest class."""
     threshold = version.card.get("threshold")
     return Threshold(version.run.classes.index(threshold["class"]), threshold["least"]) if threshold else None
 
@@ -178,13 +178,14 @@ def model_threshold_set(
     false_alarm: float | None = None,
     sensitivity: float | None = None,
 ) -> StudentModel:
-    """Set from which probability on the published model of a run says a class, on record.
+    """Set the probability from which the published model of a run predicts a class, and log it.
 
-    By what it costs to miss the class and to say it falsely, or by a wanted sensitivity; that rests on probabilities of
-    the public points, and no test point has a part in it. Without a class the model says the likeliest again.
+    It follows from the costs of missing the class and of predicting it falsely, or from a wanted sensitivity. The
+    latter uses probabilities of the public points; test points have no part in it. Without a class the model predicts
+    the likeliest again.
 
     Raises:
-        ValidationError: there is no published model or no such class, or what the choice needs is missing.
+        ValidationError: there is no published model or no such class, or the choice lacks a value.
     """
     study = study_lock(run.study_id)
     run = Run.objects.select_related("student", "public_dataset", "test_dataset").get(pk=run.pk)
@@ -267,15 +268,15 @@ def withdrawal_record(
     content: dict[str, Any],
     acting_user: AbstractBaseUser | None,
 ) -> None:
-    """Mark as withdrawn what a run has given, for good; of a run that asked people, enter it into the register.
+    """Mark a run's result as withdrawn, permanently; if the run asked people, enter it into the register.
 
     Args:
-        target: what is withdrawn.
-        study: that of the run, locked.
-        reason: why, for whoever took it or asks for it.
-        unexplained: what is said where there is no reason.
-        content: what the register says beside digest and reason.
-        acting_user: who withdraws it; None where the hub of its run has.
+        target: the result to withdraw.
+        study: the run's study, locked.
+        reason: why, for people who took it or ask for it.
+        unexplained: the error if there is no reason.
+        content: the register's content in addition to digest and reason.
+        acting_user: the user who withdraws it; None if the run's hub did.
 
     Raises:
         ValidationError: there is no reason.
@@ -284,7 +285,7 @@ def withdrawal_record(
         raise ValidationError({"reason": unexplained})
     target.withdrawn_at, target.withdrawal_reason = timezone.now(), reason.strip()
     target.save(update_fields=["withdrawn_at", "withdrawal_reason"])
-    # A restored backup may forget it, and withdraws it again by this row.
+    # A restored backup may lack the withdrawal, and repeats it from this row.
     disposal_record(
         study=study,
         kind=Disposal.Kind.RESULT,

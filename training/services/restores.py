@@ -1,4 +1,4 @@
-"""The end of a lock after a restore: what people decided is recorded again, the gap is charged, runs under way end."""
+"""The end of a lock after a restore: people's decisions are recorded again, the gap is charged, current runs end."""
 
 import logging
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class Settlement:
     """Result of settling a restore.
 
     Attributes:
-        reached: the share of its cap that every account has come to; 0 where nothing was charged, and runs go on.
-        applied: how many decisions, circumstances, erasures and closings were recorded again.
+        reached: the share of its cap that every account has reached; 0 if nothing was charged, and runs continue.
+        applied: number of decisions, circumstances, erasures and closings that were recorded again.
     """
 
     reached: float
@@ -58,19 +58,18 @@ def restore_settle(
 ) -> Settlement:
     """Settle a restore, and unlock the study.
 
-    What people decided since the backup is recorded again, from the journal; the gap is charged by
-    :func:`accounting.gaps.gap_settle`; runs whose shares it counts as used end; what was removed or withdrawn is so
-    again.
+    People's decisions since the backup are recorded again, from the journal; the gap is charged by
+    :func:`accounting.gaps.gap_settle`; runs whose shares it counts as used end; removals and withdrawals are repeated.
 
     Args:
         study: A study whose database is older than the journal.
-        acting_user: Who settles it; on record.
+        acting_user: The user who settles it; this is logged.
         share: See :func:`accounting.gaps.gap_settle`.
-        given_up: How many rows of people's acts are given up: what they refer to was lost, too.
-        entered: Whether such rows were entered by hand, where the journal does not have all of them.
+        given_up: Number of rows of people's acts to give up because the objects that they refer to were lost, too.
+        entered: Whether such rows were entered by hand, because the journal does not have all of them.
 
     Raises:
-        ValidationError: the journal knows acts that are neither in the database nor can be recorded again.
+        ValidationError: the journal has acts that are not in the database and cannot be recorded again.
     """
     study = study_lock(study.pk)
     pending_settle(study.pk)
@@ -100,7 +99,7 @@ def restore_settle(
 
 
 def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
-    """Refuse to unlock a study while fewer acts of people are there than the journal knows."""
+    """Refuse to unlock a study that has fewer of people's acts than the journal."""
     if (not lost.is_complete or is_distrusted(study)) and not entered:
         why = _("The journal does not have all that people decided since the backup.")
         if is_distrusted(study):
@@ -128,7 +127,7 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
 
 
 def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
-    """Remove a dataset, withdraw an encoder, a model or a table, or close the study, as was done before.
+    """Remove a dataset, withdraw an encoder, a model or a table, or close the study, repeating the earlier act.
 
     Runs that the database has again, and which had ended by then, are cancelled for it.
     """

@@ -1,4 +1,4 @@
-"""Results of runs that lead to no model: counts or synthetic rows are published with a card, and can be withdrawn."""
+"""Results of runs without a model: counts or synthetic rows are published with a card, and can be withdrawn."""
 
 import logging
 from uuid import uuid4
@@ -36,7 +36,7 @@ def result_publish(run: Run) -> bool:
     Synthetic rows become a public dataset of the study, which further runs may ask about.
     """
     table = table_of(run)
-    # A name of its own, so that a second worker cannot touch the file that the row leads to.
+    # A unique name, so that a second worker cannot touch the file that the row names.
     artifact = f"tables/{run.pk}-{uuid4().hex[:12]}.csv"
     digest = model_store(artifact, table.to_csv().encode())
     with transaction.atomic():
@@ -76,7 +76,7 @@ def result_publish(run: Run) -> bool:
 
 
 def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
-    """The public dataset of a run's synthetic rows. Their classes are no truth, and stay out of it."""
+    """Return the public dataset of a run's synthetic rows. Their classes are not ground truth, and are left out."""
     return dataset_import(
         study=run.study,
         name=dataset_name(run.study, run.title),
@@ -90,10 +90,10 @@ def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
 
 @transaction.atomic
 def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser | None) -> RunResult:
-    """Withdraw the table of a run for good, on record: it is given to nobody any more.
+    """Withdraw the table of a run permanently, and log it: it can no longer be downloaded.
 
-    What was released stays released and charged. Whoever took the table is told by mail; withdrawing again changes
-    nothing. ``acting_user`` is None where the run's hub has withdrawn it.
+    Releases stay released and charged. People who took the table are notified by mail; withdrawing again changes
+    nothing. ``acting_user`` is None if the run's hub has withdrawn it.
 
     Raises:
         ValidationError: there is no table, or no reason.

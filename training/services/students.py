@@ -1,6 +1,6 @@
-"""The student learns from releases alone; it, or what was released itself, is stored with its card as a version.
+"""Students learn only from releases; each, or the released model itself, is stored with its card as a version.
 
-A run's student can be trained anew, see :mod:`training.services.trainings`: every version is kept and in the register.
+A run's student can be trained again, see :mod:`training.services.trainings`: every version is kept and in the register.
 """
 
 import logging
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Taught:
-    """A student that has learned: what is stored of it once its version has a number."""
+    """A trained student: the data to store once its version has a number."""
 
     recipe: StudentRecipe
     chosen: Candidate
@@ -63,10 +63,10 @@ class Taught:
 
 
 def student_train(run: Run) -> bool:
-    """Train and evaluate the student, store what is published with its card, and finish the run.
+    """Train and evaluate the student, store the published model with its card, and finish the run.
 
-    A run that released too few labels finishes without a model. Sites wait for the model of their hub: its run fails
-    then, which they are told.
+    A run that released too few labels finishes without a model. Sites wait for the model of their hub: their run then
+    fails, and they are notified.
     """
     lesson = lesson_of(run)
     too_few = too_few_labels(len(lesson.releases)) if lesson.model is None else None
@@ -109,10 +109,10 @@ def _finish_without_model(run: Run, why: Sentence) -> bool:
 def student_teach(
     run: Run, recipe: StudentRecipe, *, may_release: bool = False, progress: Progress | None = None
 ) -> Taught:
-    """Let a student learn what the run released, and store the file.
+    """Train a student on the run's releases, and store the file.
 
-    ``may_release``: whether what the run released itself may be published in its place: where the run says so, or, if
-    it leaves that open, unless the student is right more often at labelled public points that it had not learned from.
+    ``may_release``: whether the run's released model may be published instead: if the run says so, or, if it leaves
+    that open, unless the student is right more often at labelled public points that it had not learned from.
     """
     lesson = lesson_of(run)
     if lesson.model is None and not len(lesson.releases):
@@ -144,7 +144,7 @@ def student_teach(
     chosen = candidates[0 if is_students else -1]
     labels = truth if run.classes else None
     right = _labels_right(lesson.releases, labels)
-    # A name of its own, so that a second worker cannot touch the file that the row leads to.
+    # A unique name, so that a second worker cannot touch the file that the row names.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
     calibration = _calibration_of(chosen.model)
@@ -161,7 +161,7 @@ def _calibration_of(model: Model) -> Calibration:
 
 
 def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
-    """The published share of released labels that are right; None where nobody knows, and of categories."""
+    """Return the published share of released labels that are right; None if it is unknown, and for categories."""
     if truth is None:
         return None
     return published_accuracy(int((truth[releases.rows] == releases.labels).sum()), len(releases))
@@ -175,9 +175,9 @@ def version_add(
     requested_by_id: int | None = None,
     publishes: bool = False,
 ) -> StudentModel:
-    """Add the next version with its release, and have it assessed; the caller's transaction, under the study's lock.
+    """Add the next version with its release, and have it assessed; in the caller's transaction, under the study's lock.
 
-    ``publishes``: whether the run publishes it by itself.
+    ``publishes``: whether the run publishes it automatically.
     """
     last = run.students.aggregate(last=Max("version"))["last"] or 0
     version = StudentModel.objects.create(
@@ -228,11 +228,11 @@ def version_add(
 
 @transaction.atomic
 def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, reason: str = "") -> Run:
-    """Publish another version of a run's student, on record; publishing the published one changes nothing.
+    """Publish another version of a run's student, and log it; publishing the published one changes nothing.
 
-    A version that a run would not publish by itself needs a reason, which its card shows.
+    A version that a run would not publish automatically needs a reason, which its card shows.
 
-    Raises ValidationError where there is no such version, it was withdrawn, or the reason is missing.
+    Raises ValidationError if there is no such version, it was withdrawn, or the reason is missing.
     """
     study = study_lock(run.study_id)
     run = Run.objects.select_for_update(of=("self",)).get(pk=run.pk)
@@ -266,11 +266,11 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
 
 @transaction.atomic
 def student_withdraw(*, run: Run, version: int, reason: str, acting_user: AbstractBaseUser | None) -> StudentModel:
-    """Withdraw a version of a run's student for good, on record: it is given to nobody any more, and predicts nothing.
+    """Withdraw a version of a run's student permanently, and log it: no more downloads, no more predictions.
 
-    What was released before stays released. Whoever took the model or asked it is told by mail. Its file is kept, for
-    whoever checks the register; withdrawing again changes nothing. ``acting_user`` is None where the run's hub has
-    withdrawn it.
+    Earlier releases stay released. People who took the model or asked it are notified by mail. Its file is kept for
+    checks of the register; withdrawing again changes nothing. ``acting_user`` is None if the run's hub has withdrawn
+    it.
 
     Raises:
         ValidationError: there is no such version, or no reason.
@@ -298,7 +298,7 @@ def _as_learned(run: Run, rows: np.ndarray) -> np.ndarray:
 
 
 def student_predict(student: StudentModel, rows: list) -> dict:
-    """Ask a student for predictions on raw ``rows``, as the dataset's schema describes them. Raises DataError."""
+    """Ask a student for predictions on raw ``rows``, in the form of the dataset's schema. Raises DataError."""
     if not rows:
         raise DataError("There are no rows.", "Give at least one.")
     schema: Schema = schema_from_json(student.run.schema)

@@ -1,6 +1,6 @@
 """Trainings of students of finished runs: another version, or the assessment of one. They cost nobody anything.
 
-Each is a row and a task. It can be repeated after a crash and goes on from its checkpoint; its version and the note
+Each is a row and a task. It can be repeated after a crash and resumes from its checkpoint; its version and the note
 that it is done are written together.
 """
 
@@ -41,17 +41,17 @@ def student_ask(
     acting_user: AbstractBaseUser | None,
     by_worker: bool = True,
 ) -> StudentTraining:
-    """Ask for another version of a finished run's student, from the same releases; a worker trains it.
+    """Request another version of a finished run's student, from the same releases; a worker trains it.
 
     Args:
-        run: Finished, and no other version of its student is being trained.
+        run: A finished run with no other version of its student in training.
         student_learner: One of `STUDENTS`.
-        student_parameters: Of it; what is missing has its default.
-        acting_user: Who asks; None for whoever administers the installation at the command line.
-        by_worker: Whether a worker is sent for; otherwise the caller does it, see `student_learn`.
+        student_parameters: Its parameters; missing ones get their defaults.
+        acting_user: The user who asks; None for an administrator at the command line.
+        by_worker: Whether to queue it for a worker; otherwise the caller does it, see `student_learn`.
 
     Raises:
-        ValidationError: By field, where it cannot be trained.
+        ValidationError: By field, if it cannot be trained.
     """
     study_lock(run.study_id)
     run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
@@ -95,12 +95,12 @@ def recipe_check(run: Run, student_learner: str, student_parameters: Mapping[str
 
 
 def versions_under_way(run: Run) -> Any:
-    """The training of another version that is not done: one at most."""
+    """Return the unfinished training of another version: one at most."""
     return run.trainings.filter(version=None).exclude(state=StudentTraining.State.DONE)
 
 
 def student_learn(training_id: int | str, progress: Progress | None = None) -> bool:
-    """Do a training, unless it is done or a living worker is at it; `progress` hears of it, too. Whether it went on."""
+    """Do a training unless it is done or a live worker is at it, reporting to `progress`; return whether it ran."""
     training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
     if training is None:
         return False
@@ -134,9 +134,9 @@ def _fail(training: StudentTraining, message: str) -> None:
 
 
 def _worked(training: StudentTraining, also: Progress | None) -> str:
-    """Do it and write what came of it; it leaves no file in private storage.
+    """Do the training and write its result; it leaves no file in private storage.
 
-    Raises RunError where the public points were removed since it was asked for.
+    Raises RunError if the public points were removed after the request.
     """
     if training.run.are_points_removed:
         raise RunError(gettext_noop("The public points were removed: no student can learn of them any more."))
@@ -165,20 +165,20 @@ def _version_train(training: StudentTraining, progress: Progress) -> None:
 
 
 def _is_done(training: StudentTraining) -> bool:
-    """Note that a training is done, in the transaction that writes what came of it; whether it was done before."""
+    """Mark a training as done, in the transaction that writes its result; return whether it was done before."""
     rows = StudentTraining.objects.filter(pk=training.pk).exclude(state=StudentTraining.State.DONE)
     return not rows.update(state=StudentTraining.State.DONE)
 
 
 def _version_assess(training: StudentTraining, progress: Progress) -> None:
-    """Comparison of a version: the same student on true public labels."""
+    """Compare a version with the same student on true public labels."""
     run, version = training.run, training.version
     assert version is not None
     recipe = StudentRecipe(training.learner, training.parameters, version.seed)
     truth, reference = truth_of(run.public_points), None
     if truth is not None:
         numbers = run.learns.categories_of(truth)
-        if (numbers >= 0).all():  # of people who were censored early the true category is not known
+        if (numbers >= 0).all():  # the true category of people censored early is unknown
             true = labelled(np.arange(len(truth)), numbers, classes=len(run.learns.categories))
             student = said(student_from(run, recipe, true, progress), run.learns)
             reference = evaluation(student, run.test_dataset, run.encoder)
