@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def refusal(error: Refused) -> ValidationError:
-    """What people are told where a document of the other side does not fit; the log says which, and why."""
+    """Return the error for a document of the other side that does not fit; the log has the details."""
     logger.warning("Refused: %s", error)
     return ValidationError(
         _("What hub and sites have signed does not fit together, or is not signed yet. The log says what is wrong.")

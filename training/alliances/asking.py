@@ -83,7 +83,7 @@ class JointAsking(Asking, ABC):
         """Return whether the current batch of a run can continue now."""
 
     def is_agreed(self, run: Run) -> bool:
-        """Whether every participant has approved a run; its message says who has not. Raises RunError: it is over."""
+        """Return whether all participants approved a run; its message lists the others. Raises RunError: it is over."""
         _in_force_check(run)
         if missing := run.joint.missing:
             message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))

@@ -147,7 +147,7 @@ def run_state() -> dict[str, Any]:
 
 
 def accounts_state() -> dict[str, Any]:
-    """What is wrong in this installation, whether every account is within its cap, and what was charged for what."""
+    """Return errors of this installation, whether every account is within its cap, and each charge's purpose."""
     study = Study.objects.get(slug=SLUG)
     snapshot = consent_snapshot(study)
     spent, caps = balances(study).of(snapshot.holders), caps_of(snapshot.epsilons, study.delta)

@@ -438,7 +438,7 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     site.last_contact, site.version = timezone.now(), message["version"]
     if message["joined"] and not site.signature and alliance.is_signed:
         document = alliance.document
-        if message["document"] in ("", document.digest()):  # otherwise a former one: the new one has not been confirmed there yet
+        if message["document"] in ("", document.digest()):  # else a former one: the new one was not confirmed there yet
             Signed(document, signature_of(message["joined"])).checked(document.sites[site.name], site.name)
             site.signature, site.joined_at = message["joined"], site.joined_at or timezone.now()
     if message["left"] and site.joined_at is not None and site.left_at is None:

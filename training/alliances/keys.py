@@ -58,7 +58,7 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
 
 
 def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
-    """The signing key that the signed document names; that of today where there is none yet. Raises Refused."""
+    """Return the signing key named in the signed document, or the current key if there is none. Raises Refused."""
     if not alliance.is_signed:
         return identity(alliance)
     document = alliance.document
