@@ -82,7 +82,7 @@ def unrecordable_listed(study: Study, lost: Lost) -> list[tuple[str, str, date]]
     known = dict(DataHolder.objects.filter(study=study, pk__in=holders).values_list("pk", "pseudonym"))
     listed = [
         (
-            "" if "holder_id" in _references_lost(row) else known.get(getattr(row, "holder_id", None), ""),
+            "" if "holder_id" in _references_lost(row) else known.get(getattr(row, "holder_id", 0), ""),
             ACTS.get(type(row), "other"),
             row.recorded_at.date(),
         )
