@@ -16,7 +16,7 @@ from common.reading import UnreadableError, document_parse
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.fields import ReasonForm
-from ipate_web.staff.forms.imports import MOST_MB
+from ipate_web.staff.imports import MOST_MB
 from ipate_web.staff.pages import faults_in, render_page, study_form, study_page
 from learning.encoders.files import FIRST, LARGEST_SIDE, LAST, MOST_TOKENS
 from learning.formats import ImageSchema, schema_from_json

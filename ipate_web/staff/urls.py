@@ -8,6 +8,7 @@ from ipate_web.staff import (
     comparison,
     consent_forms,
     datasets,
+    imports,
     invitations,
     ledger,
     letters,
@@ -22,7 +23,6 @@ from ipate_web.staff import (
     studies,
     webhooks,
 )
-from ipate_web.staff.views import imports
 
 #: Of one study, behind its short name.
 study_patterns = [

@@ -1,0 +1,499 @@
+"""Pages on which datasets are imported: upload, schema, preview, storing or dropping."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.http import require_POST, require_safe
+
+from common.reading import UnreadableError, document_parse
+from common.requests import SignedInRequest
+from common.spreadsheets import CsvWriter
+from consent.models import Study
+from ipate_web.staff.columns import AT_ONCE, ColumnFormSet, Columns, ColumnsFileForm, ManyColumnsForm, TargetForm
+from ipate_web.staff.fields import LinesField
+from ipate_web.staff.pages import attachment, faults_in, faults_show, render_page, study_form, study_page
+from learning.formats import DataError, DataErrors, schema_from_json
+from learning.formats.values import DATE_ORDERS
+from training.errors import translated
+from training.models import Dataset, DatasetImport
+from training.services.imports import (
+    Upload,
+    import_begin,
+    import_confirm,
+    import_declare,
+    import_drop,
+    import_facts,
+    import_report,
+    import_revise,
+)
+
+#: As much as the proxy of the documents lets through; the command has no such limit.
+MOST_MB = 200
+_DRAFT = "draft"
+_DELIMITERS = (
+    (",", gettext_lazy("comma")),
+    (";", gettext_lazy("semicolon")),
+    ("\t", gettext_lazy("tab")),
+    ("|", gettext_lazy("vertical bar")),
+)
+SHOWN = 50
+"""Faults on the page; the file holds more."""
+
+
+class _UploadField(forms.FileField):
+    def clean(self, data: Any, initial: Any = None) -> Any:
+        file: UploadedFile | None = super().clean(data, initial)
+        if file and file.size and file.size > MOST_MB << 20:
+            raise ValidationError(
+                gettext_lazy("The file is larger than %(most)d MB. The command import_dataset has no such limit.")
+                % {"most": MOST_MB}
+            )
+        return file
+
+
+class UploadForm(forms.Form):
+    """Form for a file, what the dataset is called, and where its schema comes from."""
+
+    file = _UploadField(
+        label=gettext_lazy("File"),
+        help_text=gettext_lazy(
+            "A table (CSV, plain, gzip or zip; Excel, Parquet, SPSS, Stata, SAS, ARFF), a zip file of images with a "
+            "folder per class (PNG, JPEG, TIFF, DICOM), arrays (npz, mat, idx), FHIR (a bundle or NDJSON) or OMOP (a "
+            "zip file of CSV files). Up to 200 MB. The file is stored privately for a day."
+        ),
+    )
+    label_file = _UploadField(
+        label=gettext_lazy("File of labels"),
+        required=False,
+        help_text=gettext_lazy(
+            "For an idx file, the file with its labels. For a zip file of images, a table with the columns file, "
+            "class and holder if the folders do not say this."
+        ),
+    )
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=100, help_text=gettext_lazy("Name of the dataset in the study.")
+    )
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Kind"),
+        choices=[
+            (Dataset.Kind.PRIVATE.value, gettext_lazy("private: rows that belong to holders")),
+            (Dataset.Kind.PUBLIC.value, gettext_lazy("public: points that runs ask about")),
+            (Dataset.Kind.TEST.value, gettext_lazy("test: rows that evaluate the student")),
+        ],
+        help_text=gettext_lazy(
+            "Public and test rows are not protected by noise, so they must be public or given for this use."
+        ),
+    )
+    schema_from = forms.ChoiceField(
+        label=gettext_lazy("Schema"),
+        help_text=gettext_lazy("The schema describes a row. All datasets of a run need the same one."),
+    )
+    schema_file = forms.FileField(
+        label=gettext_lazy("Schema as a file"),
+        required=False,
+        help_text=gettext_lazy("JSON, instead of the choice above."),
+    )
+    holder_prefix = forms.CharField(
+        label=gettext_lazy("One person per row"),
+        required=False,
+        max_length=100,
+        help_text=gettext_lazy(
+            "For private rows without a column of pseudonyms: a prefix such as P creates P-1, P-2 and so on."
+        ),
+    )
+    with_labels = forms.BooleanField(
+        label=gettext_lazy("Keep labels of public points"),
+        required=False,
+        help_text=gettext_lazy("Only for evaluation."),
+    )
+    provenance = forms.CharField(
+        label=gettext_lazy("Source of the rows"),
+        required=False,
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text=gettext_lazy("In your own words. For public points, the model card repeats this."),
+    )
+
+    def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._schemas = {str(each.pk): each for each in study.datasets.order_by("-imported_at")}
+        chosen = [(pk, gettext_lazy("as “%(name)s”") % {"name": each.name}) for pk, each in self._schemas.items()]
+        drafted = (_DRAFT, gettext_lazy("drafted from the file"))
+        self.fields["schema_from"].choices = [*chosen, drafted]  # type: ignore[attr-defined]
+
+    def clean_holder_prefix(self) -> str:
+        prefix = self.cleaned_data["holder_prefix"].strip()
+        if prefix and not prefix[0].isalnum():
+            raise ValidationError(gettext_lazy("Start with a letter or a digit."))
+        return prefix
+
+    def clean_schema_file(self) -> dict[str, Any] | None:
+        file = self.cleaned_data["schema_file"]
+        return document_read(file.read()) if file else None
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if data.get("holder_prefix") and data.get("kind") != Dataset.Kind.PRIVATE:
+            self.add_error("holder_prefix", gettext_lazy("Only private rows belong to people. Leave this empty."))
+        return data
+
+    def upload(self) -> Upload:
+        """What is uploaded; the form is valid."""
+        data = dict(self.cleaned_data)
+        document, source = data.pop("schema_file"), data.pop("schema_from")
+        data["schema"] = document or (self._schemas[source].schema if source in self._schemas else None)
+        return Upload(**data)
+
+
+def document_read(content: bytes | str) -> dict[str, Any]:
+    """A schema written as JSON. Raises ValidationError, with everything that is wrong."""
+    try:
+        document = document_parse(content)
+    except UnreadableError as error:
+        raise ValidationError(gettext_lazy("This is not valid JSON (%(error)s).") % {"error": error}) from error
+    if errors := document_faults(document):
+        raise ValidationError([f"{column}: {text}" if column else text for column, text in errors])
+    return document
+
+
+def document_faults(document: Any) -> list[tuple[str, str]]:
+    """Column, if there is one, and sentence of everything that is wrong with a schema."""
+    try:
+        schema_from_json(document)
+    except DataError as error:
+        faults = error.report.faults if isinstance(error, DataErrors) else [error]
+        return [(fault.column or "", f"{translated(fault.problem)} {translated(fault.remedy)}") for fault in faults]
+    return []
+
+
+class _SchemaForm(forms.Form):
+    known = forms.BooleanField(
+        label=gettext_lazy("Ranges, values and classes come from elsewhere, not from these rows"),
+        help_text=gettext_lazy(
+            "The schema is public. Take possible values from a codebook, a form or a standard: values copied from "
+            "private rows would reveal something about those people."
+        ),
+    )
+
+    def __init__(self, *args: Any, of: DatasetImport, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not of.is_of_people:
+            del self.fields["known"]
+
+
+class TableForm(_SchemaForm):
+    """Form for what a schema of a table says besides its columns."""
+
+    delimiter = forms.ChoiceField(label=gettext_lazy("Column separator"), choices=_DELIMITERS)
+    decimal = forms.ChoiceField(
+        label=gettext_lazy("Decimal mark"), choices=((".", gettext_lazy("point")), (",", gettext_lazy("comma")))
+    )
+    header = forms.BooleanField(label=gettext_lazy("The first row names the columns"), required=False)
+    comment = forms.CharField(
+        label=gettext_lazy("Skip lines that start with"), required=False, max_length=10, widget=forms.TextInput
+    )
+    combined = forms.BooleanField(
+        label=gettext_lazy("Combine all rows of a person into one"),
+        required=False,
+        help_text=gettext_lazy("Choose how to combine the values of each column. Missing values are ignored."),
+    )
+    by = forms.CharField(
+        label=gettext_lazy("Column with dates or numbers that sorts a person's rows"),
+        required=False,
+        max_length=200,
+        help_text=gettext_lazy("If empty, the order in the file is used."),
+    )
+    by_written = forms.ChoiceField(
+        label=gettext_lazy("Format of these dates"),
+        required=False,
+        choices=[(written, gettext_lazy(example)) for written, example in DATE_ORDERS.items()],
+    )
+    field_order = ("delimiter", "decimal", "header", "comment", "combined", "by", "by_written", "known")
+
+    @staticmethod
+    def initial_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of the form for a schema in JSON."""
+        one = schema.get("one_record")
+        rule = {} if one is None else {"combined": True, "by": one.get("by"), "by_written": one.get("written")}
+        return {"delimiter": ",", "decimal": ".", "header": True, **schema, **rule}
+
+    def document(self, columns: list[dict[str, Any]], rules: Mapping[str, str]) -> dict[str, Any]:
+        """The schema as JSON, without what is learned; the form is valid."""
+        data = self.cleaned_data
+        options = {name: data[name] for name in ("delimiter", "decimal", "header", "comment")}
+        one = {"by": data["by"], "written": data["by_written"] or "ymd", "rules": dict(rules)}
+        return {"kind": "table", "columns": columns, **options} | ({"one_record": one} if data["combined"] else {})
+
+
+class ImageForm(_SchemaForm):
+    """Form for the schema of images."""
+
+    height = forms.IntegerField(label=gettext_lazy("Height in pixels"), min_value=1)
+    width = forms.IntegerField(label=gettext_lazy("Width in pixels"), min_value=1)
+    channels = forms.IntegerField(
+        label=gettext_lazy("Channels"), min_value=1, help_text=gettext_lazy("1: greyscale, 3: colour.")
+    )
+    fit = forms.ChoiceField(
+        label=gettext_lazy("How to resize images of other sizes"),
+        required=False,
+        choices=(
+            ("pad", gettext_lazy("the whole image with black margins")),
+            ("crop", gettext_lazy("the centre of the image")),
+            ("stretch", gettext_lazy("the whole image, stretched")),
+        ),
+    )
+    centre = forms.FloatField(
+        label=gettext_lazy("Centre of the window"),
+        required=False,
+        help_text=gettext_lazy(
+            "For DICOM files and 16-bit images: the range of visible values. Leave empty for all possible values."
+        ),
+    )
+    span = forms.FloatField(label=gettext_lazy("Width of the window"), required=False)
+    classes = LinesField(label=gettext_lazy("Classes, one a line"), help_text=gettext_lazy("In numerical order."))
+    field_order = ("height", "width", "channels", "classes", "fit", "centre", "span", "known")
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if (data.get("centre") is None) != (data.get("span") is None):
+            self.add_error("span", gettext_lazy("Enter both centre and width of the window, or neither."))
+        return data
+
+    def document(self) -> dict[str, Any]:
+        """The schema as JSON; the form is valid."""
+        data = self.cleaned_data
+        plain = {name: data[name] for name in ("height", "width", "channels", "classes")}
+        fit = {} if data["fit"] in ("", "pad") else {"fit": data["fit"]}
+        window = {} if data["centre"] is None else {"window": [data["centre"], data["span"]]}
+        return {"kind": "image", **plain, **fit, **window}
+
+    @staticmethod
+    def initial_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of the form for a schema in JSON."""
+        centre, span = schema.get("window") or (None, None)
+        return {**schema, "centre": centre, "span": span, "classes": "\n".join(schema.get("classes", []))}
+
+
+class SchemaForms:
+    """The forms in which the schema of an import is declared: for images, or for columns, as many as fit on a page.
+
+    Attributes:
+        first: Place of the first column on the page.
+        count: Of all columns.
+    """
+
+    def __init__(
+        self, data: Mapping[str, Any] | None, of: DatasetImport, facts: Mapping[str, Any], first: int = 0
+    ) -> None:
+        schema, self.facts = of.schema, bool(facts)
+        self.columns: Any = None
+        self.named = schema.get("header", True)
+        self.target: Any = None
+        self.form: Any
+        self.count = len(schema.get("columns", []))
+        self.first = first if 0 <= first < self.count else 0
+        if schema.get("kind") == "image":
+            self.form = ImageForm(data, of=of, initial=ImageForm.initial_of(schema))
+        else:
+            self.form = TableForm(data, of=of, initial=TableForm.initial_of(schema))
+            self.target = TargetForm(data, initial=TargetForm.initial_of(schema))
+            self._all = Columns(schema)
+            initial = self._all.initial[self.first : self.first + AT_ONCE]
+            self.columns = ColumnFormSet(data, initial=initial, prefix="columns")
+            for form in self.columns:
+                form.facts = facts.get(form.initial.get("name", ""), {})
+
+    def document(self, *, sound: bool = True) -> dict[str, Any] | None:
+        """The schema that was declared; None, and the forms say why, where it is not.
+
+        Args:
+            sound: Whether it has to be sound, and not only what each form takes.
+        """
+        if not sound and "known" in self.form.fields:
+            self.form.fields["known"].required = False
+        valid = [form is None or form.is_valid() for form in (self.form, self.target, self.columns)]
+        if not all(valid):
+            return None
+        if self.columns is None:
+            document = self.form.document()
+        else:
+            columns, rules = self._all.changed(dict(enumerate(self.columns, self.first)))
+            document = self.form.document(columns, rules) | self.target.document(columns)
+        if not sound:
+            return document
+        by_name = {each.cleaned_data["name"]: each for each in self.columns or ()}
+        faults = document_faults(document)
+        for column, text in faults:
+            form = by_name.get(column, self.target or self.form)
+            form.add_error(None, f"{column}: {text}" if column and column not in by_name else text)
+        return None if faults else document
+
+    @property
+    def pages(self) -> list[tuple[int, int, int]]:
+        """Where each page of columns begins, with the numbers of its first and last column; none of a single page."""
+        starts = range(0, self.count, AT_ONCE) if self.count > AT_ONCE else ()
+        return [(start, start + 1, min(start + AT_ONCE, self.count)) for start in starts]
+
+    @property
+    def following(self) -> int | None:
+        """Where the next page begins; None on the last."""
+        return self.first + AT_ONCE if self.first + AT_ONCE < self.count else None
+
+    @property
+    def errors(self) -> list[tuple[str, str]]:
+        """Column or field, and sentence of all that is wrong."""
+        forms_of = [(each.initial.get("name", ""), each) for each in self.columns or ()]
+        listed = []
+        for name, form in [("", self.form), *([("", self.target)] if self.target else []), *forms_of]:
+            for field, texts in form.errors.items():
+                label = "" if field == "__all__" else str(form.fields[field].label)
+                place = ", ".join(part for part in (name, label) if part)
+                listed += [(place, str(message)) for message in texts]
+        return listed
+
+
+def _import_or_404(study: Study, pk: object) -> DatasetImport:
+    return get_object_or_404(DatasetImport.objects.select_related("dataset"), study=study, pk=pk)
+
+
+@study_form("training.import_dataset")
+def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Upload a file of records."""
+    is_sent = request.method == "POST"
+    form = UploadForm(request.POST if is_sent else None, request.FILES if is_sent else None, study=study)
+    if form.is_valid():
+        with faults_in(form):
+            begun = import_begin(study=study, acting_user=request.user, upload=form.upload())
+            return redirect("staff:import", study.slug, begun.pk)
+    return render_page(request, study, "staff/datasets/import_new.html", {"form": form})
+
+
+@study_form("training.import_dataset")
+def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Show what an import is at: the schema to be declared, progress, or what the check found."""
+    row = _import_or_404(study, pk)
+    is_sent, keeps = request.method == "POST", "keep" in request.POST
+    first = request.GET.get("from", "")
+    forms = SchemaForms(
+        request.POST if is_sent else None, row, import_facts(row), int(first) if first.isdecimal() else 0
+    )
+    if is_sent and (document := forms.document(sound=not keeps)) is not None:
+        page = reverse("staff:import", args=[study.slug, row.pk])
+        with faults_show(request):
+            if keeps:
+                import_revise(dataset_import=row, schema=document, acting_user=request.user)
+                return redirect(f"{page}?from={forms.first if forms.following is None else forms.following}")
+            import_declare(dataset_import=row, schema=document, acting_user=request.user)
+        return redirect(page)
+    context = {**_context(row), "forms": forms, "errors": forms.errors if is_sent else []}
+    return render_page(request, study, "staff/datasets/import.html", context, status=422 if is_sent else 200)
+
+
+@study_form("training.import_dataset")
+def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Change many columns at once: by what they are and how they are called, or in a file."""
+    row = _import_or_404(study, pk)
+    columns = Columns(row.schema)
+    sent = {name: request.POST for name in ("apply", "upload") if name in request.POST}
+    apply = ManyColumnsForm(sent.get("apply"), columns=columns)
+    file = ColumnsFileForm(sent.get("upload"), request.FILES if "upload" in sent else None, columns=columns)
+    for form in (apply, file):
+        if form.is_bound and form.is_valid():
+            changes = form.changes()
+            with faults_show(request):
+                import_revise(dataset_import=row, schema=columns.schema_with(changes), acting_user=request.user)
+                text = ngettext("%(count)d column is changed.", "%(count)d columns are changed.", len(changes))
+                messages.success(request, text % {"count": len(changes)})
+            return redirect("staff:import", study.slug, row.pk)
+    context = {"import": row, "apply": apply, "file": file, "count": len(columns.initial)}
+    status = 422 if apply.errors or file.errors else 200
+    return render_page(request, study, "staff/datasets/import_many.html", context, status=status)
+
+
+@require_safe
+@study_page("training.import_dataset")
+def import_columns_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Download the columns of an import, to be edited, as CSV."""
+    row = _import_or_404(study, pk)
+    return attachment(Columns(row.schema).written(), f"{study.slug}-columns.csv", "text/csv; charset=utf-8")
+
+
+def _context(row: DatasetImport) -> dict[str, Any]:
+    report = import_report(row) if row.state == DatasetImport.State.CHECKED else {}
+    faults = report.get("faults", [])
+    notes = (
+        [
+            (column, *(report[what].get(column, 0) for what in ("clipped", "unknown", "missing")))
+            for column in sorted({*report["clipped"], *report["unknown"], *report["missing"]})
+        ]
+        if report
+        else []
+    )
+    return {
+        "import": row,
+        "report": report,
+        "faults": faults[:SHOWN],
+        "rest": (row.faults or 0) - len(faults[:SHOWN]),
+        "notes": notes,
+        "changed": any(clipped or unknown for _column, clipped, unknown, _missing in notes),
+        "percent": round(100 * row.progress),
+    }
+
+
+@require_safe
+@study_page("training.import_dataset")
+def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Progress, as the page asks for it while a worker is at it; then the page is loaded anew."""
+    row = _import_or_404(study, pk)
+    response = render(request, "staff/datasets/import_live.html", {"study": study, **_context(row)})
+    if row.state not in DatasetImport.BUSY:
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require_POST
+@study_page("training.import_dataset")
+def import_store(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Import what was checked."""
+    row = _import_or_404(study, pk)
+    with faults_show(request):
+        import_confirm(dataset_import=row, acting_user=request.user)
+    return redirect("staff:import", study.slug, row.pk)
+
+
+@study_form("training.import_dataset")
+def import_dropped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Confirm and drop an import."""
+    row = _import_or_404(study, pk)
+    if request.method == "POST":
+        import_drop(dataset_import=row)
+        messages.success(request, _("The import is dropped, and what was uploaded is deleted."))
+        return redirect("staff:datasets", study.slug)
+    return render_page(request, study, "staff/datasets/import_drop.html", {"import": row})
+
+
+@require_safe
+@study_page("training.import_dataset")
+def import_faults(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Download everything that is wrong with a file, as CSV."""
+    row = _import_or_404(study, pk)
+    report = import_report(row)
+    file = io.StringIO()
+    writer = CsvWriter(file)
+    writer.writerow([_("file"), _("row"), _("column"), _("problem"), _("what to do")])
+    for fault in report.get("faults", []):
+        texts = [translated(fault["problem"]), translated(fault["remedy"])]
+        writer.writerow([fault["file"], fault["row"] or "", fault["column"], *texts])
+    if (rest := report.get("count", 0) - len(report.get("faults", []))) > 0:
+        writer.writerow(["", "", "", _("And %(rest)d more.") % {"rest": rest}, ""])
+    return attachment("\ufeff" + file.getvalue(), f"{study.slug}-errors.csv", "text/csv; charset=utf-8")

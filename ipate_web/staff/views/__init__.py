@@ -1,1 +1,0 @@
-"""Views of the staff pages under ``/studies/``, one module for each kind of page."""
