@@ -1,10 +1,10 @@
-"""Standing of accounts: charges on record, and those that a restored backup may have forgotten.
+"""Amounts of accounts: charges on record, and those that a restored backup may have forgotten.
 
-After a restore nobody knows who was charged what between the backup and then, nor who consented or raised their level.
-The release of the gap names the share of every cap that anybody can have come to, ``reached``: a public floor of every
-account, of holders whom the backup knows and of those it does not. An account stands at
+After a restore it is unknown who was charged between the backup and the restore, and who consented or raised their
+level. The release of the gap states the largest share of its cap that any account can have reached, ``reached``: a
+public floor of every account, whether or not the backup knows its holder. An account stands at
 
-    charges + max over gaps of (reached · cap − what it stood at when the gap was settled, at least 0),
+    charges + max over gaps of (reached · cap − its amount when the gap was settled, at least 0),
 
 with the largest cap that the holder is known to have had, now: a level or a consent that comes to light later raises
 the floor. See "Restored backups" in docs/gaussian-accounts.md.
@@ -31,9 +31,9 @@ class Floor:
 
     Attributes:
         settled_at: when the gap was settled.
-        reached: the share of every cap that it is.
-        epsilon: the largest ε that was ever promised until then, by policies that were lost, too.
-        before: what was charged until then.
+        reached: the floor, as a share of every cap.
+        epsilon: the largest ε that was ever promised until then, including policies that were lost.
+        before: the charges until then.
     """
 
     settled_at: datetime
@@ -42,27 +42,27 @@ class Floor:
     before: Balances
 
     def missing(self, holders: np.ndarray, caps: np.ndarray) -> np.ndarray:
-        """Amount that accounts (H,) with these caps lacked of the floor when the gap was settled, (H,) μ²."""
+        """Return how much accounts (H,) with these caps were below the floor when the gap was settled, (H,) μ²."""
         return np.maximum(self.reached * caps - self.before.of(holders), 0.0)
 
 
 def floors(study: Study) -> Iterator[Floor]:
-    """The floor of every gap of a study, oldest first."""
+    """Yield the floor of every gap of a study, oldest first."""
     gaps = Release.objects.filter(study=study, kind=Release.Kind.GAP, content__reached__gt=0).order_by("sequence")
     for settled_at, content, name in gaps.values_list("recorded_at", "content", "charges"):
         yield Floor(settled_at, content["reached"], content["epsilon"], _before(name))
 
 
 def accounts_stand(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Standing of the accounts of ``holders`` (H,), (H,) μ². Secret.
+    """Return the amounts that the accounts of ``holders`` (H,) stand at, with gaps, (H,) μ². Secret.
 
-    The only place that says so: whatever asks, charges or verifies asks here.
+    This is the only source of this value: all code that charges or verifies must call it.
     """
     return balances(study).of(holders) + gap_surcharges(study, holders)
 
 
 def gap_surcharges(study: Study, holders: np.ndarray) -> np.ndarray:
-    """By how much gaps raise the accounts of ``holders`` (H,) above what they were charged, (H,) μ². Secret."""
+    """Return how much gaps raise the accounts of ``holders`` (H,) above their charges, (H,) μ². Secret."""
     raised, known = np.zeros(len(holders)), list(floors(study))
     if known:
         caps = caps_largest(study, holders)
@@ -72,7 +72,7 @@ def gap_surcharges(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def caps_largest(study: Study, holders: np.ndarray) -> np.ndarray:
-    """The largest cap that each of ``holders`` (H,) ever had, (H,) μ²; 0 of whoever never consented."""
+    """Return the largest cap that each of ``holders`` (H,) ever had, (H,) μ²; 0 for holders who never consented."""
     largest = epsilons_largest(study)
     epsilons = np.array([largest.get(holder, 0.0) for holder in holders.tolist()])
     caps = np.zeros(len(holders))
@@ -82,7 +82,7 @@ def caps_largest(study: Study, holders: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _before(name: str) -> Balances:
-    """Accounts at a gap; under one name there is always the same content."""
+    """Return the accounts at a gap; a name always refers to the same content."""
     arrays = arrays_load(name, "holder", "before")
     for array in arrays.values():
         array.setflags(write=False)

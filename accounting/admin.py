@@ -1,4 +1,4 @@
-"""The register and the shares, for looking only: what they hold is never repaired by hand."""
+"""Read-only admin of the register and the shares, which are never repaired by hand."""
 
 from django.contrib import admin
 
@@ -12,7 +12,7 @@ class ReleaseAdmin(FilteredAsListed, SecretsAdmin):
     list_filter = ("study", "kind")
     list_select_related = ("study",)
     search_fields = ("run",)
-    # Who was charged is a secret, and so is what could be tried against it.
+    # Charges of persons are secret, and so are values that guesses could be tested against.
     secrets = ("charges", "charges_digest", "hash", "previous_hash")
 
 

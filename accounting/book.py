@@ -14,9 +14,9 @@ from consent.models import Study
 
 @dataclass(frozen=True, eq=False)
 class Balances:
-    """Spending of holders: ``holders`` (H,) ids in rising order, ``spent`` (H,) μ². Who is not listed has spent 0.
+    """Spending of holders: ``holders`` (H,) ids in rising order, ``spent`` (H,) μ². Unlisted holders have spent 0.
 
-    Secret. An account may do nothing but silence its own holder. Raises ValueError where a holder is listed twice or
+    Secret. An account may only silence its own holder. Raises ValueError if a holder is listed twice or
     the ids do not rise: one of the charges would be lost.
     """
 
@@ -32,24 +32,24 @@ class Balances:
         return cls(np.empty(0, dtype=np.int64), np.empty(0))
 
     def of(self, holders: np.ndarray) -> np.ndarray:
-        """Spending of each of ``holders`` (N,), (N,)."""
+        """Return the spending of each of ``holders`` (N,), (N,)."""
         place, known = self._places(holders)
         spent = np.zeros(len(holders))
         spent[known] = self.spent[place[known]]
         return spent
 
     def charged(self, charges: "Balances") -> "Balances":
-        """These accounts after ``charges``."""
+        """Return these accounts after ``charges``."""
         place, known = self._places(charges.holders)
         new = ~known
-        # Both lists are sorted: who is new is put in between, and nothing has to be sorted.
+        # Both lists are sorted, so new holders are inserted without sorting.
         holders = np.insert(self.holders, place[new], charges.holders[new])
         spent = np.insert(self.spent, place[new], 0.0)
         spent[np.searchsorted(holders, charges.holders) if new.any() else place] += charges.spent
         return Balances(holders, spent)
 
     def _places(self, holders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Place at which each of ``holders`` stands or would stand, and whether it is there: (N,) each."""
+        """Return each holder's position or insertion point, and whether the holder is there: (N,) each."""
         place = np.searchsorted(self.holders, holders)
         known = place < len(self.holders)
         known[known] = self.holders[place[known]] == holders[known]
@@ -57,13 +57,13 @@ class Balances:
 
 
 def balances(study: Study) -> Balances:
-    """The accounts of a study as they stand."""
+    """Return the current accounts of a study."""
     artifact = _artifact(study)
     while artifact:
         try:
             return _book_load(artifact)
         except FileNotFoundError:
-            # Whoever reads without the study's lock may find that a charge has just replaced the file.
+            # A reader without the study's lock may find that a charge has just replaced the file.
             newer = _artifact(study)
             if newer == artifact:
                 raise
@@ -76,21 +76,21 @@ def _artifact(study: Study) -> str | None:
 
 
 def balances_load(name: str) -> Balances:
-    """Accounts or charges as their file has them, which is never changed."""
+    """Load accounts or charges from their file, which never changes."""
     arrays = arrays_load(name, "holder", "spent")
     for array in arrays.values():
         array.setflags(write=False)
     return Balances(arrays["holder"], arrays["spent"])
 
 
-#: A batch asks for the accounts more than once; under one name there is always the same content.
+#: A batch reads the accounts more than once; a name always refers to the same content.
 _book_load = lru_cache(maxsize=2)(balances_load)
 
 
 def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndarray) -> tuple[str, str]:
-    """Write accounts or charges into a new file, with ``more`` (H,) of each holder; returns its name and digest.
+    """Write accounts or charges into a new file, with ``more`` (H,) of each holder; return its name and digest.
 
-    The salt keeps a digest from being tried against guesses of what the file holds.
+    The salt prevents testing guesses of the file's content against the digest.
     """
     name = f"accounts/{study.pk}/{prefix}-{uuid4().hex}.npz"
     salt = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)
@@ -98,5 +98,5 @@ def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndar
 
 
 def charges_of(release: Release) -> Balances:
-    """Charges of a release, by holder."""
+    """Return the charges of a release, by holder."""
     return balances_load(release.charges) if release.charges else Balances.empty()

@@ -1,12 +1,13 @@
 """The ceiling: the most, in μ², that all studies of the installation together may charge the person of one account.
 
-In a study such a person's account may go no further than the ceiling leaves after all that their *other* studies can
-have charged anybody: their :func:`reach`, a public number. So what is left to a person follows from the studies that
-their account is linked to and from public numbers, never from what they decided, own or were charged elsewhere: no
-release of one study tells whether somebody takes part in another.
+In a study such a person's account may only use the part of the ceiling that remains after all that their *other*
+studies
+can have charged anybody: their :func:`reach`, a public number. So a person's remaining budget follows from the studies
+that their account is linked to and from public numbers, never from their decisions, records or charges elsewhere: no
+release of one study reveals whether a person takes part in another.
 
-In the study itself, an open share may still be charged without another look at the ceiling (a vote of teachers), so
-everything else that is charged meanwhile has to leave room for it: :func:`share_held`. See "Several studies" in
+In the study itself, an open share may still be charged without another check of the ceiling (a vote of teachers), so
+all other charges in the meantime have to leave room for it: :func:`share_held`. See "Several studies" in
 docs/gaussian-accounts.md.
 """
 
@@ -31,26 +32,26 @@ from common.counted import counted
 from consent.models import ConsentEvent, DataHolder, Study
 from consent.selectors import GRANTING, epsilon_promised_largest
 
-#: A query may name so many holders; beyond that it asks for all of a study.
+#: Largest number of holders that a query names; beyond that it selects all of a study.
 _FEW = 500
-#: What sums of charges may exceed the ceiling by: each is tested against its own limit up to the rounding of sums.
+#: Tolerance for sums of charges above the ceiling: each is tested against its own limit up to the rounding of sums.
 _ROUNDING = 1e-8
 
 
 def reach(study: Study) -> float:
-    """The most that any account of a study can have been charged by what has been opened so far, in μ².
+    """Return the most that any account of a study can have been charged by the shares opened so far, in μ².
 
-    Public: the part of every cap that was opened, of the largest cap that any approved policy has ever promised.
+    Public: the opened share of every cap, times the largest cap that any approved policy has ever promised.
     """
-    # Of a restored database nobody knows what else was opened.
+    # After a restore it is unknown what else was opened.
     opened = 1.0 if missing_rows(study) else opened_share(study)
-    # Of policies that a restored database has forgotten, too.
+    # Includes policies that a restored database has forgotten.
     largest = max([epsilon_promised_largest(study), *(floor.epsilon for floor in floors(study))])
     return opened * float(caps_of(largest, study.delta)) if largest else 0.0
 
 
 def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return what the ceiling leaves to a study in all, after what the person's other studies can have charged.
+    """Return the total that the ceiling leaves to a study after what the person's other studies can have charged.
 
     Args:
         study: the study that charges.
@@ -78,9 +79,9 @@ def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
-    """Return how far accounts may go by the ceiling when ``subject`` charges them, whatever their caps.
+    """Return the limits that the ceiling sets for accounts when ``subject`` charges them, whatever their caps.
 
-    To be asked in the transaction that charges, or that opens the share which is charged, after consents were read.
+    Call this in the transaction that charges, or that opens the share to charge, after consents were read.
 
     Args:
         study: the study that charges.
@@ -109,7 +110,7 @@ def share_held(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
 
 
 def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:
-    """Account → what other studies can have charged the person of a holder; who is in no other is not listed."""
+    """Return account → what other studies can have charged its person; omits people in no other study."""
     totals: dict[int, float] = defaultdict(float)
     users = linked.values("user")
     totals.update(EndedReach.objects.filter(user__in=users).values_list("user_id", "mu_squared"))
@@ -122,7 +123,7 @@ def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, 
 
 
 def reach_keep(study: Study) -> None:
-    """Note for every account of a study whose links are about to end what it can have charged; its lock is held."""
+    """Record for every account of a study whose links are about to end what it can have charged; its lock is held."""
     if settings.PERSON_CEILING is None or not (reached := reach(study)):
         return
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
@@ -131,11 +132,11 @@ def reach_keep(study: Study) -> None:
 
 
 def ceiling_faults(study: Study) -> Iterator[str]:
-    """Accounts that were charged for a release of any study although their person's ceiling left no room for it.
+    """Yield accounts that were charged for a release of any study when their person's ceiling left no room for it.
 
-    A charge beside an open share of the study leaves room for what may still be charged under that share. What was
-    charged before the ceiling was set or lowered stays, and so does what was opened before an account was linked to
-    both studies: nobody knew then that these holders are one person.
+    Charges outside an open share of the study leave room for what may still be charged under that share. Charges from
+    before the ceiling was set or lowered stay, and so do shares opened before an account was linked to both studies,
+    because it was unknown then that these holders are one person.
     """
     with_ceiling = Release.objects.filter(content__has_key="ceiling").values_list("content", flat=True)
     lowest = min((content["ceiling"] for content in with_ceiling), default=None)
@@ -159,7 +160,7 @@ def ceiling_faults(study: Study) -> Iterator[str]:
         if ceiling is None:
             continue
         began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
-        # nobody falls silent in a vote of teachers, whatever is set meanwhile
+        # a vote of teachers silences nobody, whatever is set meanwhile
         if release.kind in (Release.Kind.LABELS, Release.Kind.TALLIES):
             ceiling = max(ceiling, in_force.at(began, ceiling))
         known.advance(release.recorded_at)
@@ -176,14 +177,14 @@ def ceiling_faults(study: Study) -> Iterator[str]:
 
 
 class _Ceilings:
-    """Ceilings that were in force by the charges of all studies that note them."""
+    """Ceilings in force, according to the charges of all studies, which record them."""
 
     def __init__(self) -> None:
         charged = Release.objects.exclude(charges="").exclude(kind=Release.Kind.GAP).order_by("recorded_at", "pk")
         self._noted = list(charged.values_list("recorded_at", "content__ceiling"))
 
     def at(self, moment: datetime, otherwise: float) -> float:
-        """The ceiling at a moment, infinite if there was none; ``otherwise`` where nothing was charged before."""
+        """Return the ceiling at a moment, infinite if there was none; ``otherwise`` if nothing was charged before."""
         place = bisect_right(self._noted, moment, key=lambda each: each[0])
         if not place:
             return otherwise
@@ -192,9 +193,9 @@ class _Ceilings:
 
 
 class _Known:
-    """Holders of any studies, and the largest cap that each was promised by one moment after the other.
+    """Holders of any studies, and the largest cap that each was promised by successive moments.
 
-    What raises an account later was not known.
+    Later increases of an account were not known.
     """
 
     def __init__(self, holders: dict[int, DataHolder], ids: np.ndarray) -> None:
@@ -203,11 +204,11 @@ class _Known:
         self.studies = {holder.study_id: holder.study for holder in holders.values()}
         events = ConsentEvent.objects.filter(study__in=self.studies, kind__in=GRANTING).order_by("-recorded_at")
         consents = events.select_related("policy", "study").iterator(chunk_size=10_000)
-        # The latest one first: the end of the list is taken.
+        # The latest one comes first, because items are taken from the list's end.
         self._promised = [event for event in consents if event.holder_id in holders]
 
     def advance(self, moment: datetime) -> None:
-        """Go on to a moment, not before that of the last call."""
+        """Advance to a moment, not before that of the last call."""
         while self._promised and self._promised[-1].recorded_at <= moment:
             event = self._promised.pop()
             assert event.policy is not None, "who gives consent does so under a policy"
@@ -236,7 +237,7 @@ class _Raised:
 
 
 class _Held:
-    """Amounts that may still be charged under other shares of a study that are open when a release is charged."""
+    """Amounts that may still be charged under other open shares of a study when a release is charged."""
 
     def __init__(self, known: _Known) -> None:
         self._known = known
@@ -251,7 +252,7 @@ class _Held:
                 self._settled[row.subject] = row.recorded_at
 
     def charge(self, release: Release, charges: np.ndarray) -> None:
-        """Note what a release charges under its share."""
+        """Record a release's charges under its share."""
         if release.run is not None:
             self._charged[release.run] += charges
 
@@ -265,7 +266,7 @@ class _Held:
             and row.recorded_at <= moment
             and (subject not in self._settled or self._settled[subject] > moment)
         ]
-        # What is charged outside of a run has opened its own share last, in the same transaction.
+        # A charge outside of a run has opened its own share last, in the same transaction.
         own = release.run or (there[-1][0] if there else None)
         mine = self._known.study == release.study_id
         for subject, row in there:
@@ -276,10 +277,10 @@ class _Held:
 
 
 def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
-    """Account → its holders, of people of a study who may come to more than ``ceiling`` over all studies.
+    """Return account → its holders, for people of a study whose total over all studies may exceed ``ceiling``.
 
-    That is by what they were charged and by what open shares hold. What they were charged in a study that a restore
-    has locked counts once that is settled: until then nobody knows.
+    The total consists of their charges and of the amounts that open shares hold. Charges in a study that a restore has
+    locked count once it is settled, because they are unknown until then.
     """
     known = DataHolder.objects.filter(user__isnull=False)
     own = known.filter(Q(study=study) | Q(user__holdings__study=study)).distinct().order_by("study_id", "pk")
@@ -290,7 +291,7 @@ def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
         by_study[holder.study_id].append(holder)
     totals: dict[int, float] = defaultdict(float)
     for holders in by_study.values():
-        if missing_rows(holders[0].study):  # the backup may name a file of accounts that was replaced since
+        if missing_rows(holders[0].study):  # the backup may name a file of accounts that has been replaced
             continue
         owner, ids = holders[0].study, np.array([holder.pk for holder in holders], dtype=np.int64)
         spent = accounts_stand(owner, ids)

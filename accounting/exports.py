@@ -1,4 +1,4 @@
-"""The release register, the shares and the budgets of groups as files. Who was charged is in none."""
+"""Files of the release register, the shares and the budgets of groups. None contains charges of persons."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ _SHARE = ("sequence", "recorded_at", "kind", "subject", "purpose", "share", "lim
 
 
 def export_name(study: Study, kind: str) -> str:
-    """The name of the file: study, date, ending."""
+    """Return the file name: study, date, ending."""
     return f"{study.slug}-register-{timezone.localdate():%Y-%m-%d}.{kind}"
 
 
@@ -28,27 +28,27 @@ def _rows(model: Any, columns: tuple[str, ...], study: Study) -> Iterator[dict[s
 
 
 def export_json(study: Study) -> Iterator[str]:
-    """The register and the shares as one JSON document."""
+    """Yield the register and the shares as one JSON document."""
     head = {"study": study.slug, "delta": study.delta, "rehearsal": study.rehearsal}
     lists = {"releases": _rows(Release, _RELEASE, study), "shares": _rows(ShareRecord, _SHARE, study)}
     return json_pieces(head, lists)
 
 
 def export_csv(study: Study) -> Iterator[str]:
-    """The register as a table; what left is one column of JSON."""
+    """Yield the register as a table; the release content is one column of JSON."""
     rows = _rows(Release, _RELEASE, study)
     return csv_pieces(_RELEASE, (row | {"content": json.dumps(row["content"], ensure_ascii=False)} for row in rows))
 
 
 def budgets_csv(budgets: Iterable[GroupBudget]) -> Iterator[str]:
-    """Budgets of groups as a table: a row for each use, and for what is used, reserved and left in all."""
+    """Yield budgets of groups as a table: a row for each use, and for the totals used, reserved and left."""
     return csv_pieces(_BUDGET, (row for budget in budgets for row in _budget_rows(budget)))
 
 
 def _budget_rows(budget: GroupBudget) -> Iterator[dict[str, Any]]:
     group = {"level": budget.level, "policy": budget.policy, "epsilon": budget.epsilon}
     for use in budget.uses:
-        # No cell is one that a spreadsheet would calculate.
+        # A spreadsheet must not evaluate any cell.
         title = f"'{use.title}" if use.title.lstrip()[:1] in ("=", "+", "-", "@") else use.title
         row = {"run": use.run, "title": title, "share": use.share, "share_epsilon": use.epsilon}
         yield {**group, "part": "use", **row, "at": use.at.isoformat()}
@@ -58,4 +58,4 @@ def _budget_rows(budget: GroupBudget) -> Iterator[dict[str, Any]]:
 
 
 FORMATS: dict[str, Callable[[Study], Iterator[str]]] = {"csv": export_csv, "json": export_json}
-"""What writes the file piece by piece, by its ending."""
+"""Functions that write the file piece by piece, by its ending."""

@@ -1,4 +1,4 @@
-"""The gap that a restored backup leaves: a public floor of every account, so that what was forgotten is paid for."""
+"""The gap left by a restored backup: a public floor of every account, which pays for forgotten charges."""
 
 from uuid import uuid4
 
@@ -23,25 +23,25 @@ from consent.services import study_lock
 def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: float | None = None) -> float:
     """Charge what may have been released between the backup and now.
 
-    Whatever held a share at the backup may have spent all of it since, and so may what was granted one since. The share
-    of its cap that anybody can have come to by that becomes the floor of every account
-    (:func:`accounting.accounts.accounts_stand`). It is the same whoever takes part. Where only consents were lost
-    nothing is charged.
+    Everything that held a share at the backup may have spent all of it in the meantime, and so may grants made after
+    the backup. The largest share of its cap that any account can have reached in this way becomes the floor of every
+    account (:func:`accounting.accounts.accounts_stand`). It is the same for every set of participants. If only consents
+    were lost nothing is charged.
 
     Args:
         study: A study whose database is older than the journal.
-        acting_user: Who settles it; on record.
-        share: The share of every cap that may have been granted since the backup. By default what the journal says was
-            committed beyond what the database knows.
+        acting_user: The user who settles it, who is recorded.
+        share: The share of every cap that may have been granted since the backup. Defaults to the share committed
+            according to the journal beyond what the database knows.
 
     Returns:
-        The share of its cap that every account has come to; 0 where nothing was charged.
+        The share of its cap that every account has reached; 0 if nothing was charged.
     """
     study = study_lock(study.pk)
     lost = missing_rows(study)
     if not lost:
         return 0.0
-    # The book that the backup names has been replaced since; the charge files that it knows are all there.
+    # The book that the backup names has been replaced, but the charge files that it knows are all there.
     rebuilt = balances_rebuilt(study)
     last = Release.chain(study.pk).exclude(charges="").values_list("sequence", flat=True).last()
     if last is not None:
@@ -53,7 +53,7 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
         share = _share_of_gap(study, share)
         reached = min(1.0, opened_share(study) + share)
         _share_enter(study, share, reached)
-        # From policies alone: who has which promise is nobody's to know.
+        # From policies only, because holders' promises are private.
         epsilon = epsilon_promised_largest(study)
         gap_record(
             study=study,
@@ -67,9 +67,9 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
 
 
 def journal_settle(study: Study) -> None:
-    """Unlock a study: the journal takes its chains as they are now for whole. The study's lock is held.
+    """Unlock a study by accepting its current chains as complete in the journal. The study's lock is held.
 
-    Called once all is recorded again: what is appended before, the journal would not miss after another restore.
+    Called after everything is recorded again: the journal would not miss earlier additions after another restore.
     """
     heads = {}
     for model in chained_models():
@@ -80,7 +80,7 @@ def journal_settle(study: Study) -> None:
 
 
 def _share_of_gap(study: Study, share: float | None) -> float:
-    """Settle every share that was held at the backup as spent; returns what else may have been spent since."""
+    """Settle every share that was held at the backup as spent; return the other share that may have been spent."""
     if share is None:
         known = committed_share(study)
         share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)
@@ -92,7 +92,7 @@ def _share_of_gap(study: Study, share: float | None) -> float:
 
 
 def _share_enter(study: Study, share: float, reached: float) -> None:
-    """Enter the share of the gap: granted, opened and used."""
+    """Record the share of the gap: granted, opened and used."""
     subject = uuid4()
     for kind in ShareRecord.Kind.values:
         limit = reached if kind == ShareRecord.Kind.OPENED else None

@@ -1,7 +1,7 @@
-"""What each privacy group of a study has used of its budget over all runs, what runs hold, and what is left. Public.
+"""Budget of each privacy group of a study over all runs: used, reserved and remaining. Public.
 
-Everything follows from policies, shares and the charges in the release register, and from no account. The proof that
-no account of a group lies above these numbers is in "What a privacy group has used" in docs/gaussian-accounts.md.
+Everything follows from policies, shares and the charges in the release register, never from accounts. The proof that no
+account of a group lies above these numbers is in "What a privacy group has used" in docs/gaussian-accounts.md.
 """
 
 import math
@@ -21,13 +21,13 @@ from accounting.shares import shares
 from consent.models import Study
 from consent.selectors import LEVELS, EpsilonRule, epsilon_promised_largest
 
-#: A cost that comes this near to what its run may still charge was cut down to it.
+#: A cost this close to what its run may still charge was reduced to it.
 _CUT = 1e-12
 
 
 @dataclass(frozen=True)
 class ChargedRun:
-    """What charges of a run mean: ``places`` of promises (level, ε) in them, and what it may charge at each, in μ²."""
+    """Meaning of a run's charges: ``places`` of promises (level, ε) in them, and the largest at each, in μ²."""
 
     title: str
     places: Mapping[tuple[str, float], int]
@@ -36,10 +36,10 @@ class ChargedRun:
 
 @dataclass(frozen=True)
 class BudgetUse:
-    """Part of a group's budget that a run has used, or, where ``run`` is None, a release outside of runs.
+    """Part of a group's budget that a run has used, or a release outside of runs if ``run`` is None.
 
-    ``charge`` in μ² is by how much the most that anybody of the group can have been charged has grown by it. ``at`` is
-    when it grew last.
+    ``charge`` in μ² is its increase of the most that anybody in the group can have been charged. ``at`` is the time of
+    the last increase.
     """
 
     run: UUID | None
@@ -58,14 +58,14 @@ class GroupBudget:
     Attributes:
         level: of protection.
         policy: version of the newest policy that makes this promise.
-        epsilon: what is promised now.
+        epsilon: the current promise.
         in_force: whether a consent given now gets this promise.
         delta: of the study.
         cap: μ² of the promise.
         used: the most that an account which has kept this level can have been charged, in μ².
-        reserved: part of the cap that runs under way may still use.
-        uses: what used it, in order of the first charge.
-        history: after each release that charged the group, when, and ``used`` by then.
+        reserved: part of the cap that active runs may still use.
+        uses: releases and runs that used it, in order of the first charge.
+        history: the time of each release that charged the group, and ``used`` after it.
     """
 
     level: str
@@ -81,7 +81,7 @@ class GroupBudget:
 
     @property
     def share_used(self) -> float:
-        """Part of the cap; above 1 where the promise had a larger ε before."""
+        """Share of the cap; above 1 if the promise had a larger ε before."""
         return self.used / self.cap
 
     @property
@@ -98,22 +98,22 @@ class GroupBudget:
 
     @cached_property
     def epsilon_reserved(self) -> float:
-        """ε of what is reserved by itself, as of all shares: μ² add up, their ε do not."""
+        """ε of the reserved part by itself: μ² add up, their ε do not."""
         return epsilon_at(self.share_reserved * self.cap, self.delta)
 
     @cached_property
     def epsilon_left(self) -> float:
-        """ε that one more release could have by itself."""
+        """ε that a single further release could have."""
         return epsilon_at(self.share_left * self.cap, self.delta)
 
 
-#: ε of a charge, kept: pages that follow a run ask for the same ones again and again.
+#: Cached ε of charges, because pages that follow a run request the same ones repeatedly.
 epsilon_at = lru_cache(maxsize=4096)(epsilon_of)
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Promise of a level, and every ε that it can have had: of the policies up to ``last``, or less since."""
+    """Promise of a level, and every ε that it can have had: of policies up to ``last``, or lower since then."""
 
     level: str
     last: int
@@ -122,7 +122,7 @@ class _Group:
     dates: tuple[datetime, ...]
 
     def possible(self, since: datetime, until: datetime) -> set[float]:
-        """Every ε that an account with this level can have been promised at some time between two."""
+        """Return every ε that an account with this level can have been promised at some time between two."""
         first, end = max(0, bisect_right(self.dates, since) - 1), bisect_right(self.dates, until)
         return {min(self.epsilons[p : q + 1]) for q in range(first, end) for p in range(min(q, self.last) + 1)}
 
@@ -132,7 +132,7 @@ class _Group:
 
 
 def _groups(rule: EpsilonRule) -> list[_Group]:
-    """The promises that a consent to any policy in force so far can have led to, smallest ε first."""
+    """Return the promises that a consent to any policy in force so far can have led to, smallest ε first."""
     groups: dict[tuple[float, int], _Group] = {}
     for place, level in enumerate(LEVELS):
         epsilons = tuple(policy.epsilon(level) for policy in rule.policies)
@@ -143,11 +143,11 @@ def _groups(rule: EpsilonRule) -> list[_Group]:
 
 
 def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBudget]:
-    """Budgets of all privacy groups of a study, smallest ε first; none before its first policy, and in a rehearsal.
+    """Return budgets of all groups of a study, smallest ε first; none before its first policy, and in a rehearsal.
 
     Args:
         study: the study.
-        runs: what the charges of each of its runs mean.
+        runs: the meaning of the charges of each run.
     """
     rule = EpsilonRule(study, timezone.now())
     if study.rehearsal or not rule.policies:
@@ -202,7 +202,7 @@ def largest_cap(study: Study) -> float:
 
 
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
-    """When each share was granted, and up to which share of its cap any account may have gone while it was spent.
+    """Return each share's grant time, and the share of its cap that any account may have reached during it.
 
     That is the limit on record and what was opened beside it, as for head counts in the middle of a run.
     """
@@ -227,8 +227,8 @@ class _Tally:
     Attributes:
         largest: the largest cap that an account which kept the level can have had, in μ².
         used: the most that such an account can have been charged so far, in μ².
-        by_subject: the part of it by run, or by kind of what belongs to none.
-        history: when it grew, and what it was then.
+        by_subject: the part of it by run, or by kind for releases outside of runs.
+        history: times of increases, and its value then.
     """
 
     def __init__(self, group: _Group, largest: float, runs: Mapping[UUID, ChargedRun]) -> None:
@@ -240,13 +240,13 @@ class _Tally:
         self._counted: dict[UUID, list[float]] = {}
 
     def bound(self, run: UUID, charge: float, charges: list[float], since: datetime, at: datetime) -> float:
-        """The most that a batch can have charged an account of the group, in μ².
+        """Return the most that a batch can have charged an account of the group, in μ².
 
         Args:
             run: of the batch.
             charge: the most that it can have charged anybody.
-            charges: the most that it counts as having charged each group of the run's plan.
-            since: when the run was approved: some methods keep to the promises of that moment.
+            charges: the most that the register says it charged each group of the run's plan.
+            since: when the run was approved: some methods use the promises of that moment.
             at: when the batch was released.
         """
         counted = self._counted.setdefault(run, [0.0] * len(charges))
@@ -263,12 +263,13 @@ class _Tally:
             if place < 0:
                 continue  # left out
             room = known.allowed[place] - before[place]
-            # A cost is cut to what is left of the run's share; who has kept some of earlier shares may have paid more.
+            # A cost is reduced to what is left of the run's share; accounts with unused earlier shares may have paid
+            # more.
             bounds.append(charge if charges[place] >= room * (1 - _CUT) else charges[place])
         return max(bounds, default=0.0)
 
     def raise_to(self, used: float, kind: str, run: UUID | None, at: datetime) -> None:
-        """Note that a release may have brought an account of the group to ``used``."""
+        """Record that a release may have brought an account of the group to ``used``."""
         if used <= self.used:
             return
         subject = run or (kind, at)

@@ -1,4 +1,4 @@
-"""Head counts, as plans may know them: how many holders have each promise (rule 7; condition 9 of the guarantee)."""
+"""Head counts for plans: the number of holders with each promise (rule 7; condition 9 of the guarantee)."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from consent.selectors import epsilons_since
 
 
 def head_counts(study: Study) -> list[HeadCount]:
-    """The head counts that plans use: those of the newest drawing or entry; none before the first."""
+    """Return the head counts that plans use: those of the newest drawing or entry; none before the first."""
     newest = HeadCount.objects.filter(study=study).order_by("-release_id").values("release_id")[:1]
     counts = HeadCount.objects.filter(study=study, release_id=Subquery(newest)).order_by("epsilon", "pk")
     return list(counts.select_related("release").defer("release__content"))
@@ -20,7 +20,7 @@ def head_counts(study: Study) -> list[HeadCount]:
 
 @dataclass(frozen=True)
 class HeadCountTotal:
-    """About how many people take part, as the head counts say: ``sigma`` is the noise of the sum, 0 if it is public."""
+    """Approximate number of participants from the head counts: ``sigma`` is the noise of the sum, 0 if it is public."""
 
     count: int
     sigma: float
@@ -28,7 +28,7 @@ class HeadCountTotal:
 
 
 def head_count_total(study: Study) -> HeadCountTotal | None:
-    """Sum of the newest head counts, for those who decide and must not see exact numbers; None before the first."""
+    """Return the sum of the newest head counts, for deciders who must not see exact numbers; None before the first."""
     counts = head_counts(study)
     if not counts:
         return None
@@ -37,7 +37,7 @@ def head_count_total(study: Study) -> HeadCountTotal | None:
 
 
 def people_promised_more(study: Study, policy: EpsilonPolicy) -> HeadCountTotal | None:
-    """About how many people were promised more than ``policy`` gives their level, as the head counts say.
+    """Return the approximate number of people promised more than ``policy`` gives their level, from the head counts.
 
     They would be asked to accept a weaker promise. The sum of the newest head counts of such promises; None before the
     first.
@@ -45,7 +45,7 @@ def people_promised_more(study: Study, policy: EpsilonPolicy) -> HeadCountTotal 
     counts = head_counts(study)
     if not counts:
         return None
-    # What took effect since they were drawn holds for those who were counted.
+    # Changes that took effect since the drawing apply to the people who were counted.
     since = epsilons_since(study, counts[0].release.recorded_at)
     more = [count for count in counts if min(count.epsilon, since[count.level]) < policy.epsilon(count.level)]
     sigma = math.sqrt(sum((count.sigma or 0.0) ** 2 for count in more))

@@ -1,7 +1,7 @@
 """Accounts of holders in μ² (Gaussian differential privacy): releases, shares, head counts.
 
-Two chained tables are the record: what left the study, each release with its charge (:class:`Release`), and which share
-of every account's cap was given to whom (:class:`ShareRecord`). The accounts follow from them.
+Two chained tables are the record: releases of the study with their charges (:class:`Release`), and grants of shares of
+every account's cap (:class:`ShareRecord`). The accounts follow from them.
 """
 
 from django.conf import settings
@@ -17,8 +17,8 @@ from consent.models.recorded import actor
 class Release(StudyChained):
     """The release register: everything that left a study, or is seen by anybody who decides anything, and its charge.
 
-    ``content`` describes the release in public terms: mechanism, parameters, counts and digests. Who was charged how
-    much is a secret; it lies in the file ``charges`` in private storage, whose digest is chained here.
+    ``content`` describes the release in public terms: mechanism, parameters, counts and digests. Each person's charge
+    is a secret; it lies in the file ``charges`` in private storage, whose digest is chained here.
     """
 
     class Kind(models.TextChoices):
@@ -39,7 +39,7 @@ class Release(StudyChained):
         THRESHOLD = "threshold", _("threshold of a model")
         GAP = "gap", _("gap after a restore")
 
-    # The unique constraint on study and sequence is index enough.
+    # The unique constraint on study and sequence is a sufficient index.
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="releases", db_index=False)
     kind = models.CharField(max_length=20, choices=Kind)
     run = models.UUIDField(null=True, blank=True)
@@ -68,10 +68,10 @@ class Release(StudyChained):
 
 
 class ShareRecord(StudyChained):
-    """That a share of every holder's cap was given to something, that it began to be spent, or what of it was used.
+    """Record of granting a share of every holder's cap, of the start of its spending, or of the part used.
 
     ``subject`` is a run's id, or the id of a drawing of head counts or of the closing of a gap. Shares are public: they
-    depend on what was decided and released, never on accounts.
+    depend on decisions and releases, never on accounts.
     """
 
     class Kind(models.TextChoices):
@@ -106,7 +106,7 @@ class ShareRecord(StudyChained):
 class AccountBook(models.Model):
     """Spending of every holder of a study, as one file: the sum of all charge files up to ``sequence``.
 
-    The charge files are the record, this is their sum: :func:`accounting.verification.study_checks` computes it anew.
+    The charge files are the record, this is their sum, which :func:`accounting.verification.study_checks` recomputes.
     """
 
     study = models.OneToOneField(Study, on_delete=models.PROTECT, primary_key=True, related_name="account_book")
@@ -123,7 +123,7 @@ class AccountBook(models.Model):
 
 
 class HeadCount(models.Model):
-    """Number of holders of one promise, as plans may know it: drawn once with noise, or a public number."""
+    """Number of holders of one promise for plans: drawn once with noise, or a public number."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="head_counts")
     release = models.ForeignKey(Release, on_delete=models.PROTECT, related_name="head_counts")
@@ -145,9 +145,9 @@ class HeadCount(models.Model):
 
 
 class EndedReach(models.Model):
-    """The most that studies whose records have ended can have charged the person of an account, in μ²: for the ceiling.
+    """The most, in μ², that studies with ended records can have charged an account's person, for the ceiling.
 
-    Such a study's links to accounts are gone; of them only this public bound is kept, of all together.
+    Such a study's links to accounts are gone; only this public bound is kept, for all of them together.
     """
 
     user = models.OneToOneField(

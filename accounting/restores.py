@@ -9,21 +9,21 @@ from common.append_only import chained_models
 from common.journal import head_note, journal_read, pending_confirm
 from consent.models import Study
 
-#: In place of a hash: nobody knows what the database has forgotten.
+#: Replaces a hash, because the content that the database has forgotten is unknown.
 UNKNOWN = "unknown"
 
 
 def missing_rows(study: Study) -> dict[str, int]:
-    """Chain → how many rows the journal knows that the database has lost; a chain with another past counts as one.
+    """Return chain → number of journaled rows that the database has lost; a chain with another past counts as one.
 
-    Empty where the database is at least as new as the journal.
+    Empty if the database is at least as new as the journal.
     """
     missing = {model._meta.label_lower: model.rows_missing(study.pk) for model in chained_models()}
     return {chain: rows for chain, rows in missing.items() if rows}
 
 
 def lock_check(study: Study) -> None:
-    """Raise ValidationError where the database of a study is older than the journal: nothing may be spent then."""
+    """Raise ValidationError if a study's database is older than the journal, when nothing may be spent."""
     if missing_rows(study):
         raise ValidationError(
             _(
@@ -34,12 +34,12 @@ def lock_check(study: Study) -> None:
 
 
 def journal_distrust(study: Study) -> None:
-    """Lock a study that was just restored where the journal does not reach as far as its database.
+    """Lock a study that was just restored if the journal does not reach as far as its database.
 
-    The journal was lost or is older than the backup: what was released since is not known, and may be all that the
-    study's caps allow. A rehearsal has promised nothing.
+    The journal was lost or is older than the backup: releases since then are unknown, and may use all of the study's
+    caps. A rehearsal has promised nothing.
     """
-    pending_confirm(study.pk)  # nobody can look any more whether it was committed
+    pending_confirm(study.pk)  # it can no longer be checked whether it was committed
     noted = journal_read(study.pk)["heads"]
     heads = {model._meta.label_lower: model.head(study.pk).sequence for model in chained_models()}
     if study.rehearsal or all(noted.get(chain, [0])[0] >= sequence for chain, sequence in heads.items()):
@@ -49,5 +49,5 @@ def journal_distrust(study: Study) -> None:
 
 
 def is_distrusted(study: Study) -> bool:
-    """Whether a study is locked because the journal does not say what was forgotten."""
+    """Return whether a study is locked because the journal does not show what was forgotten."""
     return journal_read(study.pk)["heads"].get(Release._meta.label_lower, [0, ""])[1] == UNKNOWN

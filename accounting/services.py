@@ -1,4 +1,4 @@
-"""Every write of the accounting app but those of shares. Callers hold the study's lock."""
+"""All writes of the accounting app except those of shares. Callers hold the study's lock."""
 
 from typing import Any
 from uuid import UUID
@@ -15,12 +15,12 @@ from accounting.slacks import slack_fits, slack_note
 from common.artifacts import arrays_delete
 from consent.models import Study
 
-#: By how much the sum of an account may lie above its limit: the rounding of sums in another order.
+#: Tolerance for the sum of an account above its limit: the rounding of sums in another order.
 ROUNDING = 1e-9
 
 
 class LimitExceeded(Exception):
-    """A charge would bring an account above its limit, or a slack those of the study. Nothing was written."""
+    """A charge that would bring an account above its limit, or a slack above the study's. Nothing was written."""
 
 
 @transaction.atomic(savepoint=False)
@@ -42,19 +42,19 @@ def release_record(
     Args:
         study: Locked by :func:`consent.services.study_lock`.
         kind: A :class:`Release.Kind`.
-        content: What left, in public terms; ``slack`` is the δ′ of a run that is charged as (μ, δ′).
+        content: The release in public terms; ``slack`` is the δ′ of a run that is charged as (μ, δ′).
         run: The run that it belongs to, if any.
         batch: The number of the batch, at most one release each.
-        holders: (H,) ids in rising order of those who are charged.
-        charges: (H,) μ² that each is charged.
+        holders: (H,) ids in rising order of the charged holders.
+        charges: (H,) μ² charged to each.
         limits: (H,) μ² that no account may exceed by the charge; an account that has exceeded its own before, because
             it was lowered, is charged nothing.
         charge: The most that anybody can have been charged, a public number in μ².
-        acting_user_id: Who asked for the release.
+        acting_user_id: The user who requested the release.
 
     Raises:
-        LimitExceeded: an account would exceed its limit, or the study's slacks what caps leave of δ. Nothing is written
-            then.
+        LimitExceeded: an account would exceed its limit, or the study's slacks the part of δ that caps leave for them.
+            Nothing is written then.
     """
     if "slack" in content and not slack_fits(study, content["slack"]):
         raise LimitExceeded(f"A slack of {content['slack']:g} is more than is left of study {study.slug}.")
@@ -90,14 +90,14 @@ def release_record(
 def gap_record(
     *, study: Study, content: dict[str, Any], before: Balances, charge: float, acting_user: AbstractBaseUser | None
 ) -> Release:
-    """Enter a gap into the register: a floor of every account, which adds nothing to the charges on record.
+    """Enter a gap into the register: a floor of every account, which adds nothing to the recorded charges.
 
     Args:
         study: Locked by :func:`consent.services.study_lock`.
-        content: ``reached``, the share of every cap that is the floor, and what else is public of the gap.
+        content: ``reached``, the share of every cap that is the floor, and other public facts about the gap.
         before: The accounts when the gap is settled; kept in the release's file.
         charge: The most that anybody can have been charged, a public number in μ².
-        acting_user: Who settled it.
+        acting_user: The user who settled it.
     """
     uncharged = Balances(before.holders, np.zeros(len(before.holders)))
     charges, digest = balances_store(study, "charges", uncharged, before=before.spent)
@@ -118,7 +118,7 @@ def gap_record(
 
 
 def book_write(study: Study, content: Balances, sequence: int) -> None:
-    """Replace the study's account book; the file before is deleted once the transaction has committed."""
+    """Replace the study's account book; the previous file is deleted once the transaction has committed."""
     artifact, digest = balances_store(study, "book", content)
     book = AccountBook.objects.filter(study=study)
     old = book.values_list("artifact", flat=True).first()

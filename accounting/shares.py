@@ -1,7 +1,7 @@
-"""Shares: which part of every holder's cap a run may use. Public, and never more than 1 in all.
+"""Shares: the part of every holder's cap that a run may use. Public, and never more than 1 in all.
 
-The limit of a holder in a run is (public cumulative share) · μ_i², tested against the holder's own account: what a
-holder has not used of earlier shares is theirs to use later.
+The limit of a holder in a run is (public cumulative share) · μ_i², tested against the holder's own account: a holder
+may use the unused part of earlier shares later.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ from common.journal import note
 from consent.models import Study
 from consent.services import study_lock, study_open_check
 
-#: Shares are compared up to this much: sums of decimal fractions are not exact.
+#: Tolerance for comparing shares, because sums of decimal fractions are not exact.
 ROUNDING = 1e-9
-#: PostgreSQL's advisory lock of :func:`openings_lock`: any number that nothing else of the installation uses.
+#: PostgreSQL's advisory lock of :func:`openings_lock`: any number not used elsewhere in the installation.
 _OPENINGS = 0x69504154
 #: Purpose of the share of a gap.
 GAP = gettext_noop("gap after a restore")
-#: Share that is suggested for a run, where as much is free; and what is planned for where hardly anything is.
+#: Share suggested for a run, if enough is free; and the share assumed for planning if hardly anything is.
 SUGGESTED, _LEAST = 0.25, 0.01
 
 
@@ -43,7 +43,7 @@ class Share:
 
     @property
     def committed(self) -> float:
-        """Part that nobody else can have."""
+        """Part that is unavailable to others."""
         return self.granted if self.used is None else self.used
 
     @property
@@ -53,7 +53,7 @@ class Share:
 
 
 def shares(study: Study) -> dict[UUID, Share]:
-    """Every share of a study by what it was given to, in the order in which they were granted."""
+    """Return every share of a study by its subject, in the order in which they were granted."""
     by_subject: dict[UUID, Share] = {}
     rows = ShareRecord.chain(study.pk).values_list("subject", "purpose", "kind", "share", "limit")
     for subject, purpose, kind, share, limit in rows:
@@ -67,7 +67,7 @@ def shares(study: Study) -> dict[UUID, Share]:
 
 
 def decimal_sum(*numbers: float) -> float:
-    """Return the sum of decimal fractions as on paper, without what binary fractions leave behind.
+    """Return the exact sum of decimal fractions, without binary rounding errors.
 
     >>> 1 - (0.95 + 0.01), decimal_sum(1, -0.95, -0.01)
     (0.040000000000000036, 0.04)
@@ -76,27 +76,27 @@ def decimal_sum(*numbers: float) -> float:
 
 
 def committed_share(study: Study) -> float:
-    """The share of every cap that has been used or is held."""
+    """Return the share of every cap that has been used or is held."""
     return decimal_sum(*(share.committed for share in shares(study).values()))
 
 
 def share_free(study: Study) -> float:
-    """The share of every cap that nothing has used and nothing holds."""
+    """Return the share of every cap that is neither used nor held."""
     return free_share(shares(study))
 
 
 def free_share(all_shares: Mapping[UUID, Share]) -> float:
-    """The share of every cap that is left beside all the shares of a study."""
+    """Return the share of every cap that a study's shares leave free."""
     return max(0.0, decimal_sum(1.0, *(-share.committed for share in all_shares.values())))
 
 
 def suggested_share(study: Study) -> float:
-    """Share that a run is offered: enough to learn something, with something left to ask again; all in a rehearsal."""
+    """Return the share suggested for a run: enough to learn, with some left for later; all in a rehearsal."""
     return 1.0 if study.rehearsal else max(min(SUGGESTED, share_free(study)), _LEAST)
 
 
 def opened_share(study: Study) -> float:
-    """Up to which share of its cap any account can have gone so far."""
+    """Return the largest share of its cap that any account can have reached so far."""
     return min(1.0, decimal_sum(*(share.committed for share in shares(study).values() if share.limit is not None)))
 
 
@@ -110,7 +110,7 @@ def share_check(share: float) -> None:
 def share_grant(
     *, study: Study, subject: UUID, purpose: str, share: float, acting_user: AbstractBaseUser | None
 ) -> None:
-    """Give ``share`` of every cap to ``subject``. Raises ValidationError where less than that is free."""
+    """Grant ``share`` of every cap to ``subject``. Raises ValidationError if less than that is free."""
     study_open_check(study_lock(study.pk))
     lock_check(study)
     share_check(share)
@@ -125,9 +125,9 @@ def share_grant(
 
 
 def share_limit(study: Study, subject: UUID) -> float:
-    """Up to which share of its cap every account may go if ``subject`` begins to spend now.
+    """Return the share of its cap that every account may reach if ``subject`` begins to spend now.
 
-    The sum of what has been opened so far and the share of ``subject``.
+    This is the sum of the shares opened so far and the share of ``subject``.
     """
     all_shares = shares(study)
     others = (share.committed for other, share in all_shares.items() if share.limit is not None and other != subject)
@@ -135,11 +135,11 @@ def share_limit(study: Study, subject: UUID) -> float:
 
 
 def openings_lock() -> None:
-    """Let shares of all studies be opened one after the other, until the transaction ends.
+    """Make all studies open shares one at a time until the transaction ends.
 
-    What a person's other studies can have charged them is read when a share is opened (:mod:`accounting.ceilings`): of
-    two studies that open at the same moment one has to see the other. Always taken after the lock of a study, and
-    before no other. On SQLite the immediate transaction holds the whole database already.
+    Charges by a person's other studies are read when a share is opened (:mod:`accounting.ceilings`): if two studies
+    open shares at the same moment, one has to see the other. Always taken after the lock of a study, and before any
+    other. On SQLite the immediate transaction already locks the whole database.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -148,7 +148,7 @@ def openings_lock() -> None:
 
 @transaction.atomic
 def share_open(*, study: Study, subject: UUID) -> float:
-    """Let ``subject`` begin to spend; returns its :func:`share_limit`, which is recorded."""
+    """Let ``subject`` begin to spend; return its :func:`share_limit`, which is recorded."""
     study_lock(study.pk)
     mine = shares(study)[subject]
     if mine.limit is not None:
@@ -161,9 +161,9 @@ def share_open(*, study: Study, subject: UUID) -> float:
 
 @transaction.atomic
 def share_settle(*, study: Study, subject: UUID, used: float = 0.0) -> None:
-    """End what ``subject`` may spend: ``used`` of its share, a public number, stays used, the rest is free again.
+    """End spending by ``subject``: ``used`` of its share, a public number, stays used, and the rest is free again.
 
-    Without a grant, or after a first settlement, nothing happens.
+    Has no effect without a grant, or after a first settlement.
     """
     study_lock(study.pk)
     mine = shares(study).get(subject)
@@ -196,6 +196,6 @@ def _append(
             )
         ]
     )
-    # What a restored database does not know of must stay in the journal until it is charged.
+    # The journal must keep events that a restored database does not know until they are charged.
     if not missing_rows(study):
         note(study.pk, facts={"share": committed_share(study)})

@@ -1,6 +1,6 @@
-"""Periodic task of the accounts: files to which no row leads are swept (condition 7).
+"""Periodic task of the accounts: deletion of unreferenced files (condition 7).
 
-A process died between writing such a file and its commit.
+Such a file remains if a process dies between writing it and its commit.
 """
 
 from datetime import timedelta
@@ -16,16 +16,16 @@ from common.dispatch import task_of
 from consent.models import Study
 from consent.services import study_lock
 
-#: How old a file must be before it is deleted: somebody may have restored the wrong backup and notice it.
+#: Minimum age of a deleted file, to allow people to notice that they restored the wrong backup.
 AGE = timedelta(days=1)
 
 
 @transaction.atomic
 def files_sweep(study: Study, age: timedelta = AGE) -> int:
-    """Delete files of a study's accounts that nothing names and that are older than ``age``; returns how many.
+    """Delete unreferenced files of a study's accounts that are older than ``age``; return their number.
 
-    Such files are written under the study's lock alone, so that none of them is still waiting for its commit. While a
-    study is locked after a restore, they may be the charges that its database has forgotten, and stay.
+    Such files are written only under the study's lock, so none of them is still waiting for its commit. While a study
+    is locked after a restore, they may be the charges that its database has forgotten, and stay.
     """
     study = study_lock(study.pk)
     if missing_rows(study):
@@ -47,7 +47,7 @@ def files_sweep(study: Study, age: timedelta = AGE) -> int:
 
 
 def _sweep() -> int:
-    """:func:`files_sweep` for every study."""
+    """Run :func:`files_sweep` for every study."""
     return sum(files_sweep(study) for study in Study.objects.all())
 
 

@@ -1,4 +1,4 @@
-"""Do the accounts say what was released and holders were promised? For auditors, and after every doubt."""
+"""Checks that the accounts agree with releases and promises, for auditors and after every doubt."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ from consent.services.accounts import account_faults
 from consent.services.changes import change_faults
 from consent.services.checkpoints import checkpoint_faults, rows_faults
 
-#: Name of the check that finds whether the database is older than the journal.
+#: Name of the check for a database that is older than the journal.
 JOURNAL_CHECK = "rows that the journal knows, outside the database"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to verify: ``name`` says what is looked at, ``find()`` what is wrong with it, in words.
+    """One check: ``name`` describes its object, ``find()`` yields faults in words.
 
-    ``for_deciders`` is False where a fault would tell those who decide about runs what somebody chose. ``named``
-    returns the name where that needs a look into the database, which nobody waits for who asks for the faults alone.
+    ``for_deciders`` is False if a fault would reveal a person's choice to the people who decide about runs. ``named``
+    returns the name if that needs a database query, which calls that only request faults skip.
     """
 
     named: str | Callable[[], str]
@@ -46,7 +46,7 @@ class Check:
         return self.named if isinstance(self.named, str) else self.named()
 
     def faults(self) -> list[str]:
-        """Faults, in words; content so distorted that it cannot be looked at is one, too."""
+        """Return faults in words; content too distorted to examine is also a fault."""
         faults = []
         try:
             for fault in self.find():
@@ -57,9 +57,9 @@ class Check:
 
 
 def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
-    """Every chain of a study, its accounts and its shares.
+    """Return checks of every chain of a study, its accounts and its shares.
 
-    The rows of the chains go through ``watch``, which may show how far their checks are.
+    The rows of the chains go through ``watch``, which may show the progress of their checks.
     """
     chains = [
         Check(partial(_chain_name, model, study.pk), lambda model=model: model.chain_faults(study.pk, watch))  # type: ignore[misc]
@@ -80,7 +80,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
 
 
 def installation_checks() -> list[Check]:
-    """The chains that belong to no study, and what follows from them."""
+    """Return checks of the chains outside of studies, and of what follows from them."""
     chains = installation_chains()
     return [
         *(Check(partial(_chain_name, model, None), partial(_installation_chain_faults, model)) for model in chains),
@@ -96,13 +96,13 @@ def _installation_chain_faults(model: Any) -> Iterator[str]:
 
 
 def study_faults(study: Study) -> Iterator[str]:
-    """Faults of a study's chains, accounts and shares, in words; none when all is well."""
+    """Return faults of a study's chains, accounts and shares, in words; none if all is well."""
     for check in study_checks(study):
         yield from check.faults()
 
 
 def _lost_faults(study: Study) -> Iterator[str]:
-    """Is the database as new as the journal, or was it put back to an earlier state?"""
+    """Check whether the database is as new as the journal, or was restored to an earlier state."""
     if is_distrusted(study):
         yield "The journal does not continue the restored backup: what the database has forgotten is not known."
         return
@@ -117,7 +117,7 @@ def _chain_name(model: type, study_id: int | None) -> str:
 
 
 def balances_rebuilt(study: Study) -> Balances:
-    """The accounts as the charge files of every release make them. Raises OSError where a file is missing."""
+    """Recompute the accounts from the charge files of every release. Raises OSError if a file is missing."""
     rebuilt = Balances.empty()
     for name in _charged(study).values_list("charges", flat=True):
         rebuilt = rebuilt.charged(balances_load(name))
@@ -129,7 +129,7 @@ def _charged(study: Study) -> Any:
 
 
 def _account_faults(study: Study) -> Iterator[str]:
-    """Is every charge file the one that was chained, within its public charge, and the book the sum of all?"""
+    """Check that charge files are the chained ones and within public charges, and the book is their sum."""
     with transaction.atomic():  # one state of register and book, though a run may vote meanwhile
         study_lock(study.pk)
         charged = list(_charged(study))
@@ -164,7 +164,7 @@ def _account_faults(study: Study) -> Iterator[str]:
 
 
 def _cap_faults(study: Study) -> Iterator[str]:
-    """Has anybody spent more than the largest promise they ever had allows, at the public share used so far?"""
+    """Check that no account has spent more than its largest promise allows, at the public share used so far."""
     holders = balances(study).holders
     if not len(holders):
         return
@@ -179,7 +179,7 @@ def _cap_faults(study: Study) -> Iterator[str]:
 
 
 def _head_count_faults(study: Study) -> Iterator[str]:
-    """Are the numbers that plans use those in the register?"""
+    """Check that the numbers that plans use are those in the register."""
     counted = HeadCount.objects.filter(Q(study=study) | Q(release__study=study)).order_by("pk")
     by_release: dict[int, list[HeadCount]] = {}
     for count in counted:
@@ -195,7 +195,7 @@ def _head_count_faults(study: Study) -> Iterator[str]:
 
 
 def _share_faults(study: Study) -> Iterator[str]:
-    """Are shares never more than 1 together, and was everything charged charged to an open share?"""
+    """Check that shares are never more than 1 together, and that every charge belongs to an open share."""
     all_shares = shares(study)
     total = sum(share.committed for share in all_shares.values())
     if total > 1 + ROUNDING:

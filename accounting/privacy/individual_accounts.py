@@ -1,4 +1,4 @@
-"""One account per holder in Gaussian differential privacy: the δ behind its cap, and the filter that keeps to it.
+"""One account per holder in Gaussian differential privacy: the δ behind its cap, and the filter that enforces it.
 
 Charges are added as pairs (high, low) of doubles, which stand for the real number high + low: low is what rounding took
 from high. Dekker, "A floating-point technique for extending the available precision" (1971); Knuth, "The Art of
@@ -19,7 +19,7 @@ _LARGEST_CAP = 1e30
 _SIGMAS = (1e-50, 1e50)
 _SMALLEST_NORM = 1e-100  # with the limits above, every charge that can be allowed keeps all its digits
 
-#: Smallest δ that may be promised: below, the rounding of doubles elsewhere would have to be looked at again.
+#: Smallest δ that may be promised: below it, the rounding of doubles elsewhere would need another review.
 SMALLEST_DELTA = 1e-9
 
 Pair = tuple[FloatArray, FloatArray]
@@ -29,7 +29,7 @@ _RESERVE = 2.0**-50  # of the low part: more than the rounding of the few operat
 
 
 class IndividualAccounts:
-    """Spending of every holder, in μ², and what they may still spend.
+    """Spending of every holder, in μ², and their remaining budget.
 
     A step releases Σ_i x_i + N(0, σ²·I). It costs holder i ‖x_i‖²/σ². A contribution that would take the account above
     its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing; a smaller one may still be allowed
@@ -78,7 +78,7 @@ class IndividualAccounts:
         return np.where(low > 0, np.nextafter(high, np.inf), high)
 
     def charge(self, squared_norms: Any, sigma: ArrayLike) -> Any:
-        """Charge what fits, refuse the rest, and say which is which.
+        """Charge contributions that fit, refuse the rest, and return which are allowed.
 
         Args:
             squared_norms: ‖x_i‖² of the contributions to one step, shape (H,); or a CSR matrix or array of shape
@@ -145,7 +145,7 @@ class IndividualAccounts:
 def available_delta(
     delta: float, epsilon: float, *, draws: int = 0, distance: float = 0.0, slacks: Iterable[float] = ()
 ) -> float:
-    """The δ for which μ may be computed, so that (ε, δ)-DP still holds with real noise: δ − (1 + e^ε)·n·τ − Σ δ′.
+    """Return the δ for computing μ, so that (ε, δ)-DP still holds with real noise: δ − (1 + e^ε)·n·τ − Σ δ′.
 
     Each of the n numbers released is drawn from a distribution within total variation τ of the ideal one, whatever was
     released before. The whole transcripts P̃, Q̃ are then within n·τ of the ideal P, Q (replace one draw after the
@@ -155,12 +155,12 @@ def available_delta(
     Args:
         delta: δ of the study, from 1e-9, below 1.
         epsilon: ε ≥ 0 that is promised; the largest, if several are.
-        draws: n, how many noisy numbers the study may release in all.
+        draws: n, the number of noisy numbers that the study may release in all.
         distance: τ of one draw; :data:`common.noise.ROUNDED_NORMAL_DISTANCE` for integers.
         slacks: δ′ of every run that has one.
 
     Returns:
-        What is left, at least 1e-9.
+        The remaining δ, at least 1e-9.
 
     Raises:
         ValueError: an argument out of range, or less than 1e-9 left.
@@ -188,7 +188,7 @@ def available_delta(
 
 
 def exact_sum(a: FloatArray, b: FloatArray) -> Pair:
-    """a + b, exactly.
+    """Return a + b, exactly.
 
     >>> exact_sum(np.array([1.0]), np.array([2.0**-60]))[1] == 2.0**-60
     array([ True])
@@ -199,7 +199,7 @@ def exact_sum(a: FloatArray, b: FloatArray) -> Pair:
 
 
 def exact_product(a: FloatArray, b: FloatArray) -> Pair:
-    """a · b, exactly while nothing over- or underflows (both between 1e-140 and 1e140, or 0)."""
+    """Return a · b, exactly while nothing over- or underflows (both between 1e-140 and 1e140, or 0)."""
     high = a * b
     a1, b1 = _leading_half(a), _leading_half(b)
     a2, b2 = a - a1, b - b1
@@ -207,7 +207,7 @@ def exact_product(a: FloatArray, b: FloatArray) -> Pair:
 
 
 def quotient_above(a: FloatArray, b: Pair) -> Pair:
-    """a / b for a ≥ 0, b > 0: exactly where the quotient is a double, elsewhere above by a relative 2^-100 at most."""
+    """Return a / b for a ≥ 0, b > 0: exact if it is a double, otherwise above by a relative 2^-100 at most."""
     high = a / b[0]
     product, rest = exact_product(high, b[0])
     left, correction = (a - product) - rest, high * b[1]
@@ -215,14 +215,14 @@ def quotient_above(a: FloatArray, b: Pair) -> Pair:
 
 
 def sum_above(a: Pair, b: Pair) -> Pair:
-    """a + b: exactly where both low parts and the sum's are 0, elsewhere above by a relative 2^-100 at most."""
+    """Return a + b: exact if both low parts and the sum's are 0, otherwise above by a relative 2^-100 at most."""
     high, low = exact_sum(a[0], b[0])
     low = low + (np.abs(low) + np.abs(a[1]) + np.abs(b[1])) * _RESERVE + (a[1] + b[1])
     return exact_sum(high, low)
 
 
 def at_most(a: Pair, bound: FloatArray) -> NDArray[np.bool_]:
-    """Whether a ≤ bound, for a pair whose high part is the double nearest to it; not for NaN."""
+    """Return whether a ≤ bound, for a pair whose high part is the double nearest to it; not for NaN."""
     return (a[0] < bound) | ((a[0] == bound) & (a[1] <= 0))
 
 
@@ -245,6 +245,6 @@ def _checked(name: str, values: ArrayLike) -> FloatArray:
 
 
 def _leading_half(a: FloatArray) -> FloatArray:
-    """The leading 26 bits."""
+    """Return the leading 26 bits."""
     scaled = _SPLITTER * a
     return scaled - (scaled - a)

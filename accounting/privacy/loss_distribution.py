@@ -1,14 +1,14 @@
-"""Privacy loss of many Poisson-sampled Gaussian steps, bounded from above, with every rounding.
+"""Privacy loss of many Poisson-sampled Gaussian steps, bounded from above, including every rounding.
 
 The pair of one step is A = (1 − q)·N(0, σ²) + q·N(1, σ²), with the holder, and B = N(0, σ²), without. Its loss is put
-on a grid by splitting: what lies between two neighbours of the grid is divided between them such that the masses of A
-and of B stay ("connect the dots": Doroshenko et al. 2022). Whoever sees the grid can draw the original from it. T
-steps add up T losses, by convolutions.
+on a grid by splitting: the mass between two neighbours of the grid is divided between them such that the masses of A
+and of B stay ("connect the dots": Doroshenko et al. 2022). The original can be simulated from the grid. T steps add up
+T losses, by convolutions.
 
 Every number is an upper bound, as docs/gaussian-accounts.md ("Sampled gradients") proves. Masses are not negative, so
 that a sum of products errs by a relative (n + 1)·2^-53 at most, in whatever order it is formed; where mass is divided,
 too much goes to the larger loss. δ(ε) = E[(1 − e^{ε−L})₊] rises with L and with every mass, and so does a convolution:
-what is above after one operation is above after all.
+a result that is above after one operation is above after all.
 """
 
 import math
@@ -20,7 +20,7 @@ from scipy.special import ndtr, ndtri
 from accounting.privacy.checks import FloatArray
 
 _UNIT = 2.0**-52  # twice the relative error of one operation
-_TINY = 1e-290  # more than what all products that are too small for a double add up to
+_TINY = 1e-290  # more than the sum of all products that are too small for a double
 _CUT = 1e-4  # part of `negligible` that may become infinite whenever the number of steps doubles
 _PARTS_OF_ONE = 1 / 3  # of one step's standard deviation, for each of `parts`
 _MOST_LOSSES = 6_144  # of one step
@@ -35,7 +35,7 @@ class Losses:
         first: index of the first mass, whose loss is first·h.
         masses: (n,) of the losses first·h, (first + 1)·h, …
         beyond: mass of an infinite loss.
-        shift: what a loss may exceed its place on the grid by.
+        shift: by how much a loss may exceed its place on the grid.
     """
 
     spacing: float
@@ -45,7 +45,7 @@ class Losses:
     shift: float
 
     def plus(self, other: "Losses", cut: float) -> "Losses":
-        """Losses of both steps together; the largest of them, of a mass of at most ``cut``, become infinite."""
+        """Return losses of both steps together; the largest of them, of a mass of at most ``cut``, become infinite."""
         masses = np.convolve(self.masses, other.masses) * _above(min(len(self.masses), len(other.masses)))
         totals = [float(each.masses.sum()) * _above(len(each.masses)) for each in (self, other)]
         beyond = (self.beyond * (totals[1] + other.beyond) + other.beyond * totals[0]) * _above(4) + _TINY
@@ -53,7 +53,7 @@ class Losses:
         return Losses(self.spacing, self.first + other.first, masses, beyond, shift)._cut(cut)
 
     def coarser(self) -> "Losses":
-        """On every second point of the grid: what lies between two of them is split, more than its part upwards."""
+        """Return the losses on every second grid point: mass in between is split, more than its part upwards."""
         first = self.first - self.first % 2
         padded = np.zeros(2 * ((len(self.masses) + self.first - first) // 2) + 3)
         padded[self.first - first :][: len(self.masses)] = self.masses
@@ -65,13 +65,13 @@ class Losses:
         return replace(self, spacing=2 * self.spacing, first=first // 2, masses=masses * _above(4))
 
     def deviation(self) -> float:
-        """Standard deviation of the losses, about: nothing is claimed of it."""
+        """Approximate standard deviation of the losses, without any guarantee."""
         places, total = np.arange(len(self.masses)), self.masses.sum()
         mean = places @ self.masses / total
         return float(math.sqrt((places - mean) ** 2 @ self.masses / total) * self.spacing)
 
     def delta(self, epsilons: FloatArray) -> FloatArray:
-        """δ at each ε ≥ 0, never too small."""
+        """Return δ at each ε ≥ 0, never too small."""
         grid, deltas = self._curve
         wanted = epsilons - self.shift - 2.0**-48 * (epsilons + self.shift + self.spacing)  # below its true place
         place = np.clip(np.searchsorted(grid, wanted, side="right") - 1, 0, len(grid) - 1)
@@ -81,7 +81,7 @@ class Losses:
         return (deltas[place] * (1 - share) + following * share) * _above(8)
 
     def epsilon(self, delta: float) -> float:
-        """An ε ≥ 0 with :meth:`delta` of at most ``delta``, nearly the smallest; infinity if there is none."""
+        """Return an ε ≥ 0 with :meth:`delta` of at most ``delta``, nearly the smallest; infinity if there is none."""
         grid, deltas = self._curve
         enough = np.flatnonzero(deltas * _above(16) <= delta)
         if not len(enough):
@@ -97,7 +97,7 @@ class Losses:
 
     @property
     def _curve(self) -> tuple[FloatArray, FloatArray]:
-        """Points from below 0 on, and δ at each: on the grid, and between its points by chords in e^ε.
+        """Return points from below 0 on, and δ at each: on the grid, and between its points by chords in e^ε.
 
         With S(s) the mass of losses above s, δ(l) = ∫_{s>l} e^{l−s}·S(s) ds. So from a point of the grid to the one
         before it, δ ← e^{−h}·δ + (1 − e^{−h})·S: nothing is subtracted.
@@ -113,7 +113,7 @@ class Losses:
         return grid, finite * _above(16 * len(masses)) + self.beyond * _above(1)
 
     def _cut(self, cut: float) -> "Losses":
-        """The smallest losses, of a mass of at most ``cut``, are raised to the next; the largest become infinite."""
+        """Raise the smallest losses, of a mass of at most ``cut``, to the next; make the largest infinite."""
         size, above, below = len(self.masses), np.cumsum(self.masses[::-1]), np.cumsum(self.masses)
         gone = min(int(np.searchsorted(above, cut, side="right")), size - 1)
         low = min(int(np.searchsorted(below, cut, side="right")), size - gone - 1)
@@ -127,7 +127,7 @@ class Losses:
 def sampled_losses(
     sample_rate: float, sigma: float, steps: int, *, negligible: float, parts: int
 ) -> tuple[Losses, Losses]:
-    """Losses of a whole run, of A against B and of B against A.
+    """Return the losses of a whole run, of A against B and of B against A.
 
     Args:
         sample_rate: q, above 0 and below 1.
@@ -135,7 +135,7 @@ def sampled_losses(
         steps: T, at least 1.
         negligible: a δ that matters; less than a hundredth of it is lost by cutting tails.
         parts: points of the grid, at least, for one standard deviation of the whole run's loss. μ becomes too large by
-            a relative 1/``parts``² or so.
+            about a relative 1/``parts``².
     """
     deviation = sample_rate * math.sqrt(math.expm1(sigma**-2))
     spacing = deviation / (parts * max(_PARTS_OF_ONE, 1 / math.sqrt(steps)))
@@ -156,7 +156,7 @@ def _repeated(base: Losses, steps: int, cut: float, parts: int) -> Losses:
 
 
 def _one_step(q: float, sigma: float, spacing: float, tail: float) -> tuple[Losses, Losses]:
-    """The losses of one step, in both directions, on one grid."""
+    """Return the losses of one step, in both directions, on one grid."""
     far = -float(ndtri(tail)) * sigma
     lowest, highest = _loss(np.array([-far, 1 + far]), q, sigma)
     spacing = max(spacing, float(highest - lowest) / _MOST_LOSSES)
@@ -172,7 +172,7 @@ def _one_step(q: float, sigma: float, spacing: float, tail: float) -> tuple[Loss
     largest = float(np.abs(finite - 0.5).max()) / sigma**2 + float(np.abs(grid).max())
     shift = float(amiss.max()) + 16 * _UNIT * (4 + largest)
     (least_a, most_a), (least_b, most_b) = _masses(x, q, sigma)
-    # Of the first and last, all of the outer tail: below the grid, and above it.
+    # All of the outer tail belongs to the first and last: below the grid, and above it.
     upwards = _split(most_a[1:-1], least_b[1:-1], grid[:-1], spacing, shift)
     upwards[0] += most_a[0]
     downwards = _split(most_b[1:-1][::-1], least_a[1:-1][::-1], -grid[:0:-1], spacing, shift)
@@ -185,12 +185,12 @@ def _one_step(q: float, sigma: float, spacing: float, tail: float) -> tuple[Loss
 
 
 def _loss(x: FloatArray, q: float, sigma: float) -> FloatArray:
-    """ln A/B at x."""
+    """Return ln A/B at x."""
     return np.log((1 - q) + q * np.exp((x - 0.5) / sigma**2))
 
 
 def _masses(x: FloatArray, q: float, sigma: float) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Masses of A and of B below the first edge, between edges, and above the last: at least, at most; (n + 1,)."""
+    """Return A's and B's masses below the first edge, between edges, above the last: at least, at most; (n + 1,)."""
     without, with_holder = _normal_masses(x / sigma), _normal_masses((x - 1) / sigma)
     least, most = (
         ((1 - q) * without[side] + q * with_holder[side]) * (1 + sign * 8 * _UNIT) for side, sign in ((0, -1), (1, 1))
@@ -199,7 +199,7 @@ def _masses(x: FloatArray, q: float, sigma: float) -> tuple[tuple[FloatArray, Fl
 
 
 def _normal_masses(z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Masses of N(0, 1) between edges, of the two tails besides: at least, at most."""
+    """Return masses of N(0, 1) between edges, and of the two tails: at least, at most."""
     inner = np.concatenate([[-np.inf], z, [np.inf]])
     # A tail that holds less than ½ is subtracted from another: both errors count, that of z included.
     lower, upper = ndtr(inner), ndtr(-inner)
@@ -212,7 +212,7 @@ def _normal_masses(z: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _split(most: FloatArray, least: FloatArray, low: FloatArray, spacing: float, shift: float) -> FloatArray:
-    """Masses at the points of the grid, (n + 1,): each cell's at its two ends, such that both masses stay.
+    """Return the masses at the points of the grid, (n + 1,): each cell's at its two ends, such that both masses stay.
 
     Args:
         most: (n,) mass of each cell, of the law whose loss this is, at most.
@@ -226,5 +226,5 @@ def _split(most: FloatArray, least: FloatArray, low: FloatArray, spacing: float,
 
 
 def _above(operations: int) -> float:
-    """Factor by which a result of so many operations is brought above the true one."""
+    """Return the factor that brings a result of this many operations above the true one."""
     return 1 + (operations + 4) * _UNIT

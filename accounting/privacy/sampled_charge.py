@@ -1,4 +1,4 @@
-"""The charge of a whole run of Gaussian sums over Poisson samples (DP-SGD), in Gaussian differential privacy."""
+"""Charge of a whole run of Gaussian sums over Poisson samples (DP-SGD), in Gaussian differential privacy."""
 
 import math
 
@@ -8,13 +8,13 @@ from accounting.privacy.checks import FloatArray, checked_delta, checked_positiv
 from accounting.privacy.loss_distribution import Losses, sampled_losses
 from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu
 
-#: Smallest noise multiplier of a run in which some are left out by chance.
+#: Smallest noise multiplier of a run that leaves some people out by chance.
 SMALLEST_NOISE = 0.3
 
-#: Smallest δ, or slack of it, for which the cost of a run in which some are left out by chance is computed.
+#: Smallest δ, or slack of it, for computing the cost of a run that leaves some people out by chance.
 SMALLEST_SLACK = 1e-12
 
-_PARTS = (32, 128)  # points of the losses' grid for a standard deviation: each is tried; the first if roughly
+_PARTS = (32, 128)  # points of the losses' grid for a standard deviation: both are tried, or only the first if roughly
 _EPSILON_PARTS = 192
 _POINTS, _FEW_POINTS = 20_000, 4_000
 
@@ -22,7 +22,7 @@ _POINTS, _FEW_POINTS = 20_000, 4_000
 def sampled_gaussian_mu(
     sample_rate: float, noise_multiplier: float, steps: int, slack: float, *, roughly: bool = False
 ) -> float:
-    """Smallest μ, to a thousandth or so, such that the whole run costs a holder no more than (μ, δ′), δ′ = ``slack``.
+    """Return the smallest μ, to about 1/1000, such that the run costs a holder at most (μ, δ′), δ′ = ``slack``.
 
     At each of T = ``steps`` steps every holder is drawn with probability q, independently, and the sum of the clipped
     vectors of those drawn is released with Gaussian noise of σ times the clipping norm. q, σ and T are fixed before the
@@ -48,7 +48,7 @@ def sampled_gaussian_mu(
         steps: T, at least 0.
         slack: δ′, at least 1e-12, subtracted from δ elsewhere (:func:`accounting.privacy.available_delta`). 0 is
             possible if every holder is in every step or in none.
-        roughly: for a search: as valid, up to a hundredth larger, and several times as fast.
+        roughly: for a search: equally valid, up to a hundredth larger, and several times faster.
 
     Returns:
         μ. For q = 1 exactly √T/σ, rounded up. Takes some tenths of a second.
@@ -82,9 +82,9 @@ def sampled_gaussian_mu(
 
 
 def sampled_gaussian_epsilon(sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """Smallest ε, to a thousandth or so, such that the whole run is (ε, δ)-DP in both directions.
+    """Return the smallest ε, to about a thousandth, such that the whole run is (ε, δ)-DP in both directions.
 
-    Bounded from above as in :func:`sampled_gaussian_mu`, which takes the same arguments besides.
+    Bounded from above like :func:`sampled_gaussian_mu`, which takes the same other arguments.
 
     Args:
         sample_rate: q, from 0 to 1.
@@ -130,7 +130,7 @@ def _checked_run(sample_rate: float, noise_multiplier: float, steps: int) -> flo
 
 
 def _dominating_mu(losses: tuple[Losses, Losses], slack: float, count: int) -> float:
-    """μ such that `slack` and N(μ, 1) against N(0, 1) dominate the losses, in both directions; infinity if none."""
+    """Return μ such that `slack` and N(μ, 1) against N(0, 1) dominate both directions' losses; infinity if none."""
     last = max(each.epsilon(slack) for each in losses)
     if math.isinf(last):
         return math.inf

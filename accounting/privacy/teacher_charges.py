@@ -15,11 +15,11 @@ from scipy.special import erfinv, ndtri_exp
 
 from accounting.privacy.checks import FloatArray, checked_positive, checked_sensitivity, checked_teachers
 
-_ROUNDING = 1e-12  # more than the relative error of the formulas below, so that a charge is never too small
+_ROUNDING = 1e-12  # more than the relative error of the formulas below, to make sure that a charge is never too small
 
 
 def label_charge(weight: float, sigma: float, teachers: int = 1) -> float:
-    """A label or a histogram of votes, each count with N(0, σ²): 2·(kw)²/σ².
+    """Return the charge of a label or a histogram of votes, each count with N(0, σ²): 2·(kw)²/σ².
 
     One vote of weight w moves from class a to class b, ‖w·(e_b − e_a)‖² = 2w², or from or to "no vote", w². k votes
     move by at most k·√2·w together (triangle inequality), all from one class to one other.
@@ -27,7 +27,7 @@ def label_charge(weight: float, sigma: float, teachers: int = 1) -> float:
     Args:
         weight: w ≥ 0 of one vote.
         sigma: standard deviation of the noise on each count, in votes, above 0.
-        teachers: k, in how many teachers the holder's records are.
+        teachers: k, the number of teachers with the holder's records.
 
     Raises:
         ValueError: an argument out of range.
@@ -39,16 +39,16 @@ def label_charge(weight: float, sigma: float, teachers: int = 1) -> float:
 
 
 def check_charge(weight: float, sigma: float, teachers: int = 1) -> float:
-    """Whether the largest count, with N(0, σ_T²), reaches a threshold: (kw)²/σ_T².
+    """Return the charge of whether the largest count, with N(0, σ_T²), reaches a threshold: (kw)²/σ_T².
 
     A vote that moves changes every count by at most w, hence the maximum by at most w. That stays true if the student's
-    share is subtracted first, n_j − S·p_j with S the weight of all votes and p public: a vote that moves leaves S as it
-    is, and one that appears in class a changes difference j by w·(1[j = a] − p_j), which lies between −w and w.
+    share is subtracted first, n_j − S·p_j with S the weight of all votes and p public: a vote that moves leaves S
+    unchanged, and one that appears in class a changes difference j by w·(1[j = a] − p_j), which lies between −w and w.
 
     Args:
         weight: w ≥ 0 of one vote.
         sigma: σ_T, standard deviation of the noise on the maximum, in votes, above 0.
-        teachers: k, in how many teachers the holder's records are.
+        teachers: k, the number of teachers with the holder's records.
 
     Raises:
         ValueError: an argument out of range.
@@ -60,7 +60,7 @@ def check_charge(weight: float, sigma: float, teachers: int = 1) -> float:
 
 
 def lnmax_charge(weight: float, gamma: float, teachers: int = 1) -> float:
-    """The class with the most votes after Laplace noise of scale 1/γ on each count: μ² of pure DP with ε₀ = 2γkw.
+    """Return the charge of the top class after Lap(1/γ) noise on each count: μ² of pure DP with ε₀ = 2γkw.
 
     k votes of weight w that move change the counts by at most 2kw in sum of absolute values, and the density of the
     noise by a factor of at most e^{γ·2kw}. See :func:`accounting.privacy.pure_dp_mu`.
@@ -68,7 +68,7 @@ def lnmax_charge(weight: float, gamma: float, teachers: int = 1) -> float:
     Args:
         weight: w ≥ 0 of one vote.
         gamma: γ > 0.
-        teachers: k, in how many teachers the holder's records are.
+        teachers: k, the number of teachers with the holder's records.
 
     Raises:
         ValueError: an argument out of range.
@@ -81,19 +81,19 @@ def lnmax_charge(weight: float, gamma: float, teachers: int = 1) -> float:
 
 
 def residual_vote_charge(weight: float, sigma: float, disagreements: int, teachers: int = 1) -> float:
-    """A whole vote by residuals, each teacher silent after d disagreements, charged before it begins: 4d·(kw)²/σ².
+    """Return the charge, due in advance, of a residual vote with at most d disagreements per teacher: 4d·(kw)²/σ².
 
-    A teacher that votes y where ŷ was predicted publicly contributes w·(e_y − e_ŷ), which is 0 if y = ŷ, and nothing
-    any more once it has contributed d times. Take one transcript. With the holder the teacher contributes at no more
-    than d of its steps, without at no more than d, so at no more than 2d steps do the two differ. Where they do, the
-    difference is w·(e_y − e_ŷ), its negative, or w·(e_y − e_y′): 2w² each. k teachers add up at most in norm (triangle
-    inequality over the whole vote).
+    A teacher that votes y after the public prediction ŷ contributes w·(e_y − e_ŷ), which is 0 if y = ŷ, and nothing
+    after it has contributed d times. Take one transcript. With the holder the teacher contributes at no more than d of
+    its steps, without at no more than d, so the two differ at no more than 2d steps. There the difference is
+    w·(e_y − e_ŷ), its negative, or w·(e_y − e_y′): 2w² each. k teachers add up at most in norm (triangle inequality
+    over the whole vote).
 
     Args:
         weight: w ≥ 0 of one vote.
         sigma: standard deviation of the noise on each count, in votes, above 0.
-        disagreements: d, after how many a teacher falls silent, at least 0.
-        teachers: k, in how many teachers the holder's records are.
+        disagreements: d, the number after which a teacher falls silent, at least 0.
+        teachers: k, the number of teachers with the holder's records.
 
     Raises:
         ValueError: an argument out of range.
@@ -107,7 +107,7 @@ def residual_vote_charge(weight: float, sigma: float, disagreements: int, teache
 
 
 def pure_dp_mu(epsilon: ArrayLike) -> FloatArray:
-    """Smallest μ such that every ε-DP release is μ-GDP: 2·Φ⁻¹(e^ε/(1 + e^ε)), rounded up.
+    """Return the smallest μ such that every ε-DP release is μ-GDP: 2·Φ⁻¹(e^ε/(1 + e^ε)), rounded up.
 
     A test between two neighbours by an ε-DP release, with false positive rate α, has a false negative rate of at least
     f(α) = max(0, 1 − e^ε·α, e^{−ε}·(1 − α)) (Wasserman and Zhou 2010; Dong, Roth and Su 2022, section 2). f is
@@ -121,7 +121,7 @@ def pure_dp_mu(epsilon: ArrayLike) -> FloatArray:
         epsilon: ε ≥ 0, any shape.
 
     Returns:
-        μ, in the same shape; √(π/2)·ε for small ε, 2·√(2ε) for large ε, about.
+        μ, in the same shape; approximately √(π/2)·ε for small ε, 2·√(2ε) for large ε.
 
     Raises:
         ValueError: ε negative, infinite or NaN.

@@ -1,7 +1,6 @@
-"""Students by name: models that learn from releases about public points, which costs nothing however often it is done.
+"""Students by name: models that learn from releases about public points, which never costs any budget.
 
-Knows what releases are, and nothing of accounts or of private records. Imports no Django. Every learner of labels is a
-student, too.
+They know releases, but no accounts or private records. Imports no Django. Every learner of labels is also a student.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ STUDENTS: dict[str, type[Parametrised]] = {
 
 
 def student_class(name: str) -> type[Parametrised]:
-    """The student of this name; ValueError lists the names there are."""
+    """Return the student class of this name; ValueError lists the available names."""
     return registered_class(STUDENTS, name)
 
 
 def student_create(name: str, parameters: Mapping[str, Any] | None = None) -> Parametrised:
-    """The student with these parameters, defaults for the rest; ValueError says what is unknown or out of range.
+    """Return the student with these parameters, defaults for the rest; ValueError names unknown ones or bad values.
 
     >>> student_create("boosting", {"leaves": 8}).leaves
     8
@@ -73,7 +72,7 @@ def student_learn(
     progress: Progress | None = None,
     checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> Model:
-    """Let a student learn; see `Student.learn`; a learner of labels learns from the largest counts, and at once."""
+    """Train a student; see `Student.learn`; a learner of labels learns from the largest counts, without checkpoints."""
     if isinstance(student, Student):
         return student.learn(points, releases, seed=seed, progress=progress, checkpoint=checkpoint)
     assert isinstance(student, Learner)
@@ -81,7 +80,7 @@ def student_learn(
 
 
 def suggested_student(kind: str) -> Parametrised:
-    """The student that a first run on records of this kind, "image" or "table", may begin with.
+    """Return the suggested student for a first run on records of this kind, "image" or "table".
 
     >>> suggested_student("image").name, suggested_student("table").name
     ('consistency', 'shares')

@@ -1,4 +1,4 @@
-"""Gradient boosting on labels that are weighed by how much they are to be believed."""
+"""Gradient boosting on labels weighted by their reliability."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Boosting(Student):
     """Boosted trees (Ke et al. 2017) on class probabilities.
 
-    Of votes of neighbourhoods these are what `Shares` predicts of all points: trees of few large leaves smooth it.
-    Otherwise each point is taught the probability of each class to lead the counts, and counts by how far the likeliest
-    class is above chance, and not at all where noise hides who leads.
+    For votes of neighbourhoods these are the predictions of `Shares` for all points: trees of few large leaves smooth
+    it. Otherwise the target of each point is the probability of each class to lead the counts, and its weight is how
+    far the likeliest class is above chance, or 0 if noise hides the leading class.
     """
 
     name: ClassVar[str] = "boosting"
@@ -80,12 +80,12 @@ class Boosting(Student):
         )
 
 
-# scikit-learn follows the numbers in their nodes without looking: they are checked when a model is read
+# scikit-learn follows the numbers in tree nodes without checks, so they are checked when a model is read
 _TRUSTED = ("sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",)
 
 
 def _check_trees(estimator: HistGradientBoostingClassifier, columns: int) -> None:
-    """Raise ValueError where a split leads out of its tree, back in it, or to a column that records do not have."""
+    """Raise ValueError if a split leads out of its tree, back in it, or to a column that records do not have."""
     for tree in (tree for trees in estimator._predictors for tree in trees):
         nodes = tree.nodes
         splits = np.flatnonzero(nodes["is_leaf"] == 0)

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 _LONGER, _FURTHER = 3, 1.5
-"""How many times the steps a thorough training takes, and the moves of images; see docs/students.md."""
+"""Factors by which a thorough training increases the steps and the moves of images; see docs/students.md."""
 
 
 @dataclass(frozen=True)
 class Consistency(Student):
-    """Convolutional network that learns from all public images, with or without releases.
+    """A convolutional network that learns from all public images, with or without releases.
 
-    What it is taught of an image is the posterior of its class by Bayes' rule: what it predicts of a weakly moved copy
-    is the prior, the released counts are the likelihood. It learns that on a strongly moved copy (Sohn et al. 2020,
+    The target of an image is the posterior of its class by Bayes' rule: the prediction for a weakly moved copy is the
+    prior, and the released counts are the likelihood. The network learns it on a strongly moved copy (Sohn et al. 2020,
     "FixMatch", for images without releases). So it corrects labels that it has reason to doubt.
     """
 

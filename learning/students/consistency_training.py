@@ -31,7 +31,7 @@ _HIDDEN = 128  # numbers before the last layer
 _CONVOLUTIONS = 3
 """Convolutions of a network that is not deep."""
 _LARGE = 16
-"""Images with a shorter side of at least so many pixels are halved by the first convolution."""
+"""The first convolution halves images whose shorter side has at least this many pixels."""
 _POOLED = 4
 """Maps with a shorter side of fewer pixels are not pooled."""
 
@@ -51,8 +51,8 @@ class Moves:
     Attributes:
         rotation: Greatest angle in degrees, either way.
         shift: Greatest shift as a share of height and width, either way.
-        stretch: Greatest change of height and width, each by itself, as a share.
-        bend: Greatest shift of a part of the image against the others, as a share of height and width, either way.
+        stretch: Greatest independent change of height and width, as a share.
+        bend: Greatest shift of one part of the image against the others, as a share of height and width, either way.
         mirror: Whether every second image is mirrored left to right.
         erase: Side of a square that is blackened, as a share of the shorter side of the image.
     """
@@ -65,15 +65,15 @@ class Moves:
     erase: float
 
     def weaker(self, factor: float) -> Moves:
-        """The same by a factor, and nothing erased."""
+        """Return the moves scaled by a factor, without erasing."""
         return Moves(
             self.rotation * factor, self.shift * factor, self.stretch * factor, self.bend * factor, self.mirror, 0.0
         )
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Every image of `(n, channels, height, width)` moved at random by itself; what comes from outside is 0.
+        """Move every image of `(n, channels, height, width)` at random and independently; pixels from outside are 0.
 
-        Moves are drawn where the generator is.
+        Moves are drawn on the generator's device.
         """
         moved = images
         if self.rotation or self.shift or self.stretch or self.bend or self.mirror:
@@ -85,7 +85,7 @@ class Moves:
         return self._erased(moved, generator) if self.erase else moved
 
     def _maps(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """`(count, 2, 3)` affine maps from places in the result to places in the image, both from -1 to 1."""
+        """Return `(count, 2, 3)` affine maps from places in the result to places in the image, both from -1 to 1."""
         uniform = 2 * torch.rand(count, 5, generator=generator, device=generator.device) - 1
         angle = uniform[:, 0] * math.radians(self.rotation)
         width, height = (1 + self.stretch * uniform[:, axis] for axis in (1, 2))
@@ -98,7 +98,7 @@ class Moves:
         return torch.stack([first, second], 1)
 
     def _bends(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """`(n, height, width, 2)` shifts of places, smooth between 4×4 that are drawn (after Simard et al. 2003)."""
+        """Return `(n, height, width, 2)` shifts of places, smooth between 4×4 drawn ones (after Simard et al. 2003)."""
         uniform = torch.rand(len(images), 2, _BENDS, _BENDS, generator=generator, device=generator.device)
         drawn = 2 * self.bend * (2 * uniform - 1)
         smooth = functional.interpolate(drawn, size=images.shape[2:], mode="bicubic", align_corners=True)
@@ -117,13 +117,13 @@ class Moves:
 
 
 def network(shape: tuple[int, ...], classes: int, filters: int, *, deep: bool = False) -> nn.Sequential:
-    """Convolutions 5×5, 3×3 and 3×3 with max pool 2, dense 128, each with batch norm and ReLU.
+    """Return convolutions 5×5, 3×3 and 3×3 with max pool 2, dense 128, each with batch norm and ReLU.
 
     The first convolution has stride 2 where images are large enough.
 
     Args:
         shape: of an image.
-        classes: how many.
+        classes: their number.
         filters: of the first convolution; the second has twice and the third four times as many.
         deep: whether the second and the third are followed by another one like them.
     """
@@ -165,7 +165,7 @@ class ConsistencyModel(ImageModel[nn.Sequential]):
 
 
 def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:
-    """He-normal weights (He et al. 2015), and 0 in the last layer."""
+    """Set He-normal weights (He et al. 2015), and 0 in the last layer."""
     for layer in layers:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
@@ -177,7 +177,7 @@ def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
-    """Take the statistics of batch norm from the images as they are: moved images with holes have others."""
+    """Take the statistics of batch norm from the original images, because moved images with holes have others."""
     for layer in layers:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.reset_running_stats()
@@ -188,7 +188,7 @@ def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
 
 
 def state_save(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> bytes:
-    """Everything that the steps after ``step`` depend on: weights, moments, the state of the random generator."""
+    """Return everything that the steps after ``step`` depend on: weights, moments, the random generator's state."""
     tensors = {f"layers.{name}": each for name, each in layers.state_dict().items()}
     for place, weights in enumerate(layers.parameters()):
         tensors |= {f"{name}.{place}": optimiser.state[weights][name] for name in _MOMENTS}
@@ -198,10 +198,10 @@ def state_save(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, gener
 
 @torch.no_grad()
 def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> int:
-    """Put a training back to where it was `state_save`.
+    """Restore a training to its state at `state_save`.
 
     Returns:
-        The number of steps that were taken. 0, and nothing is changed, where no state can be read or it does not fit.
+        The number of steps taken, or 0 without any change if no state can be read or it does not fit.
     """
     try:
         tensors = load(state or b"")
@@ -218,7 +218,7 @@ def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.Ad
         return 0  # of another network
     layers.load_state_dict(parts)
     for weights, moment in zip(layers.parameters(), moments, strict=True):
-        # in the memory format of the weights, which the fused optimiser takes for granted
+        # in the memory format of the weights, which the fused optimiser requires
         moved = {name: torch.empty_like(weights).copy_(moment[name]) for name in _MOMENTS[1:]}
         optimiser.state[weights] = {"step": moment["step"].to(weights.device), **moved}
     generator.set_state(drawn)
@@ -250,14 +250,14 @@ def train_consistently(
     """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved ones.
 
     Half of each batch are points with informative counts, half are any points. A posterior above the threshold counts
-    as certain; an uncertain one is learned as it is where there are counts, and not at all where not.
+    as certain; an uncertain one is learned unchanged if there are counts, and ignored if not.
 
     Args:
         x: Images of the public points.
         likelihood: Of each class `(points, C)`, and which points have informative counts `(points,)`.
         recipe: Settings.
         seed: Of initial weights, batches and moves.
-        progress: Is called with the number of steps.
+        progress: Called with the number of steps.
         checkpoint: Keeps the state of the training.
     """
     counts, informative = (torch.from_numpy(each) for each in likelihood)
@@ -297,19 +297,19 @@ def train_consistently(
 
 
 def _place(name: str) -> int:
-    """Of a layer, in the name of one of its tensors."""
+    """Return the position of a layer from the name of one of its tensors."""
     return int(name.split(".")[0])
 
 
 def _quick(device: torch.device) -> torch.autocast:
-    """Convolutions in bfloat16 where the device has instructions for it; weights and losses stay float32."""
+    """Use bfloat16 for convolutions if the device has instructions for it; weights and losses stay float32."""
     able = torch.cpu.get_capabilities()
     fast = device.type == "cuda" or able.get("avx512_bf16") or able.get("amx_bf16")
     return torch.autocast(device.type, torch.bfloat16, enabled=bool(fast))
 
 
 def _drawn(labelled: torch.Tensor, points: int, count: int, generator: torch.Generator) -> torch.Tensor:
-    """Positions of a batch, with replacement."""
+    """Return positions of a batch, drawn with replacement."""
     half = count // 2
     first = labelled[torch.randint(0, len(labelled), (half,), generator=generator, device=generator.device)]
     others = torch.randint(0, points, (count - half,), generator=generator, device=generator.device)
@@ -317,7 +317,7 @@ def _drawn(labelled: torch.Tensor, points: int, count: int, generator: torch.Gen
 
 
 def _rate(done: float) -> float:
-    """One cycle (Smith & Topin 2018): linear to 1 in the first quarter, then half a cosine to 0."""
+    """Return the rate of one cycle (Smith & Topin 2018): linear to 1 in the first quarter, then half a cosine to 0."""
     if done < _WARM_UP:
         return 0.05 + 0.95 * done / _WARM_UP
     return 0.5 + 0.5 * math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP))

@@ -1,13 +1,13 @@
-"""Forecasts of what a student learns from a vote that is planned, from public points alone.
+"""Forecasts of a student's results from a planned vote, from public points only.
 
-*Every holder votes.* Single labels can be wrong more often than not where few people vote, and the student still be
-right, because it learns from all counts together. So the vote is simulated: public points stand in for records, their
-noisy counts go through `refine`, and it is counted how often the refined label is right.
+*Votes by every holder.* If few people vote, most single labels can be wrong and the student can still be right, because
+it learns from all counts together. So the vote is simulated: public points stand in for records, their noisy counts go
+through `refine`, and the refined labels are compared with the right ones.
 
-*Teachers vote*, and plans are compared: labels or counts, few teachers or many. Half of some labelled points stand in
-for people and teach a few teachers, each from as many records as a real one has. They vote on public points, with the
-noise of the plan; what is released is smoothed, and the other half of the labelled points says how often the smoothed
-class is right.
+*Votes by teachers*, and plans are compared: labels or counts, few teachers or many. Half of some labelled points stand
+in for people and train a few teachers, each on the number of records that a real one has. They vote on public points,
+with the noise of the plan; the releases are smoothed, and the other half of the labelled points shows how often the
+smoothed class is right.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from learning.students.releases import Releases, counted
 from learning.students.smoothing import Smoother, neighbourhoods, refine
 
 LOOKED_AT = 2000
-"""Points of a simulation, of which more would hardly make it better."""
+"""Points of a simulation; more would hardly improve it."""
 
 _LEAST_NOISE = 1.0
-"""Of counts of people: less would be no different from none."""
+"""Least noise of counts of people: less would be equivalent to none."""
 
 _SIMULATED = gettext_noop(
     "A simulated vote in which public points stand in for records, each of the class of the nearest of %(points)d "
@@ -41,13 +41,13 @@ _SIMULATED = gettext_noop(
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600
-"""Teachers that are trained for each number of records: as many as have so many records together."""
+"""Teachers trained for each number of records, limited by their total number of records."""
 _DRAWS = 20
-"""Of the noise: with few of them the number of teachers would be chosen by chance."""
+"""Draws of the noise; with few draws, chance would choose the number of teachers."""
 _POINTS, _EIGENVECTORS = 1000, 100
-"""Public points that votes are simulated on, and how finely they are smoothed."""
+"""Public points used for simulated votes, and how finely they are smoothed."""
 _CERTAIN = 0.05
-"""Standard deviation of a released label, as a share of the voters that it counts as."""
+"""Standard deviation of a released label, as a share of the voters that it represents."""
 _TAUGHT = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(teachers)d teachers of %(records)d records each vote about "
     "%(points)d public points, and %(judged)d others judge what the votes tell of them."
@@ -64,10 +64,10 @@ def student_forecast(
     n_classes: int,
     sample: Sample | None = None,
 ) -> Forecast:
-    """Forecast of the share of public points whose label after `refine` is right after one round of plain votes.
+    """Forecast the share of public points whose label after `refine` is right after one round of plain votes.
 
-    Of more than 2,000 queries some stand for all, with as much less noise as the others would have averaged out. A
-    student that learns from refined labels is hardly ever worse, so a small share is a reason to warn.
+    More than 2,000 queries are represented by a sample, with noise reduced by the averaging that the others would
+    allow. A student that learns from refined labels is hardly ever worse, so a small share is a reason to warn.
 
     Args:
         queries: `(Q,)` positions among the public points, in the order in which they are asked.
@@ -75,9 +75,9 @@ def student_forecast(
         voters: Expected at ``evenly(queries, LOOKED_AT)``.
         radius_share, sigma: Of the round.
         n_classes: At least 2.
-        sample: Labelled public points: each public point is taken to be of the class of the nearest. Without any the
-            points are put into clusters, which are easier to tell than classes: what can be said then is only how much
-            survives the noise.
+        sample: Labelled public points: each public point is assumed to have the class of the nearest. Without any the
+            points are put into clusters, which are easier to distinguish than classes: then the forecast only shows how
+                much survives the noise.
     """
     every, rng = np.asarray(queries, np.int64), np.random.default_rng(0)
     probe = evenly(every, LOOKED_AT)
@@ -104,7 +104,7 @@ def student_forecast(
 
 
 class VotesRehearsal:
-    """Teachers of labelled points, and how often what they release tells others right."""
+    """Teachers of labelled points, and how well their releases predict the classes of others."""
 
     def __init__(
         self,
@@ -120,13 +120,13 @@ class VotesRehearsal:
         """Divide the labelled points.
 
         Args:
-            learner: Of the teachers; one that takes long is stood in for.
-            space: In which representation points are near each other.
-            public: `(P, …)` public points, of which some are looked at.
+            learner: Of the teachers; a slow one is replaced by a faster one.
+            space: Representation that defines which points are near each other.
+            public: `(P, …)` public points; a sample is used.
             points: `(n, …)` labelled ones.
             labels: `(n,)` their classes.
-            n_classes: How many there are.
-            unlabelled: Whether teachers learn from the public points as well.
+            n_classes: Their number.
+            unlabelled: Whether teachers also learn from the public points.
         """
         self.learner, self.n_classes = learner.quick(), n_classes
         self.known, self.known_labels, self.truth = points[::2], labels[::2], labels[1::2]
@@ -140,13 +140,14 @@ class VotesRehearsal:
 
     @property
     def most_records(self) -> int:
-        """The most records that a teacher can be given."""
+        """Largest number of records that a teacher can have."""
         return len(self.known)
 
     def forecast(self, plan: Plan, answers: int) -> Forecast | None:
-        """Return the expected share of points told right by ``answers`` answered queries; None if none is answered.
+        """Return the expected share of points that ``answers`` answered queries get right; None if none is answered.
 
-        Counts of all public points are simulated on some, with as much less noise as the others would average out.
+        Counts of all public points are simulated on a sample, with noise reduced by the averaging that the others would
+        allow.
         """
         records = min(records_of(plan), self.most_records)
         votes = np.random.default_rng(0).multinomial(round(plan.votes), self._shares_of(records)[: self.asked])
@@ -174,7 +175,7 @@ class VotesRehearsal:
         return float(np.mean([(mean[self.asked :].argmax(axis=1) == self.truth).mean() for mean, _ in found]))
 
     def _shares_of(self, records: int) -> NDArray[np.float64]:
-        """Return `(n, C)` shares of the teachers of so many records that say each class."""
+        """Return `(n, C)` shares of the teachers of this many records that predict each class."""
         if records not in self._shares:
             rng, votes = np.random.default_rng(0), np.zeros((len(self.points), self.n_classes))
             for seed in range(_teachers(records)):
@@ -194,12 +195,12 @@ class VotesRehearsal:
 
 
 def records_of(plan: Plan) -> int:
-    """Return how many records a teacher learns from if every holder has one."""
+    """Return the number of records that a teacher learns from if every holder has one."""
     return max(1, round(sum(group.holders * group.factor for group in plan.groups) / plan.teachers))
 
 
 def _nearest(points: NDArray[np.signedinteger], sample: Sample) -> NDArray[np.int64]:
-    """`(n,)` the class of the labelled point nearest to each."""
+    """Return `(n,)` the class of the labelled point nearest to each."""
     from sklearn.neighbors import KNeighborsClassifier
 
     known = KNeighborsClassifier(1).fit(np.asarray(sample.points, np.float32), np.asarray(sample.labels))

@@ -1,4 +1,4 @@
-"""What releases say of students that have not learned from them: which one is best, and how to calibrate it."""
+"""Evidence from releases about students that have not learned from them: the best student, and its calibration."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LOG_SCALES = (-5.0, 2.0)
 def choose(
     candidates: Mapping[str, Teach], points: npt.NDArray[np.floating], releases: Releases, *, seed: int
 ) -> tuple[str, dict[str, float]]:
-    """The candidate with the best score on a fifth of the releases, when it learns from the others.
+    """Return the candidate with the best score on a fifth of the releases, after learning from the others.
 
-    Neither private records nor test points are looked at, so it costs nothing.
+    Private records and test points are not used, so it costs nothing.
 
     Args:
-        candidates: What lets each learn from all public points `(P, …)` and releases.
+        candidates: Functions that train each on all public points `(P, …)` and releases.
         points: All public points.
         releases: About them.
         seed: Of the split.
@@ -45,11 +45,11 @@ def choose(
 
 
 def fit_to_releases(probabilities: Floats, held_out: Releases) -> Calibration:
-    """Calibration of a model by releases that it has not learned from: the one that agrees best with them.
+    """Return the calibration of a model that agrees best with releases that it has not learned from.
 
-    Labels and probabilities have no noise, and count by -log p. Counts of voters have noise of a known σ, so they count
-    by the quadratic score of `Releases.score`, which noise leaves unbiased, in units of that noise and of what voters
-    themselves vary by. The logarithm of the scale and the offsets have a normal prior around "unchanged".
+    Labels and probabilities have no noise, and are scored by -log p. Counts of voters have noise of a known σ, so they
+    are scored by the quadratic score of `Releases.score`, which noise leaves unbiased, in units of that noise and of
+    the voters' own variation. The logarithm of the scale and the offsets have a normal prior around "unchanged".
 
     Args:
         probabilities: `(P, C)` of all public points.

@@ -1,6 +1,6 @@
-"""Releases as students read them: noisy counts with known noise, whatever method they come from.
+"""Releases in the form that students read: noisy counts with known noise, from any method.
 
-A posterior says which class leads before noise, given counts after noise.
+A posterior gives the probability that each class leads before noise, given counts after noise.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scipy.special import log_ndtr
 Floats = NDArray[np.float64]
 
 _LEAST_MARGIN = 1.0
-"""A lead of fewer standard deviations than this tells nothing: the label is not used."""
+"""A lead of fewer standard deviations carries no information: the label is not used."""
 
 # Of the integral over counts before noise, see `leading_probabilities`.
 _REACH = 8.0  # standard deviations on either side of the counts; beyond it there is less than 1e-15
 _STEPS = 161
-_NEVER = -1e4  # the logarithm of no probability, and still a number to subtract
+_NEVER = -1e4  # the logarithm of probability 0, and still a number to subtract
 _BATCH = 512
 
 
@@ -30,16 +30,16 @@ _BATCH = 512
 class Releases:
     """Released counts of some public points.
 
-    Labels are counts of one voter without noise, class probabilities counts of one voter in parts: so everything that
-    is released for a public point is read in the same way.
+    Labels are counts of one voter without noise, class probabilities counts of one voter in parts: so all releases
+    about public points are read in the same way.
 
     Attributes:
         rows: `(Q,)` positions of the points among all public points; each at most once.
         counts: `(Q, C)` noisy numbers of voters by class. Of residual votes, the voters who agree with the public
-            prediction have been added, by a public estimate.
-        sigma: `(Q,)` the standard deviation of the noise of every count of a point; 0 for none.
-        reach: `(Q, P)` how public points stand for the voters of each point, see `neighbourhoods`; rows sum to 1. None
-            where a release is about the point itself.
+            sigma: `(Q,)` the standard deviation of the noise of every count of a point; 0 for none.
+            reach: `(Q, P)` weights of public points that represent the voters of each point, see `neighbourhoods`; rows
+                sum to
+                1. None if a release is about the point itself.
     """
 
     rows: NDArray[np.int64]
@@ -65,12 +65,12 @@ class Releases:
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """`(Q,)` the class with the largest count; the smaller number of equal ones."""
+        """`(Q,)` the class with the largest count, or the smaller number if equal."""
         return self.counts.argmax(axis=1)
 
     @cached_property
     def margins(self) -> Floats:
-        """`(Q,)` by how many σ the largest count leads the next; infinite where there is no noise."""
+        """`(Q,)` the lead of the largest count over the next, in σ; infinite if there is no noise."""
         if self.classes == 1:
             return np.full(len(self), np.inf)
         ordered = np.partition(self.counts, -2, axis=1)
@@ -84,9 +84,9 @@ class Releases:
 
     @cached_property
     def weights(self) -> Floats:
-        """`(Q,)` how much a label is to be believed, 0 … 1: how far the likeliest class is above chance.
+        """`(Q,)` the reliability of a label, 0 … 1: how far the likeliest class is above chance.
 
-        0 where the largest count leads by less than a standard deviation of the noise: such labels are noise.
+        0 if the largest count leads by less than a standard deviation of the noise: such labels are noise.
         """
         if self.classes == 1:
             return np.ones(len(self))
@@ -94,28 +94,28 @@ class Releases:
         return np.where(self.margins < _LEAST_MARGIN, 0.0, above)
 
     def averaged(self, probabilities: Floats) -> Floats:
-        """`(Q, C)` the shares that are expected of the voters if public points have these probabilities `(P, C)`."""
+        """Return `(Q, C)` the expected shares of the voters if public points have these probabilities `(P, C)`."""
         return probabilities[self.rows] if self.reach is None else self.reach @ probabilities
 
     def score(self, probabilities: Floats) -> float:
-        """Agreement of probabilities `(P, C)` of the public points with the counts; larger is better.
+        """Return the agreement of probabilities `(P, C)` of the public points with the counts; larger is better.
 
         The quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q| for counts n_q, their
         sums |n_q|, and averaged probabilities m_q. It is linear in the counts, so the noise leaves the numerator
-        unbiased: it needs releases that the probabilities do not come from, and no true labels.
+        unbiased: it needs releases that the probabilities were not learned from, and no true labels.
         """
         expected, sums = self.averaged(probabilities), self.counts.sum(axis=1)
         gained = 2 * (self.counts * expected).sum() - (sums * (expected**2).sum(axis=1)).sum()
         return float(gained / max(sums.sum(), 1e-9))
 
     def among(self, chosen: ArrayLike) -> Releases:
-        """The releases of some of the points, by index or mask."""
+        """Return the releases of some of the points, by index or mask."""
         places = np.asarray(chosen)
         reach = None if self.reach is None else self.reach[places]
         return Releases(self.rows[places], self.counts[places], self.sigma[places], reach)
 
     def split(self, share: float, seed: int) -> tuple[Releases, Releases]:
-        """A part to learn from, and a random `share` of the points that is held out to judge by."""
+        """Return a part to learn from, and a random `share` of the points that is held out for evaluation."""
         order = np.random.default_rng(seed).permutation(len(self))
         held_out = round(len(self) * share)
         return self.among(np.sort(order[held_out:])), self.among(np.sort(order[:held_out]))
@@ -130,14 +130,14 @@ def counted(
     voters: ArrayLike = 0.0,
     reach: csr_array | None = None,
 ) -> Releases:
-    """Counts of a vote.
+    """Return the counts of a vote.
 
     Args:
         rows: `(Q,)` positions of the points among all public points.
         counts: `(Q, C)` as released.
         sigma: Of their noise.
         predicted: `(Q,)` the public predictions that residual votes were cast against; None for plain votes.
-        voters: `(Q,)` or a number: how many voters a prediction stands for, see `neighbours.release.read_counts`.
+        voters: `(Q,)` or a number: voters that a prediction represents, see `neighbours.release.read_counts`.
         reach: See `Releases`.
 
     >>> counted([4], [[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
@@ -150,7 +150,7 @@ def counted(
 
 
 def labelled(rows: ArrayLike, labels: ArrayLike, *, classes: int) -> Releases:
-    """Labels alone, as votes of teachers give them.
+    """Return only labels, as released by votes of teachers.
 
     >>> labelled([4, 7], [1, 0], classes=2).leading.tolist()
     [[0.0, 1.0], [1.0, 0.0]]
@@ -159,15 +159,15 @@ def labelled(rows: ArrayLike, labels: ArrayLike, *, classes: int) -> Releases:
 
 
 def predicted(rows: ArrayLike, probabilities: ArrayLike) -> Releases:
-    """`(Q, C)` probabilities that a model of private steps gives to public points."""
+    """Return the `(Q, C)` probabilities that a model of private steps gives to public points."""
     counts = np.asarray(probabilities, np.float64)
     return Releases(np.asarray(rows, np.int64), counts, np.zeros(len(counts)))
 
 
 def with_labelled_rows(releases: Releases, points: int, labels: ArrayLike) -> Releases:
-    """Return releases about `points` public points together with the labels of rows that come after these.
+    """Return releases about `points` public points together with the labels of the rows after them.
 
-    Where counts were released, a label counts as much as a point's voters on average.
+    If counts were released, a label has the weight of a point's average number of voters.
 
     Args:
         releases: About some of the points.
@@ -190,7 +190,7 @@ def with_labelled_rows(releases: Releases, points: int, labels: ArrayLike) -> Re
 
 
 def joined(parts: Sequence[Releases]) -> Releases:
-    """Releases of several rounds about different points, in increasing order of rows."""
+    """Return releases of several rounds about different points, in increasing order of rows."""
     rows, counts, sigma = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "counts", "sigma")
     )
@@ -203,7 +203,7 @@ def joined(parts: Sequence[Releases]) -> Releases:
 
 
 def leading_probabilities(counts: ArrayLike, sigma: ArrayLike) -> NDArray[np.float64]:
-    """Posterior probabilities that each class has the largest count before noise.
+    """Return posterior probabilities that each class has the largest count before noise.
 
     Counts before noise are independent with a flat prior on [0, ∞), so given a noisy count y they follow N(y, σ²), cut
     off below 0. With density f_c and distribution F_c,
@@ -214,7 +214,7 @@ def leading_probabilities(counts: ArrayLike, sigma: ArrayLike) -> NDArray[np.flo
 
     Args:
         counts: `(Q, C)` noisy counts.
-        sigma: A number, or `(Q,)`: standard deviation of their noise; where it is 0, counts are probabilities up to a
+        sigma: A number, or `(Q,)`: standard deviation of their noise; if it is 0, counts are probabilities up to a
             factor, and negative ones are 0.
 
     Returns:
@@ -235,7 +235,7 @@ def leading_probabilities(counts: ArrayLike, sigma: ArrayLike) -> NDArray[np.flo
 
 
 def _integrated(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`means` (Q, C) in units of σ; results are in proportion to the probabilities."""
+    """Integrate `means` (Q, C) in units of σ; results are proportional to the probabilities."""
     top = np.maximum(means.max(axis=1), 0.0)
     low, high = np.maximum(top - _REACH, 0.0), top + _REACH
     x = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, _STEPS)

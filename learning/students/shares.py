@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
 _HELD_OUT = 0.2
 _MISFIT = 0.05
-"""By how much shares differ from the best model without noise, as a standard deviation."""
+"""Standard deviation between shares and the best model without noise."""
 _LEAST_SPREAD = 0.1
-"""Of a column; what hardly ever differs from its mean is not blown up."""
+"""Least spread of a column; hardly varying columns are not magnified."""
 
 Floats = NDArray[np.float64]
 
@@ -32,11 +32,10 @@ Floats = NDArray[np.float64]
 class Shares(Student):
     """Softmax regression whose average over each query's neighbourhood is fitted to the released shares.
 
-    The shares of a neighbourhood are averages, so it is averages of predictions that are compared with them (learning
-    from label proportions, Quadrianto et al. 2009). What is maximised is the quadratic score of the counts
-    (`Releases.score`), points weighed by noise: it is linear in the counts, so noise leaves its gradient unbiased,
-    where dividing by noisy sums of few voters would not. The ridge penalty with the best score on held-out releases is
-    taken.
+    The shares of a neighbourhood are averages, so averages of predictions are compared with them (learning from label
+    proportions, Quadrianto et al. 2009). The fit maximises the quadratic score of the counts (`Releases.score`), with
+    points weighted by noise: it is linear in the counts, so noise leaves its gradient unbiased, whereas dividing by
+    noisy sums of few voters would not. The ridge penalty with the best score on held-out releases is used.
     """
 
     name: ClassVar[str] = "shares"
@@ -74,7 +73,7 @@ class Shares(Student):
         return model
 
     def _fitted(self, design: Floats, releases: Releases, penalty: float) -> Floats:
-        """`(d + 1, C)` coefficients for standardised columns, the last row being intercepts."""
+        """Return `(d + 1, C)` coefficients for standardised columns, the last row being intercepts."""
         from scipy.optimize import minimize
 
         sums, weights = releases.counts.sum(axis=1), _weights(releases)
@@ -101,7 +100,7 @@ class Shares(Student):
 
 
 def _usual(releases: Releases) -> Floats:
-    """`(Q,)` voters to expect of a point, from other points' sums: those in its reach that have one, or all."""
+    """Return `(Q,)` a point's expected voters, from other points' sums: those in its reach that have one, or all."""
     sums = releases.counts.sum(axis=1)
     usual = np.full(len(releases), sums.mean())
     if releases.reach is not None:
@@ -112,7 +111,7 @@ def _usual(releases: Releases) -> Floats:
 
 
 def _weights(releases: Releases) -> Floats:
-    """`(Q,)` weights of the quadratic score of each point, by noise and misfit; free of the point's own noise.
+    """Return `(Q,)` weights of each point's quadratic score, by noise and misfit but independent of its own noise.
 
     The residual n − |n|·m has variance σ² + (|n|·misfit)² for a class, and its gradient grows with |n|.
     """
@@ -121,7 +120,7 @@ def _weights(releases: Releases) -> Floats:
 
 
 def _pulled_back(releases: Releases, gradient: Floats, points: int) -> Floats:
-    """`(P, C)` gradient in the points' probabilities, from that in their averages."""
+    """Return `(P, C)` the gradient in the points' probabilities, from that in their averages."""
     if releases.reach is not None:
         return releases.reach.T @ gradient
     back = np.zeros((points, gradient.shape[1]))
@@ -135,7 +134,7 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _logistic(slopes: Floats, intercepts: Floats) -> LogisticRegression:
-    """A fitted scikit-learn estimator with these coefficients `(d, C)`; two classes have one row of differences."""
+    """Return a fitted scikit-learn estimator with coefficients `(d, C)`; two classes have one row of differences."""
     from sklearn.linear_model import LogisticRegression
 
     estimator = LogisticRegression()

@@ -1,6 +1,6 @@
-"""Releases turned into probabilities of all public points: about neighbourhoods, or about points, which are smoothed.
+"""Conversion of releases into probabilities of all public points, about neighbourhoods or smoothed points.
 
-The public points within the radius of a query stand for those who were asked.
+The public points within the radius of a query stand for the people who were asked.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from learning.students.releases import Releases, leading_probabilities, predicte
 from learning.students.shares import Shares
 
 _MOST_STAND_INS = 10_000
-"""More public points than these say no more about an average, and need memory."""
+"""More public points than this do not improve an average, and need memory."""
 
 _DOUBT = 0.1
 """Share of leading classes that are not the point's own."""
 _HELD_OUT = 0.2
 _SPREAD = (0.0, 0.8, 0.95)
-"""Shares that come from neighbours, of which the best is taken."""
+"""Candidate shares that come from neighbours; the best is used."""
 
 _MOST = 300
-"""Eigenvectors of the graph, at most."""
+"""Largest number of eigenvectors of the graph."""
 _FLOORS = (0.003, 0.01, 0.03, 0.1)
 _POWERS = (1.0, 2.0, 3.0)
 _SPREADS = (0.1, 0.2, 0.4)
@@ -41,21 +41,22 @@ Floats = NDArray[np.float64]
 def neighbourhoods(
     rows: ArrayLike, public: NDArray[np.signedinteger], squared_radii: ArrayLike, *, kernel: str = "uniform"
 ) -> csr_array:
-    """Weights with which public points stand for the voters of a query.
+    """Return weights of the public points that represent the voters of each query.
 
-    Holders vote whose records are within the radius, and public points are spread as records are. So the expected share
-    of a class among the voters is the average of its probability over the public points within the radius, not its
+    Holders vote if their records are within the radius, and public points are spread like records. So the expected
+    share of a class among the voters is the average of its probability over the public points within the radius, not
+    its
     probability at the query: a student that knows this undoes the smoothing.
 
     Args:
-        rows: `(Q,)` positions of the queries among the public points; a query does not stand for its voters, unless
-            nobody else does.
+        rows: `(Q,)` positions of the queries among the public points; a query does not represent its voters, unless no
+            other point does.
         public: `(P, d)` coordinates of the round.
         squared_radii: `(Q,)`, see `learning.mechanisms.neighbours.votes.radii`.
         kernel: Of the votes.
 
     Returns:
-        `(Q, P)`, rows sum to 1. Of more than 10,000 public points some, evenly taken, stand for all.
+        `(Q, P)`, rows sum to 1. More than 10,000 public points are represented by an even sample.
 
     >>> neighbourhoods([0, 2], np.array([[0], [1], [5]]), [1, 4]).toarray().tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -85,18 +86,18 @@ def neighbourhoods(
 def refine(
     coordinates: NDArray[np.number], releases: Releases, *, seed: int, progress: Progress | None = None
 ) -> Releases:
-    """Probabilities of every public point, from its own release, if any, and from all others.
+    """Return probabilities of every public point, from its own release, if any, and from all others.
 
-    A softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), is the prior, the
-    point's own counts are the likelihood. A release is one of many that a regression learns from, which so averages
-    noise over all; a neighbourhood that reaches over several classes is undone. Then the posterior is spread over the
-    points nearest to each other (`spread`), as far as agrees best with releases that were held out: so it follows
-    classes that are not linear, where points of a class lie together.
+    A softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), is the prior, and
+    the point's own counts are the likelihood. The regression learns from many releases and so averages their noise; it
+    also separates the classes of a neighbourhood that contains several. Then the posterior is spread over the points
+    nearest to each other (`spread`), to the degree that agrees best with held-out releases: so it follows classes that
+    are not linear, if points of a class lie together.
 
     Args:
-        coordinates: `(P, d)` of all public points in the space that votes were cast in.
+        coordinates: `(P, d)` of all public points in the space used for voting.
         releases: About neighbourhoods of some of them.
-        seed: Of what is held out.
+        seed: Of the held-out sample.
         progress: Of the regression.
 
     Returns:
@@ -126,14 +127,14 @@ def smooth(coordinates: NDArray[np.number], releases: Releases, voters: float) -
 
     Counts before noise are a Gaussian process over the graph of nearest neighbours (Zhu, Ghahramani and Lafferty 2003,
     "Semi-supervised learning using Gaussian fields"): along an eigenvector of its Laplacian with eigenvalue ℓ they have
-    a prior variance in proportion to (ℓ + β)^(−p), and beside that every point differs by itself. The noise of the
-    counts is known. β, p and both spreads are those under which the released counts are likeliest. Many points with
-    much noise so tell as much as few with little.
+    a prior variance in proportion to (ℓ + β)^(−p), and every point also differs independently. The noise of the counts
+    is known. β, p and both spreads maximise the likelihood of the released counts. Many points with much noise are
+    therefore as informative as few with little.
 
     Args:
         coordinates: `(P, d)` of all public points in a public representation.
         releases: Plain counts of some of them, about the points themselves.
-        voters: The public weight of all votes, which every point's counts add up to before noise.
+        voters: The public weight of all votes, which is the sum of every point's counts before noise.
 
     Returns:
         Probabilities that each class leads, of all points, as releases of model predictions.
@@ -145,7 +146,7 @@ def smooth(coordinates: NDArray[np.number], releases: Releases, voters: float) -
 
 
 class Smoother:
-    """The graph of public points with coordinates `(P, d)`, along the smoothest `most` of its eigenvectors."""
+    """Graph of public points with coordinates `(P, d)`, along the smoothest `most` of its eigenvectors."""
 
     def __init__(self, coordinates: NDArray[np.number], most: int = _MOST) -> None:
         self.values, self.vectors = eigenvectors(similarities(coordinates), most)
@@ -158,7 +159,7 @@ class Smoother:
         return self.likeliest([releases], voters)[0]
 
     def likeliest(self, drawn: Sequence[Releases], voters: float) -> list[tuple[Floats, Floats]]:
-        """Return what `counts` does for each of several draws of the same counts; the settings are the first one's."""
+        """Return the result of `counts` for several draws of the same counts, all with the first draw's settings."""
         surfaces = [_Surface(self.values, self.vectors, releases, voters) for releases in drawn]
         settings = list(product(_FLOORS, _POWERS, _SPREADS, _MISFITS))
         best = max(settings, key=lambda each: surfaces[0].fit(each).evidence)
@@ -177,7 +178,7 @@ class _Fit:
 
 
 class _Surface:
-    """The Gaussian process of one release."""
+    """Gaussian process of one release."""
 
     def __init__(self, values: Floats, vectors: Floats, releases: Releases, voters: float) -> None:
         self.laplacian, self.vectors, self.voters = np.maximum(1.0 - values, 0.0), vectors, voters

@@ -1,7 +1,7 @@
 """Students: parameters fixed at construction, ``learn`` from releases, a model that predicts.
 
-A checkpoint keeps how far a training has come, so that it goes on after a crash where it was. Students of outcomes
-other than classes learn how likely each category is, and say what follows from it.
+A checkpoint stores a training's progress, which lets it continue after a crash. Students of outcomes other than classes
+learn each category's probability, and derive their predictions from it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """Place where one training keeps how far it is; the same training finds it there again.
+    """Storage for one training's progress, which the same training finds again.
 
     Attributes:
-        load: What was saved last, None if nothing was. What cannot be read counts as nothing: training starts over.
-        save: Keep this in place of what was kept before.
+        load: Return the last saved state, None if there is none. A state that cannot be read is ignored: training
+            restarts.
+        save: Replace the stored state by this one.
     """
 
     load: Callable[[], bytes | None]
@@ -47,12 +48,12 @@ def _forget(_state: bytes) -> None:
 
 
 UNKEPT = TrainingCheckpoint(_none, _forget)
-"""Of those whose training is not worth keeping half done."""
+"""For trainings too short to resume."""
 
 
 @dataclass(frozen=True)
 class Student(Parametrised):
-    """A way to learn from releases. Subclasses are frozen dataclasses whose fields are made by ``parameter``."""
+    """A method of learning from releases. Subclasses are frozen dataclasses whose fields are made by ``parameter``."""
 
     def learn(
         self,
@@ -63,11 +64,11 @@ class Student(Parametrised):
         progress: Progress | None = None,
         checkpoint: TrainingCheckpoint = UNKEPT,
     ) -> Model:
-        """Learn from all public points ``(P, …)`` and what was released about some of them.
+        """Learn from all public points ``(P, …)`` and the releases about some of them.
 
-        The same arguments give the same model on the same machine, also where it goes on from a checkpoint. Nothing
-        private is looked at, so learning again costs nothing. Raises ValueError where nothing was released or the
-        arrays do not fit together.
+        The same arguments give the same model on the same machine, also after resuming from a checkpoint. No private
+        data is used, so learning again costs nothing. Raises ValueError if nothing was released or the arrays do not
+        fit together.
         """
         seed_check(seed)
         x = records_check(points)
@@ -93,15 +94,15 @@ def learn_labels(
     seed: int,
     progress: Progress | None = None,
 ) -> Model:
-    """Let a learner of labels learn: the largest counts are the labels, those below the noise are left out."""
+    """Train a learner of labels: the largest counts are the labels, and those below the noise are left out."""
     believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
     return learner.fit(points[believed.rows], believed.labels, classes=releases.classes, seed=seed, progress=progress)
 
 
 class CategoriesModel(Model):
-    """A model of the categories of a target, which says what the target's own models say.
+    """A model of the categories of a target, with the predictions of the target's own models.
 
-    Its file is that of the model; what the target is, the run knows.
+    Its file is that of the model; the run knows the target.
     """
 
     def __init__(self, model: Model, target: Target) -> None:
@@ -122,5 +123,5 @@ class CategoriesModel(Model):
 
 
 def said(model: Model, outcome: Outcome) -> Model:
-    """A student's model as it is published: of classes itself."""
+    """Return a student's model in its published form: for classes, unchanged."""
     return CategoriesModel(model, outcome) if isinstance(outcome, Target) else model

@@ -1,1 +1,1 @@
-"""Renyi costs of the PATE papers: they serve rehearsals and benchmarks, and account for nobody."""
+"""Rényi costs of the PATE papers, used only in rehearsals and benchmarks, never for charges."""

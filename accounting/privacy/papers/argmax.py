@@ -1,6 +1,6 @@
-"""The noisy arg-max: how likely each class is to win, on the actual votes and on every neighbouring count.
+"""The noisy arg-max: each class's probability to win, on the actual votes and on every neighbouring count.
 
-Its noise says who wins between two classes, and on which nodes to integrate.
+The noise determines the winner between two classes, and the nodes for integration.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from scipy.special import gammaln, log_ndtr, logsumexp
 from accounting.privacy.checks import FloatArray, checked_group_votes
 from accounting.privacy.papers.renyi import CLOSED_FORM_ERROR, IndexArray, divergences, tangent_divergence
 
-_RELATIVE_ERROR = 1e-12  # what truncation and discretisation together may add to or take from any probability
+_RELATIVE_ERROR = 1e-12  # bound on the error from truncation and discretisation in any probability
 
 _BATCH_VALUES = 1 << 18  # numbers in the largest temporary array: 2 MiB
 _LARGEST_REACH = 2000.0  # range of a query, in units of the noise
-_LARGEST_RATIO = 600.0  # logarithm of what a moved vote may change a node by
+_LARGEST_RATIO = 600.0  # logarithm of the factor by which a moved vote may change a node
 
 _TOLERANCE = 1e-9  # sums of weights are off by rounding
 
@@ -37,16 +37,16 @@ class ArgmaxNoise(Protocol):
         """Unit of the noise, in votes."""
 
     def log_pdf(self, x: FloatArray) -> FloatArray:
-        """Log density."""
+        """Return the log density."""
 
     def log_cdf(self, x: FloatArray) -> FloatArray:
-        """Log distribution function."""
+        """Return the log distribution function."""
 
     def log_win(self, margin: FloatArray) -> FloatArray:
-        """ln Pr[a count ahead by margin (behind, if negative) is still ahead after noise on both]."""
+        """Return ln Pr[a count ahead by margin (behind, if negative) is still ahead after noise on both]."""
 
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
-        """Nodes for Pr[class k wins], for all classes at once and all counts within ``reach`` of the votes."""
+        """Return nodes for Pr[class k wins], for all classes at once and all counts within ``reach`` of the votes."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,19 @@ class GaussianNoise:
     scale: float
 
     def log_pdf(self, x: FloatArray) -> FloatArray:
-        """Log density."""
+        """Return the log density."""
         return -0.5 * (x / self.scale) ** 2 - np.log(self.scale * np.sqrt(2 * np.pi))
 
     def log_cdf(self, x: FloatArray) -> FloatArray:
-        """Log distribution function, from the tails."""
+        """Return the log distribution function, from the tails."""
         return log_ndtr(x / self.scale)
 
     def log_win(self, margin: FloatArray) -> FloatArray:
-        """ln Φ(margin / (√2·σ))."""
+        """Return ln Φ(margin / (√2·σ))."""
         return log_ndtr(margin / (np.sqrt(2) * self.scale))
 
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
-        """The trapezoid rule, whose error here has a proof (docs/privacy-accounting.md, "Exact costs").
+        """Use the trapezoid rule, whose error here has a proof (docs/privacy-accounting.md, "Exact costs").
 
         The integrands are f(t) = φ(t − n_k)·Π_{j≠k} Φ(t − n_j), in units of σ, or with a second φ for a derivative.
 
@@ -102,22 +102,22 @@ class LaplaceNoise:
     scale: float
 
     def log_pdf(self, x: FloatArray) -> FloatArray:
-        """Log density."""
+        """Return the log density."""
         return -np.abs(x) / self.scale - np.log(2 * self.scale)
 
     def log_cdf(self, x: FloatArray) -> FloatArray:
-        """Log distribution function, from the tails."""
+        """Return the log distribution function, from the tails."""
         tail = -np.abs(x) / self.scale - np.log(2)
         return np.where(x < 0, tail, np.log1p(-np.exp(tail)))
 
     def log_win(self, margin: FloatArray) -> FloatArray:
-        """ln of (2 + γΔ)/(4·e^{γΔ}) when Δ votes behind: PATE 2017, Lemma 4, which is exact for two classes."""
+        """Return ln of (2 + γΔ)/(4·e^{γΔ}) when Δ votes behind: PATE 2017, Lemma 4, which is exact for two classes."""
         behind = np.abs(margin) / self.scale
         log_upset = np.log((2 + behind) / 4) - behind
         return np.where(margin < 0, log_upset, np.log1p(-np.exp(log_upset)))
 
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
-        """Gauss–Legendre between the kinks, in pieces of at most one scale; exact polynomials in the two tails.
+        """Use Gauss–Legendre between the kinks, in pieces of at most one scale; exact polynomials in the two tails.
 
         Kinks lie at every count and at ``reach`` from it. Between them the integrand is a product of m exponentials or
         one minus exponentials, and its error follows from the derivatives of e^{xt} (docs/privacy-accounting.md).
@@ -143,7 +143,7 @@ class LaplaceNoise:
 
 
 def log_miss_bound(votes: FloatArray, noise: ArgmaxNoise) -> FloatArray:
-    """Upper bound on ln Pr[another class than the one with the most votes wins], shape (queries,).
+    """Return an upper bound on ln Pr[another class than the one with the most votes wins], shape (queries,).
 
     The union bound of PATE 2018, Proposition 7 and PATE 2017, Lemma 4, summed in logarithms from the tails; at most
     1 − 1/classes, since no class is more likely than the leading one.
@@ -167,7 +167,7 @@ def argmax_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """Largest Rényi divergence, in both directions, to any neighbouring count, shape (queries, R).
+    """Return the largest Rényi divergence, in both directions, to any neighbouring count, shape (queries, R).
 
     ``group_votes`` are the group's own unweighted counts, as in :func:`accounting.privacy.gnmax_rdp`; the other
     arguments are those of :func:`argmax_divergences`.
@@ -184,7 +184,7 @@ def argmax_divergences(
     movable: NDArray[np.bool_],
     teachers_per_holder: int = 1,
 ) -> tuple[FloatArray, FloatArray]:
-    """Largest D_α(M(D)‖M(D′)) and D_α(M(D′)‖M(D)) over all counts with ``weight`` votes moved; each (queries, R).
+    """Return the largest D_α(M(D)‖M(D′)) and D_α(M(D′)‖M(D)) over all moves of ``weight`` votes; each (queries, R).
 
     With several teachers per holder the votes may move apart, from and to different classes. Their displacement lies in
     the convex hull of moves of the whole weight from one class to another. As every ln Pr[k] is concave in the votes,
@@ -199,8 +199,8 @@ def argmax_divergences(
         noise: noise on every count.
         weight: votes that one holder moves, above 0.
         orders: orders α > 1, shape (R,).
-        movable: from which classes, shape (queries, classes).
-        teachers_per_holder: over how many teachers the weight is spread.
+        movable: classes that votes may leave, shape (queries, classes).
+        teachers_per_holder: the number of teachers that share the weight.
 
     >>> from accounting.privacy.papers.argmax import GaussianNoise
     >>> votes = np.array([[200.0, 30.0, 20.0]])
@@ -215,7 +215,7 @@ def argmax_divergences(
         return _two_class_divergences(votes, noise, weight, orders, movable)
     reach = (np.ptp(votes, axis=1) + weight) / noise.scale + 20
     forward, reverse = np.full((2, len(votes), orders.size), np.inf)
-    # Queries of like range share a batch, and thereby the number of nodes.
+    # Queries of similar range share a batch, and therefore the number of nodes.
     queue = np.argsort(reach, kind="stable")
     queue = queue[(reach[queue] * weight / noise.scale < _LARGEST_RATIO) & (reach[queue] < _LARGEST_REACH)]
     while queue.size:
@@ -228,9 +228,9 @@ def argmax_divergences(
 
 
 def may_have_voted(votes: FloatArray, weight: float, group_votes: ArrayLike | None) -> NDArray[np.bool_]:
-    """Whether a teacher of the group, of this weight, may stand behind each count, shape (queries, classes).
+    """Return whether a teacher of the group with this weight may have voted for each class, shape (queries, classes).
 
-    Where the group's own counts are known, they tell; otherwise any count of at least the weight may hold its vote.
+    The group's own counts decide if they are known; otherwise any count of at least the weight may contain its vote.
 
     >>> may_have_voted(np.array([[5.0, 0.4, 0.0]]), 0.5, None)
     array([[ True, False, False]])
@@ -245,10 +245,10 @@ def may_have_voted(votes: FloatArray, weight: float, group_votes: ArrayLike | No
 def extreme_maxima(
     votes: FloatArray, weight: float, group_votes: ArrayLike | None, teachers_per_holder: int
 ) -> FloatArray:
-    """The lowest and the highest maximum among the votes and their neighbours, shape (queries, 2).
+    """Return the lowest and the highest maximum among the votes and their neighbours, shape (queries, 2).
 
-    Without the group's own counts, or where a holder's votes may move apart, simply the maximum less and plus the
-    weight. (A count may then have a student's share subtracted, and tells nothing of who voted for it.)
+    Without the group's own counts, or if a holder's votes may move apart, simply the maximum less and plus the weight.
+    (A count may then have a student's share subtracted, and does not show who voted for it.)
 
     >>> extreme_maxima(np.array([[9.0, 1.0, 0.0]]), 1.0, None, 1)
     array([[ 8., 10.]])
@@ -277,7 +277,7 @@ def extreme_maxima(
 
 
 def _legendre_nodes(classes: int) -> int:
-    """Fewest Gauss–Legendre nodes for the target error on a piece of one scale, and exact in the tails.
+    """Return the fewest Gauss–Legendre nodes for the target error on a piece of one scale, and exact in the tails.
 
     On [−1, 1] and for e^{xt}, N nodes err by at most 2^{2N+1}·(N!)⁴ / ((2N+1)·(2N)!³)·x^{2N}·e^{|x|}. The integrand has
     exponents up to x = (m+1)/2, coefficients that add up to 3^m times its value, and varies by e^{2x} on the piece.
@@ -299,7 +299,7 @@ def _legendre_nodes(classes: int) -> int:
 def _two_class_divergences(
     votes: FloatArray, noise: ArgmaxNoise, weight: float, orders: FloatArray, movable: NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray]:
-    """Closed form: the margin decides, one vote changes it by two, and a larger change is a larger divergence."""
+    """Return the closed form: the margin decides, one vote changes it by two, and a larger change diverges more."""
     margin = votes[:, 0] - votes[:, 1]
     owner, source = np.nonzero(movable)
     moved = margin[owner] + np.where(source == 0, -2 * weight, 2 * weight)
@@ -356,7 +356,7 @@ class _Integrals:
         self.relative_error = 1e-11 + 2e-15 * largest**2
 
     def log_neighbours(self, owner: IndexArray, source: IndexArray, target: IndexArray) -> FloatArray:
-        """ln Pr[k wins] with the weight moved from source to target; shape (rows, classes)."""
+        """Return ln Pr[k wins] with the weight moved from source to target; shape (rows, classes)."""
         queries, classes, nodes = self._integrand.shape
         others = (self._added[:, :, None, :] * self._integrand[:, None, :, :]).reshape(queries, classes**2, nodes)
         p = (self._removed @ others.swapaxes(1, 2)).reshape(queries, classes, classes, classes)
@@ -366,7 +366,7 @@ class _Integrals:
         return self._scale[owner] + np.log(p[owner, source, target])
 
     def tangents(self, owner: IndexArray, source: IndexArray, target: IndexArray) -> tuple[FloatArray, FloatArray]:
-        """Linear change of ln Pr[k wins] with the weight moved, and a bound on its error; each (rows, classes)."""
+        """Return ln Pr[k wins]'s linear change with the weight moved, and bounds of its error; each (rows, classes)."""
         each = np.arange(self._integrand.shape[1])
         slopes = -(self._integrand @ self._hazard.swapaxes(1, 2))
         slopes[:, each, each] = 0.0

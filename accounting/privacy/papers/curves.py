@@ -1,6 +1,6 @@
-"""Rényi costs of Gaussian sums, the orders α at which all costs are kept, and what follows from a curve.
+"""Rényi costs of Gaussian sums, the orders α of all costs, and results of a curve.
 
-That is an ε for a δ, and how many queries may be released before a group would exceed its ε: the budget filter.
+These are an ε for a δ, and how many queries may be released before a group would exceed its ε: the budget filter.
 """
 
 import warnings
@@ -35,14 +35,14 @@ Conversion = Literal["improved", "classic"]
 
 BoolArray = NDArray[np.bool_]
 
-#: Share of ε that is never spent, so that adding the same costs up in another order cannot exceed the budget.
+#: Share of ε that is never spent, because adding the same costs in another order must not exceed the budget.
 BUDGET_RESERVE = 1e-9
 
 _BATCH_VALUES = 1 << 20  # numbers held at once: 8 MiB per temporary array
 
 
 def gaussian_rdp(sigma: float, sensitivity: float = 1.0, orders: ArrayLike = DEFAULT_ORDERS) -> FloatArray:
-    """RDP of adding N(0, σ²) to a value that one holder changes by at most ``sensitivity`` in Euclidean norm.
+    """Return the RDP of adding N(0, σ²) to a value that one holder changes by at most ``sensitivity`` in ℓ₂ norm.
 
     Mironov, "Rényi Differential Privacy" (2017), Proposition 7: α·sensitivity²/(2σ²).
 
@@ -67,7 +67,7 @@ def gaussian_rdp(sigma: float, sensitivity: float = 1.0, orders: ArrayLike = DEF
 def sampled_gaussian_rdp(
     sample_rate: float, noise_multiplier: float, steps: int, orders: ArrayLike = DEFAULT_ORDERS
 ) -> FloatArray:
-    """RDP of Gaussian sums over Poisson samples, as in DP-SGD; neighbours differ by one holder added or removed.
+    """Return the RDP of Gaussian sums over Poisson samples (DP-SGD); neighbours differ by one holder added or removed.
 
     Mironov, Talwar and Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), Section 3.3.
 
@@ -89,7 +89,7 @@ def sampled_gaussian_rdp(
     >>> bool((sampled_gaussian_rdp(0.01, 2.0, 4, [2, 8]) < [0.001, 0.005]).all())
     True
     """
-    # Imported here: it takes a second, which neither the site nor a worker should spend to start.
+    # Imported here because it takes a second, which would delay the start of the site and the workers.
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
 
@@ -105,7 +105,7 @@ def sampled_gaussian_rdp(
 def epsilon_from_rdp(
     rdp: ArrayLike, delta: float, orders: ArrayLike = DEFAULT_ORDERS, conversion: Conversion = "improved"
 ) -> tuple[FloatArray, FloatArray]:
-    """Smallest ε, and the order that gives it, such that a mechanism with this RDP curve is (ε, δ)-DP.
+    """Return the smallest ε, and the order that gives it, such that a mechanism with this RDP curve is (ε, δ)-DP.
 
     ``classic`` is Mironov, "Rényi Differential Privacy" (2017), Proposition 3, as used by the PATE papers:
     ε = RDP(α) + ln(1/δ)/(α−1). ``improved`` is Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential
@@ -120,7 +120,7 @@ def epsilon_from_rdp(
 
     Returns:
         ε and the best order, both of shape rdp.shape[:-1] (0-d arrays for one curve). ε is never negative, and 0 for a
-        curve of zeros, which says that nothing was released.
+        curve of zeros, which means that nothing was released.
 
     Raises:
         ValueError: shapes that do not fit, negative or NaN costs, a δ or orders out of range, an unknown conversion.
@@ -156,7 +156,7 @@ def epsilon_from_rdp(
 
 
 def conversion_penalty(delta: float, orders: FloatArray, conversion: Conversion) -> FloatArray:
-    """Excess of ε over the RDP at every order: ε = min over α of RDP(α) + penalty(α).
+    """Return the excess of ε over the RDP at every order: ε = min over α of RDP(α) + penalty(α).
 
     >>> conversion_penalty(1e-5, np.array([2.0, 3.0]), "classic").round(3)
     array([11.513,  5.756])
@@ -174,8 +174,8 @@ class Prefix:
     """The part of a batch that may be released.
 
     Attributes:
-        count: how many leading queries may be released.
-        spent: what every group has spent after them, past included, shape (G, R).
+        count: the number of leading queries that may be released.
+        spent: each group's spending after them, past included, shape (G, R).
         exhausted: the groups that stopped the next query, shape (G,); all False if the whole batch may be released.
     """
 
@@ -194,19 +194,19 @@ def affordable_prefix(
     orders: ArrayLike = DEFAULT_ORDERS,
     conversion: Conversion = "improved",
 ) -> Prefix:
-    """The longest run of leading queries whose release keeps every privacy group within its ε.
+    """Return the longest run of leading queries whose release keeps every privacy group within its ε.
 
     A Rényi filter (Feldman and Zrnic, "Individual Privacy Accounting via a Rényi Filter", 2021): query i may be
     released only if the past, all that was released before it, its check and its label stay within every budget. The
-    label counts as if it will be released: the decision to stop does not depend on the noise of query i. What is
-    charged is the check, and the label where answered.
+    label counts as if it will be released: the decision to stop does not depend on the noise of query i. The charge is
+    the check, and the label if answered.
 
-    To go on without the groups that are exhausted ("vanishing only when exhausted"), retire their teachers, count the
-    votes of the remaining queries anew, and call again with ``spent`` as the past and 0 as the costs of the retired
-    groups. A group whose next cost is 0 never stops a query.
+    To continue without the groups that are exhausted ("vanishing only when exhausted"), retire their teachers, count
+    the votes of the remaining queries again, and call again with ``spent`` as the past and 0 as the costs of the
+    retired groups. A group whose next cost is 0 never stops a query.
 
     Args:
-        past: what each group has spent in all earlier runs and batches, shape (G, R).
+        past: each group's spending in all earlier runs and batches, shape (G, R).
         check: cost of each query's check, always paid, shape (Q, G, R); zeros if there is none.
         label: cost of each query's label, paid if answered, shape (Q, G, R).
         answered: whether the check passed, shape (Q,).
@@ -234,7 +234,7 @@ def affordable_prefix(
     for start in range(0, len(passed), batch):
         rows = slice(start, start + batch)
         paid = checks[rows] + np.where(passed[rows, None, None], labels[rows], 0.0)
-        # One sum after the other from the past on: the same floats come out however a vote is cut into batches.
+        # One sum after the other from the past on gives the same floats however a vote is divided into batches.
         before = np.cumsum(np.concatenate([spent[None], paid]), axis=0)
         wanted = checks[rows] + labels[rows]
         epsilon = (before[:-1] + wanted + penalty).min(axis=-1)

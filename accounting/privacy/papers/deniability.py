@@ -1,4 +1,4 @@
-"""Costs of plausible deniability: of one released row, and of many of them together.
+"""Costs of plausible deniability for one released row, and for several rows together.
 
 V. Bindschaedler, R. Shokri, C. A. Gunter: Plausible Deniability for Privacy-Preserving Data Synthesis, PVLDB 2017.
 """
@@ -11,19 +11,19 @@ from scipy.special import gammaln
 
 
 def row_cost(k: int, gamma: float, epsilon0: float, delta: float) -> tuple[float, int]:
-    """Smallest ε of one released row at δ, and the t by which it is reached.
+    """Return the smallest ε of one released row at δ, and the t that attains it.
 
     Theorem 1 with the randomised test (threshold k + Lap(1/ε₀)): for every 1 ≤ t < k a row is (ε, δ)-DP with
     ε = ε₀ + ln(1 + γ/t) and δ = exp(−ε₀·(k − t)).
 
     Args:
         k: least number of plausible seeds.
-        gamma: γ > 1, how much less probable than another a plausible seed may be.
+        gamma: γ > 1, the largest ratio of probabilities between plausible seeds.
         epsilon0: ε₀ of the test.
         delta: of the row, above 0 and below 1.
 
     Raises:
-        ValueError: no t will do; a larger k or ε₀ does.
+        ValueError: no t suffices; a larger k or ε₀ does.
 
     >>> epsilon, t = row_cost(50, 4, 1.0, 1e-9)
     >>> round(epsilon, 3), t
@@ -38,10 +38,10 @@ def row_cost(k: int, gamma: float, epsilon0: float, delta: float) -> tuple[float
 
 
 def composed_delta(epsilon_row: float, delta_row: float, rows: int, epsilon: float) -> float:
-    """Smallest δ of several (ε, δ)-DP releases together, at ``epsilon``.
+    """Return the smallest δ of several (ε, δ)-DP releases together, at ``epsilon``.
 
     Kairouz, Oh, Viswanath: The Composition Theorem for Differential Privacy, ICML 2015, Theorem 3.3: the worst are
-    ``rows`` randomised responses, of which each is broken with probability ``delta_row``. The log-likelihood ratio of
+    ``rows`` randomised responses, each broken with probability ``delta_row``. The log-likelihood ratio of
     the others is (2X − rows)·ε_row with X ~ Bin(rows, e^ε_row/(1 + e^ε_row)).
     """
     successes = np.arange(rows + 1)
@@ -55,7 +55,7 @@ def composed_delta(epsilon_row: float, delta_row: float, rows: int, epsilon: flo
 
 
 def composed_epsilon(epsilon_row: float, delta_row: float, rows: int, delta: float) -> float:
-    """Smallest ε of several (ε, δ)-DP releases together, at ``delta``: see `composed_delta`.
+    """Return the smallest ε of several (ε, δ)-DP releases together, at ``delta``: see `composed_delta`.
 
     Raises:
         ValueError: the rows' own δ add up to more than ``delta``.
@@ -75,7 +75,7 @@ def composed_epsilon(epsilon_row: float, delta_row: float, rows: int, delta: flo
 
 
 def part_of(epsilon: float, parts: int, delta: float) -> float:
-    """Largest ε of each of several releases that together cost ``epsilon`` at ``delta``.
+    """Return the largest ε of each of several releases that together cost ``epsilon`` at ``delta``.
 
     >>> round(part_of(1.0, 1, 1e-9), 6), round(part_of(4.77, 100, 1e-6), 3)
     (1.0, 0.1)

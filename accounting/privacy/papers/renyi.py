@@ -18,14 +18,14 @@ CLOSED_FORM_ERROR = 1e-12
 # Bounds, with room to spare, the relative rounding of a sum of exponentials of numbers below _LARGEST_EXPONENT.
 _ROUNDING = 1e-12
 _LARGEST_EXPONENT = 600.0
-_ANCHOR_STEP = 6  # every how many orders all rows are computed
+_ANCHOR_STEP = 6  # number of orders between those at which all rows are computed
 _LOG_ROUNDING = 4 * np.finfo(float).eps
 
 
 def divergences(
     log_p: FloatArray, log_neighbours: FloatArray, owner: IndexArray, orders: FloatArray, relative_error: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Largest D_α(P‖P′) and largest D_α(P′‖P) over the neighbours P′ of every distribution P.
+    """Return the largest D_α(P‖P′) and largest D_α(P′‖P) over the neighbours P′ of every distribution P.
 
     Args:
         log_p: log probabilities, shape (queries, outcomes).
@@ -71,7 +71,7 @@ def tangent_divergence(
     orders: FloatArray,
     relative_error: float,
 ) -> FloatArray:
-    """Largest D_α(P·e^t‖P) over the tangents t of every distribution P, where Σ_k P_k·t_k = 0; shape (queries, R).
+    """Return the largest D_α(P·e^t‖P) over tangents t of every P, where Σ_k P_k·t_k = 0; shape (queries, R).
 
     If every log probability is a concave function of the votes, and t its linear change, P·e^t bounds the neighbour.
 
@@ -100,9 +100,9 @@ def tangent_divergence(
 
 
 def _from_complement(log_p: FloatArray, top: IndexArray) -> tuple[FloatArray, FloatArray]:
-    """The log probabilities with the leading one recomputed from the sum of the others, which is returned too.
+    """Return log probabilities with the leading one recomputed from the sum of the others, and this sum.
 
-    Near 1 this alone keeps the relative accuracy of its logarithm.
+    Near 1 only this keeps the relative accuracy of its logarithm.
     """
     rows = np.arange(len(log_p))
     result = log_p.copy()
@@ -115,9 +115,9 @@ def _from_complement(log_p: FloatArray, top: IndexArray) -> tuple[FloatArray, Fl
 def _largest_log_moment(
     log_base: FloatArray, log_ratio: FloatArray, slope: FloatArray, orders: FloatArray, starts: IndexArray
 ) -> FloatArray:
-    """ln(1 + Σ_k b_k·(e^{α·r_k} − 1) − α·slope), largest over each query's rows; shape (queries, R).
+    """Return ln(1 + Σ_k b_k·(e^{α·r_k} − 1) − α·slope), largest over each query's rows; shape (queries, R).
 
-    Most rows need a few orders only. A log moment is convex in α: between two of these it lies below its chord. A row
+    Most rows need only a few orders. A log moment is convex in α: between two of these it lies below its chord. A row
     whose every chord is below that of the leading rows, less their sag below their own chord, cannot be the largest.
     """
     log_base, log_ratio = np.ascontiguousarray(log_base.T), np.ascontiguousarray(log_ratio.T)
@@ -149,7 +149,7 @@ def _largest_log_moment(
 
 
 def _log_moments(log_base: FloatArray, log_ratio: FloatArray, slope: FloatArray, orders: FloatArray) -> FloatArray:
-    """The log moments of all rows, shape (rows, R); log_base and log_ratio have the shape (outcomes, rows)."""
+    """Return the log moments of all rows, shape (rows, R); log_base and log_ratio have the shape (outcomes, rows)."""
     base, largest = np.exp(log_base), log_ratio.max()
     slack = 2 * _ROUNDING * np.abs(_difference(log_base, log_ratio)).sum(axis=0)
     result, exponent = np.empty((slope.size, orders.size)), np.empty_like(log_ratio)
@@ -171,7 +171,7 @@ def _log_moment(excess: FloatArray, slack: FloatArray) -> FloatArray:
 
 
 def _huge_log_moment(log_base: FloatArray, exponent: FloatArray, linear: FloatArray, slack: FloatArray) -> FloatArray:
-    """The same where some moment is beyond floats: in logarithms in the rows whose moment is large."""
+    """Return the same if some moment is beyond floats: in logarithms in the rows whose moment is large."""
     joint = log_base + exponent
     peak = np.maximum(joint.max(axis=0), 0.0)
     small = _log_moment(_difference(log_base, np.minimum(exponent, 1 - log_base)).sum(axis=0) - linear, slack)
@@ -181,7 +181,7 @@ def _huge_log_moment(log_base: FloatArray, exponent: FloatArray, linear: FloatAr
 
 
 def _difference(log_base: FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """b·(e^r − 1), however small b and large r, as long as b·e^r is a number."""
+    """Return b·(e^r − 1), however small b and large r, if b·e^r is a number."""
     base = np.exp(log_base)
     small = base * np.expm1(np.minimum(log_ratio, 1.0))
     return np.where(log_ratio < 1, small, np.exp(log_base + log_ratio) - base)

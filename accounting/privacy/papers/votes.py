@@ -1,4 +1,4 @@
-"""The costs of a vote of teachers: a label by GNMax or LNMax, and the check of Confident-GNMax.
+"""Costs of a vote of teachers: a label by GNMax or LNMax, and the check of Confident-GNMax.
 
 N. Papernot et al., "Semi-supervised Knowledge Transfer for Deep Learning from Private Training Data" (PATE 2017) and
 "Scalable Private Learning with PATE" (PATE 2018).
@@ -13,7 +13,7 @@ from accounting.privacy.papers.argmax import GaussianNoise, LaplaceNoise, argmax
 from accounting.privacy.papers.curves import DEFAULT_ORDERS
 from accounting.privacy.papers.renyi import CLOSED_FORM_ERROR, divergences
 
-_BATCH_VALUES = 1 << 15  # numbers held at once, so that temporaries stay in the cache
+_BATCH_VALUES = 1 << 15  # numbers held at once, small enough to keep temporaries in the cache
 
 
 def gnmax_rdp(
@@ -26,7 +26,7 @@ def gnmax_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """RDP of releasing argmax_j (n_j + N(0, σ²)), query by query.
+    """Return the RDP of releasing argmax_j (n_j + N(0, σ²)), query by query.
 
     Neighbours differ in one holder, whose teacher moves its vote of weight w = ``sensitivity`` from one class to
     another: a change of √2·w in Euclidean norm.
@@ -45,11 +45,12 @@ def gnmax_rdp(
         method: see above.
         group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes). A vote can only leave a
             class that the group voted for; if None, any class whose count can hold it.
-        teachers_per_holder: for ``exact``: over how many teachers the sensitivity is spread, so that its votes may move
-            apart. 1 but for upsampling, where it is the number of duplicates.
+        teachers_per_holder: for ``exact``: the number of teachers that share the sensitivity, whose votes may move
+            apart. 1 except in upsampling, where it is the number of duplicates.
 
     Returns:
-        Costs, shape (queries, R). All but the data-independent ones depend on the private votes: do not publish them.
+        Costs, shape (queries, R). All except the data-independent ones depend on the private votes: do not publish
+        them.
 
     Raises:
         ValueError: an argument out of range, or shapes that do not fit.
@@ -82,7 +83,7 @@ def lnmax_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """RDP of releasing argmax_j (n_j + Lap(1/γ)), query by query.
+    """Return the RDP of releasing argmax_j (n_j + Lap(1/γ)), query by query.
 
     The moments α(l) of Papernot et al. (PATE 2017) are RDP in another unit: RDP(l + 1) = α(l)/l. Moving a vote of
     weight w = ``sensitivity`` is 2γw-DP; the formulas are the paper's with γw for γ.
@@ -98,10 +99,11 @@ def lnmax_rdp(
         orders: orders α > 1, shape (R,); moments l are α − 1.
         method: see above.
         group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes).
-        teachers_per_holder: for ``exact``: over how many teachers the sensitivity is spread.
+        teachers_per_holder: for ``exact``: the number of teachers that share the sensitivity.
 
     Returns:
-        Costs, shape (queries, R). All but the data-independent ones depend on the private votes: do not publish them.
+        Costs, shape (queries, R). All except the data-independent ones depend on the private votes: do not publish
+        them.
 
     Raises:
         ValueError: an argument out of range, or shapes that do not fit.
@@ -136,7 +138,7 @@ def threshold_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """RDP of telling whether max_j n_j + N(0, σ²) ≥ T, query by query. It is paid whatever the outcome.
+    """Return the RDP of releasing whether max_j n_j + N(0, σ²) ≥ T, query by query. It is paid whatever the outcome.
 
     One holder's teacher of weight w = ``sensitivity`` changes the largest count by at most w.
 
@@ -155,10 +157,11 @@ def threshold_rdp(
         method: see above.
         group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes). A vote can only leave a
             class that the group voted for; if None, any class.
-        teachers_per_holder: for ``exact``: over how many teachers the sensitivity is spread; 1 but for upsampling.
+        teachers_per_holder: for ``exact``: the number of teachers that share the sensitivity; 1 except in upsampling.
 
     Returns:
-        Costs, shape (queries, R). All but the data-independent ones depend on the private votes: do not publish them.
+        Costs, shape (queries, R). All except the data-independent ones depend on the private votes: do not publish
+        them.
 
     Raises:
         ValueError: an argument out of range, or shapes that do not fit.
@@ -185,7 +188,7 @@ def threshold_rdp(
 
 
 def log1mexp(x: FloatArray) -> FloatArray:
-    """ln(1 − eˣ) for x < 0, accurate at both ends (Mächler 2012).
+    """Return ln(1 − eˣ) for x < 0, accurate at both ends (Mächler 2012).
 
     >>> log1mexp(np.array([-1e-20, -50.0]))
     array([-4.60517019e+01, -1.92874985e-22])
@@ -195,7 +198,7 @@ def log1mexp(x: FloatArray) -> FloatArray:
 
 
 def data_dependent_rdp(log_q: FloatArray, slope: float, orders: FloatArray) -> FloatArray:
-    """RDP, at every order, of a mechanism that misses its most likely outcome with probability at most q.
+    """Return the RDP, at every order, of a mechanism that misses its most likely outcome with probability at most q.
 
     Papernot et al., "Scalable Private Learning with PATE" (2018), Theorem 6: for a mechanism whose RDP is at most
     α·slope at every order α, with μ₂ = √(ln(1/q)/slope) and μ₁ = μ₂ + 1 (Proposition 10). It bounds D_α(M(D)‖M(D′))
@@ -222,7 +225,7 @@ def data_dependent_rdp(log_q: FloatArray, slope: float, orders: FloatArray) -> F
 
 
 def _theorem3_rdp(log_q: FloatArray, pure: float, orders: FloatArray) -> FloatArray:
-    """PATE 2017, Theorem 3, for a ``pure``-DP mechanism: infinite unless q < (e^ε − 1)/(e^{2ε} − 1) = 1/(e^ε + 1)."""
+    """Return the RDP of PATE 2017, Theorem 3, for a ``pure``-DP mechanism: infinite unless q < 1/(e^ε + 1)."""
     applies = log_q < -np.logaddexp(pure, 0.0)
     log_1q = log1mexp(log_q[applies, None])
     log_stay = orders * log_1q - (orders - 1) * log1mexp(log_q[applies, None] + pure)
@@ -242,7 +245,7 @@ def _data_dependent_batch(log_q: FloatArray, slope: float, orders: FloatArray) -
         mu2 = np.sqrt(-log_q / slope)
         mu1 = mu2 + 1
         rdp1, rdp2 = mu1 * slope, mu2 * slope
-        # q at most this is where the bound grows with q, so that an upper bound on q may stand in for q.
+        # below this q the bound grows with q, so an upper bound on q may replace q.
         largest_log_q = (mu2 - 1) * rdp2 - mu2 * (np.log1p(1 / (mu1 - 1)) + np.log1p(1 / (mu2 - 1)))
         applies = np.isfinite(log_q) & (mu2 > 1) & (log_q <= largest_log_q) & (-log_q > rdp2)
         rows = np.flatnonzero(applies)

@@ -1,4 +1,4 @@
-"""Columns whose values are counted, and the cells of a table of them: by what a schema declares, and nothing else."""
+"""Columns whose values are counted, and the cells of their tables, defined only by the schema's declarations."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from learning.formats.columns import CategoricalColumn, CodeColumn, NumericColum
 from learning.mechanisms.protocol import Records
 
 CLASSES = "class"
-"""Name of the column of classes where the schema gives it none."""
+"""Name of the column of classes if the schema gives it none."""
 NOT_KNOWN = gettext_noop("not known")
 NOWHERE = -1
 EITHER = (gettext_noop("recorded"), gettext_noop("not recorded"))
-"""Cells of a group of codes, of a column that may name several."""
+"""Cells of a group of codes, for a column with several codes per record."""
 
 _SINGLE = 1e-4
-"""Part of a bin that the rounding of stored numbers to single precision may take; less than that is below an edge."""
+"""Share of a bin that single-precision rounding of stored numbers may take; less than that is below an edge."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Column that people are counted by.
+    """Column used for counting people.
 
     Attributes:
-        name: as the schema has it.
+        name: the schema's name.
         cells: values, or bins of numbers, in order.
-        start, width: which numbers of an encoded record it is; no width of the classes.
+        start, width: position of its numbers in an encoded record; no width for the classes.
         edges: of the bins of a column of numbers, else none.
-        groups: of each cell, the group that stands for it where cells are counted in groups; else none.
+        groups: for each cell, the group that represents it if cells are counted in groups; else none.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Column:
         return max(self.groups) + 1 if self.groups else len(self.cells)
 
     def places(self, records: Records) -> NDArray[np.int64]:
-        """(N,) the cell, or its group, of each record, `NOWHERE` of one that is no record of the schema.
+        """Return (N,) the cell, or its group, of each record, `NOWHERE` for one that does not fit the schema.
 
-        The place of a record follows from that record alone.
+        The place of a record depends only on that record.
         """
         place = self._cells(records)
         return np.where(place < 0, NOWHERE, np.array(self.groups)[place]) if self.groups else place
@@ -64,7 +64,7 @@ class Column:
             return np.where(known, records.classes, NOWHERE)
         values = records.x[:, self.start : self.start + self.width].astype(np.float64)
         if not self.edges:
-            # What is not known sets no feature; a schema that declares no such values has no cell for it.
+            # An unknown value sets no feature; a schema that declares no unknown values has no cell for it.
             place = np.where(values.any(axis=1), values.argmax(axis=1), self.width)
             return np.where(np.isfinite(values).all(axis=1) & (place < len(self.cells)), place, NOWHERE)
         bins = len(self.edges) - 1
@@ -77,7 +77,7 @@ class Column:
 
 
 def column_names(schema: Schema) -> list[str]:
-    """Names of the columns that can be counted.
+    """Return names of the columns that can be counted.
 
     >>> from learning.formats import ImageSchema
     >>> column_names(ImageSchema(8, 8, 1, ("dark", "light")))
@@ -87,12 +87,12 @@ def column_names(schema: Schema) -> list[str]:
 
 
 def feature_columns(schema: TabularSchema, bins: int) -> tuple[Column, ...]:
-    """All columns of what is learned from; a column of several codes is a column for each group, yes or no."""
+    """Return all feature columns; a column of several codes becomes a column for each group, yes or no."""
     return tuple(_columns(schema, bins)[1 if schema.target is None else 0 :])
 
 
 def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Column, ...]:
-    """Columns by name, numbers in ``bins`` of equal width.
+    """Return columns by name, with numbers in ``bins`` of equal width.
 
     Raises:
         ValueError: the schema has no such column.
@@ -105,14 +105,14 @@ def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Column,
 
 
 class Places:
-    """Cells of records, in which the place in a column is looked up once."""
+    """Cells of records; the place in a column is looked up once."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._known: dict[Column, NDArray[np.int64]] = {}
 
     def cells(self, columns: Sequence[Column]) -> NDArray[np.int64]:
-        """(N,) the cell of the table of these columns, row by row; `NOWHERE` of a record that is in none."""
+        """Return (N,) the cell in the table of these columns, row by row; `NOWHERE` for a record that is in none."""
         cells = np.zeros(len(self._records.owner), np.int64)
         for column in columns:
             if column not in self._known:
@@ -123,7 +123,7 @@ class Places:
 
 
 def number_of_cells(columns: Sequence[Column]) -> int:
-    """Number of cells of a table of these columns."""
+    """Return the number of cells of a table of these columns."""
     return math.prod(column.size for column in columns)
 
 

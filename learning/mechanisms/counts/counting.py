@@ -1,7 +1,7 @@
-"""Question of tables of counts: in each of them a person is one vector of norm 1 at most, divided among their cells.
+"""Question of tables of counts, in which each person is a vector of norm 1 at most, divided among their cells.
 
-A person with m records adds k/m to a cell that k of them are in, times their weight. So they count as one person in a
-table, however many records they own, and the norm of what they add to it is at most their weight (‖k/m‖ ≤ Σ k/m = 1).
+A person with m records adds k/m to a cell that k of them are in, times their weight. So each counts as one person in a
+table, however many records they own, and their contribution's norm is at most their weight (‖k/m‖ ≤ Σ k/m = 1).
 The tables of one question are one vector: its squared norm is the sum of theirs.
 """
 
@@ -21,7 +21,7 @@ from learning.mechanisms.counts.table_plan import CountsPlan
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Records, content_digest
 
 PERSON = 2**18
-"""Whole numbers that a person of weight 1 adds; so are the released sums counted."""
+"""Whole number that a person of weight 1 adds, and the unit of the released sums."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class CountsQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Nothing: there is one question, which nothing follows."""
+        """Return None: there is only one question."""
 
     @property
     def cells(self) -> int:
@@ -78,7 +78,7 @@ class CountsQuestion:
         return sum(map(number_of_cells, self.tables))
 
     def of_tables(self, sums: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The sums (cells,) of all tables, apart: each in the shape of its columns."""
+        """Split the sums (cells,) of all tables: each in the shape of its columns."""
         ends = np.cumsum([number_of_cells(columns) for columns in self.tables])
         shapes = [tuple(column.size for column in columns) for columns in self.tables]
         return [part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)]
@@ -88,7 +88,7 @@ class CountsQuestion:
         return (len(self.tables) * self.plan.weights(self.caps) ** 2 / self.sigma**2).tolist()
 
     def contributions(self, people: People, records: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The unnoised sums (cells,) in `PERSON` and what each person is charged (H,), in μ²; both are secrets."""
+        """Return the unnoised sums (cells,) in `PERSON` and each person's charge (H,), in μ²; both are secrets."""
         number = len(people.holders)
         most = np.floor(self.plan.weights(people.caps) * PERSON)
         owned = np.bincount(records.owner, minlength=number)
@@ -111,17 +111,17 @@ class CountsQuestion:
         most: NDArray[np.float64],
         owned: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Owners, cells and whole numbers of what people add to one table."""
+        """Return owners, cells and whole numbers of people's contributions to one table."""
         cells, cell = number_of_cells(columns), places.cells(columns)
         inside = cell >= 0
         owner, cell = owner[inside], cell[inside]
         times = np.ones(len(owner), np.int64)
-        if owned.max(initial=0) > 1:  # to sort takes longer than all else
+        if owned.max(initial=0) > 1:  # sorting takes longer than everything else
             pairs, times = np.unique(owner * cells + cell, return_counts=True)
             owner, cell = pairs // cells, pairs % cells
         shares = most[owner] * times / owned[owner]
         values = np.rint(shares)
-        # Rounded to the nearest, a person divided among very many records could exceed their weight.
+        # Rounding to the nearest could let a person divided among very many records exceed their weight.
         exceeds = np.bincount(owner, values**2, len(most)) > most**2
         return owner, cell, np.where(exceeds[owner], np.floor(shares), values)
 
@@ -142,12 +142,12 @@ class CountsQuestion:
 
 
 def sums_digest(sums: NDArray[np.int64]) -> str:
-    """SHA-256 of released sums (cells,)."""
+    """Return the SHA-256 of released sums (cells,)."""
     return content_digest({"sums": sums})
 
 
 def at_least_zero(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest numbers (B,) of at least 0 with the same total (Duchi et al. 2008, Figure 1)."""
+    """Return the nearest numbers (B,) of at least 0 with the same total (Duchi et al. 2008, Figure 1)."""
     total = max(float(sums.sum()), 0.0)
     falling = np.sort(sums)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(sums) + 1)

@@ -1,6 +1,6 @@
 """Choices of a table of counts and the plan that follows: noise, weights, and the error to expect.
 
-It rests on caps, shares and head counts.
+It depends on caps, shares and head counts.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class Counts(Choices):
 
 
 def noise_distance(sigma: float, cells: float, weight: float) -> float:
-    """Total variation between a table and the same with noise on each cell, on average: half of Σ|N(0, σ²)|/weight.
+    """Return the mean total variation between a table with and without noise on each cell: half of Σ|N(0, σ²)|/weight.
 
     Args:
         sigma: Standard deviation of the noise.
-        cells: How many there are.
+        cells: Their number.
         weight: The sum of all cells.
 
     >>> round(noise_distance(10.0, 20, 1000.0), 4)  # 20 · 10 · √(2/π) / 2 / 1000
@@ -92,7 +92,7 @@ def noise_distance(sigma: float, cells: float, weight: float) -> float:
 
 
 def forecast_table(plan: CountsPlan) -> Forecast:
-    """Forecast of what noise makes of a table, before anybody is charged."""
+    """Forecast the effect of noise on a table, before anybody is charged."""
     distance, spread = plan.distance, plan.sigma * math.sqrt((1 - 2 / math.pi) * plan.cells) / 2 / max(plan.weight, 1.0)
     low, high = max(distance - WITHIN_95 * spread, 0.0), min(distance + WITHIN_95 * spread, 1.0)
     return Forecast(TABLE, distance, low, high, 0.0, 0, Sentence(_BY_NOISE), NOISE_DISTANCE)
@@ -101,16 +101,16 @@ def forecast_table(plan: CountsPlan) -> Forecast:
 def half_interval(
     count: float, *, sigma: float, people: float, scale: float, weight_variance: float, scale_error: float
 ) -> float:
-    """Return half of the interval that holds a number of people 95 times in 100, if levels fall on cells by lot.
+    """Return half of the interval that contains a number of people 95 times in 100, if levels fall on cells randomly.
 
-    Of n among N people, whose weights have the variance v, the estimate n̂ = scale · (sum of weights + noise) has the
-    variance scale²·(σ² + n·(1 − n/N)·v) around n: n weights are drawn from N without putting any back.
+    For n among N people, whose weights have the variance v, the estimate n̂ = scale · (sum of weights + noise) has the
+    variance scale²·(σ² + n·(1 − n/N)·v) around n: n weights are drawn from N without replacement.
 
     Args:
         count: n̂; below 0 it is taken for 0.
         sigma: Standard deviation σ of the noise of a sum of weights.
         people: N.
-        scale: People for one in the sum of weights.
+        scale: People for each unit of the sum of weights.
         weight_variance: v.
         scale_error: See `CountsPlan`.
 
@@ -127,13 +127,13 @@ class CountsPlan:
     """Plan of a table.
 
     Attributes:
-        sigma: standard deviation of the noise of each cell, in people who count as one.
-        reference: the cap, in μ², of whom counts as one; see `weights`.
+        sigma: standard deviation of the noise of each cell, in people of weight 1.
+        reference: the cap of a person of weight 1, in μ²; see `weights`.
         people: by the head counts.
         weight: the sum of their weights.
-        cells: how many the table has.
+        cells: number of the table's cells.
         weight_variance: of the weights of all people, by the head counts.
-        scale_error: standard deviation of `scale` by the noise of the head counts, as a share of it.
+        scale_error: standard deviation of `scale` due to the noise of the head counts, as a share of it.
     """
 
     sigma: float
@@ -145,12 +145,12 @@ class CountsPlan:
     scale_error: float = 0.0
 
     def weights(self, caps: ArrayLike) -> NDArray[np.float64]:
-        """Weights, above 0 and at most 1, of people with these caps, in μ²: √(cap / reference)."""
+        """Return weights, above 0 and at most 1, of people with these caps, in μ²: √(cap / reference)."""
         return np.minimum(np.sqrt(np.asarray(caps, np.float64) / self.reference), 1.0)
 
     @property
     def scale(self) -> float:
-        """People for one in the sum of weights, on average over all of them."""
+        """People for each unit of the sum of weights, on average over all of them."""
         return self.people / self.weight
 
     @property
@@ -171,29 +171,29 @@ class CountsPlan:
 
     @property
     def distance(self) -> float:
-        """Total variation that the noise makes between the table and the same without noise, on average."""
+        """Mean total variation between the table with and without noise."""
         return noise_distance(self.sigma, self.cells, self.weight)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that `counts_plan_from_json` reads."""
+        """Return JSON for `counts_plan_from_json`."""
         return asdict(self)
 
 
 def counts_plan_from_json(document: Mapping[str, Any]) -> CountsPlan:
-    """The plan that a run keeps."""
+    """Return a run's stored plan."""
     return CountsPlan(**document)
 
 
 def plan_counts(
     levels: Sequence[PlannedLevel], *, cells: int, share: float, counts: Counts, head_count_sigma: float = 0.0
 ) -> CountsPlan:
-    """Noise that uses the whole share of whoever counts as one.
+    """Plan noise that uses the whole share of a person of weight 1.
 
     Args:
-        levels: Promises with their caps and head counts; somebody has one of them.
+        levels: Promises with their caps and head counts; at least one head count is above 0.
         cells: Of the table.
         share: Of every cap.
-        counts: What was chosen.
+        counts: The choices.
         head_count_sigma: Standard deviation of the noise of each level's head count.
 
     Raises:
@@ -221,20 +221,20 @@ def plan_counts(
 def plan_of(
     levels: Sequence[PlannedLevel], sigma: float, reference: float, cells: int, head_count_sigma: float = 0.0
 ) -> CountsPlan:
-    """Return the plan of a table with this noise, with what the levels say of weights."""
+    """Return the plan of a table with this noise and the weights that follow from the levels."""
     people = np.array([max(level.holders, 0.0) for level in levels])
     plan = CountsPlan(sigma, reference, float(people.sum()), 1.0, cells)
     weights = plan.weights([level.cap for level in levels])
     plan = replace(plan, weight=float(people @ weights))
     shares = people / plan.people
     variance = float(shares @ (weights - shares @ weights) ** 2)
-    moves = (1 - plan.scale * weights) / plan.people  # of the scale's logarithm, by each head count
+    moves = (1 - plan.scale * weights) / plan.people  # effect of each head count on the scale's logarithm
     error = head_count_sigma * float(np.sqrt((moves**2).sum()))
     return replace(plan, weight_variance=variance, scale_error=error)
 
 
 def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
-    """What whoever approves a table has to know of its noise."""
+    """Return notes about a table's noise for the people who approve it."""
     notes = [
         Sentence(
             gettext_noop(

@@ -1,8 +1,8 @@
-"""Table that a run publishes: numbers of people with intervals, and mean and quantiles of a column of numbers.
+"""Published table of a run: numbers of people with intervals, and mean and quantiles of a column of numbers.
 
-Everything follows from the released sums, so that nobody is charged for it. Intervals of summaries invert tests of
-these sums, whose variance is known: for a mean, the ratio of two sums as Fieller has it ("Some Problems in Interval
-Estimation", 1954); for a quantile, one test at each edge. Neither takes many people for granted.
+Everything follows from the released sums, at no further charge. Intervals of summaries invert tests of
+these sums, whose variance is known: for a mean, the ratio of two sums by Fieller's method ("Some Problems in Interval
+Estimation", 1954); for a quantile, one test at each edge. Neither assumes many people.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUANTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True)
 class LevelPart:
-    """What a level adds to a table: ``people``, by the head counts, each with the same ``weight``."""
+    """A level's contribution to a table: ``people``, by the head counts, each with the same ``weight``."""
 
     name: str
     people: float
@@ -37,11 +37,11 @@ class LevelPart:
 
 @dataclass(frozen=True)
 class Cell:
-    """Cell of a table: its ``values``, one of each column, and how many people are in it.
+    """Cell of a table: its ``values``, one of each column, and the number of people in it.
 
     ``count`` is a noisy number and may be below 0. At least 95 times in 100 the true one is from ``least`` to ``most``,
     however the levels are spread over the cells, and 95 times in 100 from ``low`` to ``high`` if they fall on the cells
-    by lot. ``weighted`` is the sum of the weights of these people, with its noise.
+    randomly. ``weighted`` is the sum of the weights of these people, with its noise.
     """
 
     values: tuple[str, ...]
@@ -54,7 +54,7 @@ class Cell:
 
     @property
     def is_distinct(self) -> bool:
-        """Whether it can be told from an empty cell."""
+        """Whether it can be distinguished from an empty cell."""
         return self.least > 0
 
 
@@ -67,10 +67,10 @@ class CountTable:
         values: the values of each column, in order.
         sums: of the weights in each cell, row by row, with noise.
         sigma: standard deviation of that noise.
-        scale: people for one in the sum of weights.
-        edges: of the bins of each column of numbers, none of another.
-        levels: whom it is about.
-        scale_error: standard deviation of the scale by the noise of the head counts, as a share of it.
+        scale: people for each unit of the sum of weights.
+        edges: of the bins of each column of numbers, none for others.
+        levels: the people it describes.
+        scale_error: standard deviation of the scale due to the noise of the head counts, as a share of it.
     """
 
     columns: tuple[str, ...]
@@ -84,7 +84,7 @@ class CountTable:
 
     @classmethod
     def released(cls, question: CountsQuestion, sums: NDArray[np.int64], levels: Sequence[PlannedLevel]) -> CountTable:
-        """The table that released sums (cells,) of its only question make, of people with these levels."""
+        """Return the table of the released sums (cells,) of its only question, for people with these levels."""
         (columns,) = question.tables
         return cls(
             tuple(column.name for column in columns),
@@ -102,15 +102,15 @@ class CountTable:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CountTable:
-        """The table that `to_json` wrote."""
+        """Return the table that `to_json` wrote."""
         values, edges = (tuple(map(tuple, document[name])) for name in ("values", "edges"))
         columns, sums = tuple(document["columns"]), tuple(document["sums"])
         levels = tuple(LevelPart(**each) for each in document["levels"])
-        error = document.get("scale_error", 0.0)  # tables of earlier versions do not tell it
+        error = document.get("scale_error", 0.0)  # missing in tables of earlier versions
         return cls(columns, values, sums, document["sigma"], document["scale"], edges, levels, error)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON with lists in place of tuples, as a database gives it back."""
+        """Return JSON with lists instead of tuples, which equals the value read from a database."""
         return json.loads(json.dumps(asdict(self)))
 
     @property
@@ -131,7 +131,7 @@ class CountTable:
         return self.error_of(self.people / len(self))
 
     def error_of(self, count: float) -> float:
-        """Return half of the interval around a number of people, if levels fall on the cells by lot."""
+        """Return half of the interval around a number of people, if levels fall on the cells randomly."""
         return half_interval(
             count,
             sigma=self.sigma,
@@ -143,9 +143,9 @@ class CountTable:
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Variance (cells,) of each sum of weights for the number of people there, if levels fall on cells by lot.
+        """Variance (cells,) of each sum of weights given the number of people there, if levels fall on cells randomly.
 
-        Of the noise, and of which levels are there.
+        It combines the variances of the noise and of the levels in the cell.
         """
         return self.sigma**2 + self.weight_variance * self.scale * np.maximum(self.sums, 0.0)
 
@@ -170,13 +170,13 @@ class CountTable:
 
     @property
     def parts(self) -> list[tuple[LevelPart, float, float]]:
-        """Each level with its part of all people, and of the sum of weights: whom the table is about."""
+        """Return each level with its shares of all people and of the sum of weights: the people described."""
         people = sum(level.people for level in self.levels) or 1.0
         weight = sum(level.people * level.weight for level in self.levels) or 1.0
         return [(each, each.people / people, each.people * each.weight / weight) for each in self.levels]
 
     def to_csv(self) -> str:
-        """Line for each cell: its values, count, interval, sum of weights."""
+        """Return a line for each cell: its values, count, interval, sum of weights."""
         text = io.StringIO()
         lines = CsvWriter(text)
         lines.writerow([*self.columns, "people", "low_95", "high_95", "weighted", "least_95", "most_95"])
@@ -188,7 +188,7 @@ class CountTable:
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """Number with the interval that holds the true one at least 95 times in 100."""
+    """Number with an interval that contains the true one at least 95 times in 100."""
 
     value: float
     low: float
@@ -197,13 +197,13 @@ class IntervalEstimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and quantiles of the numbers of a column, of the people whose number is known.
+    """Mean and quantiles of a column's numbers, for the people whose number is known.
 
     Attributes:
         column: its name.
-        group: a value of the table's other column, to which these people belong; empty: all people.
-        mean: of the numbers; None where noise leaves no finite interval for the number of people.
-        quantiles: as `QUANTILES` has them.
+        group: a value of the table's other column, which these people share; empty: all people.
+        mean: of the numbers; None if noise leaves no finite interval for the number of people.
+        quantiles: in the order of `QUANTILES`.
     """
 
     column: str
@@ -213,7 +213,7 @@ class Summary:
 
 
 def summaries(table: CountTable) -> list[Summary]:
-    """Summaries of the table's first column of numbers, one for each value of the other column; empty without one."""
+    """Return summaries of the table's first column of numbers, per value of the other column; empty without one."""
     axis = next((axis for axis, edges in enumerate(table.edges) if edges), None)
     if axis is None:
         return []
@@ -235,11 +235,11 @@ def summaries(table: CountTable) -> list[Summary]:
 def mean(
     edges: NDArray[np.float64], sums: NDArray[np.float64], variances: NDArray[np.float64]
 ) -> IntervalEstimate | None:
-    """Mean of numbers in bins.
+    """Return the mean of numbers in bins.
 
-    With the middles m of the bins, T(x) = Σ sums·(m − x) has the variance Σ variances·(m − x)² around 0 at the mean x
-    of the middles: all x with |T(x)| ≤ 1.96 of its standard deviations. A number is half a bin from its
-    middle at most, and so is their mean.
+    With the midpoints m of the bins, T(x) = Σ sums·(m − x) has the variance Σ variances·(m − x)² around 0 at the mean x
+    of the midpoints. The interval contains all x for which |T(x)| is at most 1.96 of its standard deviations. A number
+    is at most half a bin from its midpoint, and so is their mean.
 
     Args:
         edges: (B + 1,) of the bins, which are equally wide.
@@ -247,7 +247,7 @@ def mean(
         variances: (B,) of the sums.
 
     Returns:
-        None where no bounded set of x is left.
+        None if no bounded set of x is left.
     """
     middles = (edges[:-1] + edges[1:]) / 2 - edges[0]
     first, people, squares = float(sums @ middles), float(sums.sum()), WITHIN_95**2 * variances
@@ -268,11 +268,11 @@ def quantiles(
     variances: NDArray[np.float64],
     shares: tuple[float, ...] = QUANTILES,
 ) -> tuple[IntervalEstimate, ...]:
-    """Quantiles of numbers in bins.
+    """Return quantiles of numbers in bins.
 
     At edge j, T = (1 − q)·(sums below) − q·(sums above) has the variance (1 − q)²·(variances below) + q²·(variances
-    above). Its expectation is at most 0 up to the quantile and at least 0 from it on. From below, the edges are left
-    behind whose T is more than 1.96 standard deviations below 0; so are those from above. Each end is wrong only if the
+    above). Its expectation is at most 0 up to the quantile and at least 0 from it on. From below, edges are excluded
+    whose T is more than 1.96 standard deviations below 0; likewise from above. Each end is wrong only if the
     test at the first edge beyond the quantile is: 1 time in 40.
 
     Args:

@@ -1,4 +1,4 @@
-"""Every holder votes: the mechanism, its release, its forecast and its rounds. Nothing here imports Django."""
+"""Votes by every holder: the mechanism, its release, its forecast and its rounds. Nothing here imports Django."""
 
 from learning.mechanisms.neighbours.votes import neighbour_votes
 

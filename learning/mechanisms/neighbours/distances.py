@@ -1,13 +1,13 @@
-"""Distances of whole-number coordinates, exact in floating point: who is near whom, and how much a record counts.
+"""Distances of whole-number coordinates, exact in floating point: which records are near, and how much they count.
 
 For coordinates of at most 127 in absolute value, with `d` of them, a product of two points and half a squared norm stay
 below 1.5·127²·d. Halves up to 2²³ are exact in float32, so for d ≤ 346 every product, every partial sum and the
 comparison with the radius are exact, whatever the order of summation and however a library cuts the matrices; beyond
-that the same holds in float64. So whether a record is near a query depends on these two alone.
+that the same holds in float64. So whether a record is near a query depends only on these two.
 
 Measured on one core with AMX: float32 (`torch.mm`) needs 0.54 s for 9,000 queries × 60,000 records × 64 coordinates,
 8-bit whole numbers (`torch._int_mm`) 0.41 s; comparing and collecting the results takes longer than either. Float32 is
-public API, fast on every machine and no less exact. PyTorch is loaded when it is needed, not by pages and commands.
+public API, fast on every machine and equally exact. PyTorch is loaded on demand, not by pages and commands.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ from common.threads import one_thread
 
 LARGEST = 127
 MOST_DIMENSIONS = 1040
-"""With that many coordinates the product of two points may still not reach 2²⁴."""
+"""Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 QUERIES_AT_A_TIME = 256
-"""Fixed: blocks of queries must not depend on the records."""
+"""Fixed, because blocks of queries must not depend on the records."""
 _RECORDS_AT_A_TIME = 8192
 _SINGLE = 346  # coordinates for which float32 is exact
 
@@ -30,13 +30,13 @@ Coordinates = NDArray[np.signedinteger]
 Near = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 UNIT = 2**16
-"""Contributions are whole multiples of 1 / UNIT, so that sums are exact in any order."""
+"""Contributions are whole multiples of 1 / UNIT, which makes sums exact in any order."""
 
 KERNELS = ("uniform", "epanechnikov")
 
 
 def squared_norms(points: Coordinates) -> NDArray[np.int64]:
-    """`(n,)` exact squared lengths.
+    """Return `(n,)` exact squared lengths.
 
     >>> squared_norms(np.array([[3, 4], [0, -127]], np.int8))
     array([   25, 16129])
@@ -47,14 +47,14 @@ def squared_norms(points: Coordinates) -> NDArray[np.int64]:
 def near_blocks(
     queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]
 ) -> Iterator[Near]:
-    """All pairs of a query and a record within its radius, a block of records at a time.
+    """Yield all pairs of a query and a record within its radius, one block of records at a time.
 
-    Of a block there are at most `QUERIES_AT_A_TIME` times as many pairs as it has records, however many records there
-    are in all and whoever owns them.
+    A block has at most `QUERIES_AT_A_TIME` times as many pairs as records, whatever the total number of records and
+    their owners.
 
     Args:
         queries: `(b, d)`, at most 127 in absolute value.
-        radii: `(b,)` squared; records at this very distance are near. Below 0: nobody is.
+        radii: `(b,)` squared; records at exactly this distance are near. Below 0: none are.
         records: `(n, d)`.
         norms: `(n,)`, `squared_norms(records)`.
 
@@ -71,7 +71,7 @@ def near_blocks(
 
 
 def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]) -> Near:
-    """The pairs of all blocks together, see `near_blocks`, ordered by query and then by record."""
+    """Return the pairs of all blocks together, see `near_blocks`, ordered by query and then by record."""
     blocks = list(near_blocks(queries, radii, records, norms))
     row, column, distance = (np.concatenate(parts) for parts in zip(*blocks, strict=True)) if blocks else _nobody()
     if len(blocks) > 1:
@@ -81,12 +81,12 @@ def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordina
 
 
 def by_query(row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The order that puts pairs of several blocks side by side that have the same query; otherwise they stay put."""
+    """Return the order that groups pairs of several blocks by query and otherwise keeps their order."""
     return np.argsort(row.astype(np.int16), kind="stable")
 
 
 def squared_distances(queries: Coordinates, points: Coordinates) -> NDArray[np.int32]:
-    """`(q, p)` exact squared distances, for as many points as fit into memory."""
+    """Return `(q, p)` exact squared distances, if the points fit into memory."""
     result = np.empty((len(queries), len(points)), np.int32)
     norms = squared_norms(points)
     for block in range(0, len(queries), QUERIES_AT_A_TIME):
@@ -98,7 +98,7 @@ def squared_distances(queries: Coordinates, points: Coordinates) -> NDArray[np.i
 
 
 def kth_distances(queries: Coordinates, points: Coordinates, ks: Sequence[int]) -> NDArray[np.int64]:
-    """`(q, len(ks))`: squared distances of every query to its k-th nearest of the points, k counted from 1."""
+    """Return `(q, len(ks))` squared distances of every query to its k-th nearest of the points, k counted from 1."""
     norms = squared_norms(points)
     places = [len(points) - k for k in ks]
     result = np.empty((len(queries), len(places)), np.int64)
@@ -113,10 +113,10 @@ def kth_distances(queries: Coordinates, points: Coordinates, ks: Sequence[int]) 
 def kernel_weights(
     kernel: str, squared_distances: NDArray[np.int64], squared_radii: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The weight of each pair, 0 … `UNIT`.
+    """Return the weight of each pair, 0 … `UNIT`.
 
-    "uniform": everyone within the radius counts in full. "epanechnikov": 1 - (distance / radius)², so that who is near
-    counts most and somebody at the rim hardly at all; what a contribution costs shrinks with its square.
+    "uniform": every record within the radius counts in full. "epanechnikov": 1 - (distance / radius)², which gives near
+    records most weight and those at the rim hardly any; the charge of a contribution shrinks with its square.
 
     Args:
         kernel: One of `KERNELS`.
@@ -135,11 +135,11 @@ def kernel_weights(
 def _scores(
     queries: Coordinates, records: Coordinates, norms: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.floating]]]:
-    """Per block of records its start and `(b, block)` of ⟨q, r⟩ - ‖r‖²/2; the array is used again for the next one."""
+    """Yield each block's start and `(b, block)` of ⟨q, r⟩ - ‖r‖²/2; the array is reused for the next block."""
     import torch
 
     kind = torch.float32 if queries.shape[1] <= _SINGLE else torch.float64
-    # one more coordinate, 1 in a query and -‖r‖²/2 in a record, subtracts the norm within the product
+    # one extra coordinate, 1 in a query and -‖r‖²/2 in a record, subtracts the norm within the product
     left = torch.ones((len(queries), queries.shape[1] + 1), dtype=kind)
     left[:, :-1] = torch.from_numpy(np.ascontiguousarray(queries))
     size = min(_RECORDS_AT_A_TIME, max(len(records), 1))

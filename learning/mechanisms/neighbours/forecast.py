@@ -1,17 +1,18 @@
-"""Forecast of a round, from public points, caps and noisy head counts alone.
+"""Forecast of a round, from only public points, caps and noisy head counts.
 
-Public points stand in for records: how many of them lie within a query's radius, and how many queries' radii each of
-them lies in, is counted exactly, and taken to the number of holders. So the number of voters, and how often a holder is
-asked, are forecast without looking at anybody. That holders' records are spread as the public points are is the
-assumption; where it fails, fewer or more vote, and the released counts show it.
+Public points stand in for records: the number of them within a query's radius, and the number of queries' radii that
+each of them lies in, are counted exactly and scaled to the number of holders. So the number of voters, and how often a
+holder is asked, are forecast without any private records. The assumption is that holders' records are spread like the
+public points; if it fails, fewer or more vote, and the released counts show it.
 
-How pure a neighbourhood is cannot be seen without labels. With a labelled public sample (such as a study's test data),
-the sample teaches the stand-ins: each public point gets class shares from its nearest labelled points, the votes of a
-labelled point's neighbourhood follow, and how often the right class leads after noise is computed. Without any, the
-forecast assumes a range for the share of the voters near a query that agree with its true class. The interval for the
-label accuracy is then wide, since the same share means two things: where classes mix, that so many queries are right;
-where they are apart, that all are whose right class leads. `released_accuracy` replaces the assumption once a first
-batch has been released.
+The purity of a neighbourhood cannot be seen without labels. With a labelled public sample (such as a study's test
+data), the sample teaches the stand-ins: each public point gets class shares from its nearest labelled points, the votes
+of a labelled point's neighbourhood follow, and how often the right class leads after noise is computed. Without any,
+the forecast assumes a range for the share of the voters near a query that agree with its true class. The interval for
+the
+label accuracy is then wide, since the same share means two things: if classes mix, this share of the queries is right;
+if they are apart, all queries are right whose right class leads. `released_accuracy` replaces the assumption once a
+first batch has been released.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _DRAWS = 64
 _MOST_KEPT = 1 << 20  # normals between two forecasts
 _PARTS = 8  # of the queries, in their order
 _BATCH = 500
-_SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the votes asked for that accounts allow: `propose` compares σ by them
-_LEAST_NOISE = 1.0  # where hardly anybody is charged, any noise would do
-_CLEAR = 0.95  # of the queries, where `propose` wants the right class to lead at the assumed purity
+_SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the requested votes that accounts allow: `propose` compares σ by them
+_LEAST_NOISE = 1.0  # if hardly anybody is charged, any noise would do
+_CLEAR = 0.95  # share of the queries for which `propose` requires the right class to lead at the assumed purity
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class LevelForecast:
     """Forecast of a round for one level.
 
     votes_allowed: votes that the share of the cap pays for: of norm 1, or disagreements of squared norm 2 in a residual
-    round.  votes_asked: for how many a holder is asked, on average.  votes_cast: how many of these the account allows,
-    on average.  spent: the share of the cap that is spent on average, earlier rounds included; at most `share`, the
-    public bound.
+    round.  votes_asked: the average number of votes that a holder is asked for.  votes_cast: the average number of
+    these that the account allows.  spent: the average share of the cap spent, earlier rounds included; at most `share`,
+    the public bound.
     """
 
     name: str
@@ -64,8 +65,8 @@ class RoundForecast:
     """Forecast of a round.
 
     voters: `(10th, 50th, 90th percentile)` over the queries.  margin: the expected lead of the right class in units of
-    σ, at the middle of the assumed or at the estimated purity.  clear: the share of the queries at which it leads after
-    noise, likewise.  labels: how many of them will be right.
+    σ, at the middle of the assumed purity or at the estimated one.  clear: the share of the queries at which it leads
+    after noise, likewise.  labels: the share of right labels.
     """
 
     queries: int
@@ -80,7 +81,7 @@ class RoundForecast:
 
 @dataclass(frozen=True)
 class Proposal:
-    """σ, radius and batch for a wanted number of labels, and what they are forecast to bring."""
+    """σ, radius and batch for a wanted number of labels, and their forecast."""
 
     sigma: float
     radius_share: float
@@ -101,7 +102,7 @@ def forecast(
     purity: tuple[float, float] = PURITY,
     agreement: float | None = None,
 ) -> RoundForecast:
-    """Forecast of asking these queries in this order: what it will bring and cost.
+    """Return the forecast of asking these queries in this order: results and charges.
 
     Args:
         queries: `(Q, d)` coordinates.
@@ -109,7 +110,7 @@ def forecast(
         levels: With noisy or public head counts.
         radius_share: See `radii`.
         sigma: Of the noise of each count.
-        share: Of every cap that the round may use.
+        share: Share of every cap that the round may use.
         n_classes: At least 2.
         sample: Labelled public points; None to assume a purity.
         purity: The range assumed without a sample.
@@ -177,16 +178,16 @@ def propose(
     purity: tuple[float, float] = PURITY,
     agreement: float | None = None,
 ) -> Proposal:
-    """σ and radius for these queries, by a public rule.
+    """Propose σ and radius for these queries, by a public rule.
 
-    For each of `SHARES` σ is the smallest with which the accounts allow nearly all votes that holders are asked for, or
-    a part of them where more of the right labels lead with less noise: with unequal caps, those who may vote more often
-    then do. With a labelled sample, the radius share with the largest expected label accuracy is taken; without, the
-    smallest at which the right class leads after noise at 95 of 100 queries, at the middle of the assumed purity, since
-    near neighbours are purer than far ones; or that at which it leads most often.
+    For each of `SHARES` σ is the smallest for which the accounts allow nearly all requested votes, or
+    a part of them if less noise then lets more of the right labels lead: with unequal caps, people with larger ones
+    then vote more often. With a labelled sample, the rule takes the radius share with the largest expected label
+    accuracy; without, the smallest at which the right class leads after noise at 95 of 100 queries, at the middle of
+    the assumed purity, since near neighbours are purer than far ones; or the one at which it leads most often.
 
     Args:
-        queries: `(Q, d)` coordinates, as many as labels are wanted.
+        queries: `(Q, d)` coordinates, one for each label wanted.
         public: `(P, d)`.
         levels, share, n_classes, sample, purity, agreement: See `forecast`.
     """
@@ -211,10 +212,10 @@ def propose(
 
 
 def assumed_purity(purity: float, radius_share: float, n_classes: int) -> float:
-    """The purity within a radius.
+    """Return the purity within a radius.
 
-    Neighbours twice as many as a class has points say nothing of it, and fewer say less the more they are; what purity
-    has above chance shrinks evenly with their number.
+    Twice as many neighbours as a class has points reveal nothing about it, and fewer reveal less the more they are: the
+    part of purity above chance shrinks evenly with their number.
 
     >>> round(assumed_purity(0.7, 0.05, 10), 2), round(assumed_purity(0.7, 0.05, 2), 2)
     (0.55, 0.69)
@@ -234,22 +235,23 @@ def expected_voters(
     agreement: float | None = None,
     most: int | None = None,
 ) -> NDArray[np.float64]:
-    """`(Q,)`: how many voters the forecast expects at each query, refused ones left out.
+    """Return `(Q,)` the number of voters that the forecast expects at each query, without refused ones.
 
     For `expected_agreement` after a round of plain votes, and times its factor for `read_counts` of residual votes.
 
     Args:
         queries, public, levels, radius_share, sigma, share, agreement: See `forecast`.
-        most: How many queries are looked at, see `stand_ins.evenly`; None for all.
+        most: Number of queries used, see `stand_ins.evenly`; None for all.
     """
     return _turnout(StandIns(queries, public, [radius_share], most), levels, radius_share, sigma, share, agreement)[0]
 
 
 def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
-    """Between what bounds the share of right labels lies, from noisy counts that have been released.
+    """Return bounds of the share of right labels, from noisy counts that have been released.
 
-    The lower bound is the share of the voters near a query who agree with its label, on average: the right figure where
-    classes mix (a query is then like any of its neighbours), too low where the classes are apart and neighbourhoods
+    The lower bound is the average share of the voters near a query who agree with its label: correct if classes mix (a
+    query is then like any of its neighbours), too low if the classes are apart and neighbourhoods reach into the next.
+    The upper bound is how often the label is the same under a second draw of noise. A label must not be
     reach into the next. The upper bound is how often the label is the same under noise once more. A label must not be
     judged by the counts that chose it; so the noise is split: with z fresh and standard normal, counts + σz/2 and
     counts - 2σz are independent (Rasines & Young 2023), the first chooses, the second judges.
@@ -277,7 +279,7 @@ def _turnout(
     share: float,
     agreement: float | None,
 ) -> tuple[NDArray[np.float64], list[LevelForecast]]:
-    """`(Q,)` the expected voters at every query, and what that is to each level."""
+    """Return `(Q,)` the expected voters at every query, and the forecast for each level."""
     voters = np.zeros(stand_ins.looked_at)
     described = []
     for level in levels:
@@ -294,19 +296,19 @@ def _turnout(
 
 
 def _norm(agreement: float | None) -> float:
-    """The squared norm of a vote that is charged."""
+    """Return the squared norm of a vote that is charged."""
     return 1.0 if agreement is None else 2.0
 
 
 def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.bool_]:
-    """Holders who are charged: all who are near, or of residual votes a fixed draw of as many as will disagree."""
+    """Return which holders are charged: all who are near, or for residual votes a fixed draw of dissenters."""
     if agreement is None:
         return near
     return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)
 
 
 def _votes_allowed(level: PlannedLevel, share: float, sigma: float, agreement: float | None) -> int:
-    """Number of votes that the share of the cap that is left pays for."""
+    """Return the number of votes that the rest of the share of the cap pays for."""
     left = max(0.0, share - level.used) * level.cap
     return math.floor(left * sigma**2 / _norm(agreement) * (1 + 1e-12))
 
@@ -314,7 +316,7 @@ def _votes_allowed(level: PlannedLevel, share: float, sigma: float, agreement: f
 def _demand(
     stand_ins: StandIns, radius_share: float, level: PlannedLevel, agreement: float | None
 ) -> NDArray[np.float64]:
-    """`(S,)`: for how many charged votes each stand-in is asked."""
+    """Return `(S,)` the number of charged votes that each stand-in is asked for."""
     charged = _charged(stand_ins.near(radius_share, level.records), agreement)
     return stand_ins.each * charged.sum(axis=0)
 
@@ -322,7 +324,7 @@ def _demand(
 def _noise(
     votes: Sequence[NDArray[np.float64]], levels: Sequence[PlannedLevel], share: float, agreement: float | None
 ) -> list[float]:
-    """The smallest σ with which each of `_SATURATIONS` of the votes asked for can be cast, to three digits."""
+    """Return the smallest σ, to three digits, for each of `_SATURATIONS` as the share of requested votes cast."""
     total = sum(level.holders * some.sum() for level, some in zip(levels, votes, strict=True))
 
     def cast(sigma: float) -> float:
@@ -344,29 +346,29 @@ def _noise(
 def _assumed_right(
     voters: NDArray[np.float64], few: float, many: float, n_classes: int, sigma: float
 ) -> tuple[float, float]:
-    """Bounds of the share of right labels, if between `few` and `many` of the voters agree with the right class."""
+    """Return bounds of the share of right labels, if `few` to `many` of the voters agree with the right class."""
     high = _right(voters, many, n_classes, sigma)
     return min(high, few * _right(voters, few, n_classes, sigma)), high
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """Frequency of the right class (the first) leading, if this share of the voters agrees and others spread evenly."""
+    """Return how often the right class (the first) leads, if this share of voters agrees and others spread evenly."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
 
 
 def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float, draws: int = _DRAWS) -> float:
-    """Frequency of the right class leading expected votes, after the chance of who takes part and the noise."""
+    """Return how often the right class leads expected votes, given chance participation and noise."""
     spread = np.sqrt(sigma**2 + np.maximum(votes, 0.0))
     led = [(votes + spread * drawn).argmax(axis=1) == right for drawn in _drawn(draws, *votes.shape)]
     return float(np.mean(led))
 
 
 def _drawn(draws: int, points: int, n_classes: int) -> Iterable[NDArray[np.float64]]:
-    """Standard normals `(points, n_classes)` of every draw, the same each time: forecasts that are compared share them.
+    """Yield standard normals `(points, n_classes)` of every draw, the same each time, so that forecasts are comparable.
 
-    Many are drawn one by one, since they would take too much memory.
+    If there are many, they are drawn one by one to save memory.
     """
     if draws * points * n_classes <= _MOST_KEPT:
         return _kept_draws(draws, points, n_classes)
@@ -384,9 +386,9 @@ def _kept_draws(draws: int, points: int, n_classes: int) -> NDArray[np.float64]:
 def _right_by_sample(
     known: LabelledStandIns, radius_share: float, voters: NDArray[np.float64], sigma: float
 ) -> tuple[float, float]:
-    """The expected share of right labels at the sample's points, and the mean lead of the right class as a share.
+    """Return the expected share of right labels at the sample's points, and the right class's mean lead as a share.
 
-    Later queries have fewer voters, because accounts are used up by then; so each point is taken to be asked in each
+    Later queries have fewer voters, because accounts are used up by then; so each point is assumed to be asked in each
     eighth of the order.
     """
     labels, shares = known.labels, known.votes(radius_share)

@@ -1,6 +1,6 @@
-"""Question of a round of votes, and what follows from its noisy counts without asking anybody again.
+"""Question of a round of votes, and results of its noisy counts that need no further questions.
 
-The question says which public points are asked about, in which space, against which guess.
+The question defines the public points, the space and the guess.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class CountsRelease:
-    """The outcome of a batch.
+    """Outcome of a batch.
 
-    counts: `(Q, C)` whole noisy counts.  labels: `(Q,)` the class with the largest; the smaller number of equal ones.
-    margins: `(Q,)` by how much it leads, in units of σ.
+    counts: `(Q, C)` whole noisy counts.  labels: `(Q,)` the class with the largest, or the smaller number if equal.
+    margins: `(Q,)` its lead, in units of σ.
     """
 
     counts: NDArray[np.int64]
@@ -38,7 +38,7 @@ class CountsRelease:
 
 
 def release_counts(totals: ArrayLike, sigma: float, noise: Noise) -> NDArray[np.int64]:
-    """`totals + N(0, σ²)`, rounded to whole numbers after the noise.
+    """Return `totals + N(0, σ²)`, rounded to whole numbers after the noise.
 
     Args:
         totals: `(Q, C)` of all shards.
@@ -55,14 +55,14 @@ def release_counts(totals: ArrayLike, sigma: float, noise: Noise) -> NDArray[np.
 def read_counts(
     counts: ArrayLike, sigma: float, *, predicted: ArrayLike | None = None, voters: ArrayLike = 0.0
 ) -> CountsRelease:
-    """Labels and margins from noisy counts.
+    """Return labels and margins from noisy counts.
 
     Args:
         counts: `(Q, C)` as released.
         sigma: Of their noise.
         predicted: `(Q,)` the public guess that residual votes were cast against; None for plain votes.
-        voters: `(Q,)` or a number: how many voters the queries had in all, by a public estimate. Residual counts say
-            who disagrees; this says how many there are to be convinced.
+        voters: `(Q,)` or a number: total number of voters of the queries, by a public estimate. Residual counts show
+            who disagrees; this is the number of voters to outweigh.
 
     >>> read_counts([[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
     array([0])
@@ -104,7 +104,7 @@ class VotesQuestion:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **about: Any) -> VotesQuestion:
-        """From the file of a round, with what its row and its run say."""
+        """Return the question in a round's file, with the content of its row and its run."""
         return cls(
             rows=arrays["rows"],
             queries=arrays["queries"],
@@ -148,7 +148,7 @@ class VotesQuestion:
         return slice(start, min(start + most, self.size))
 
     def state(self, released: Arrays | None) -> None:
-        """There is none: no query depends on the release of another."""
+        """Return None: no query depends on the release of another."""
 
     def bounds(self, part: slice) -> list[float]:
         return [(part.stop - part.start) * self.norm / self.sigma**2] * self.promises
@@ -163,7 +163,7 @@ class VotesQuestion:
     def contributions(
         self, part: slice, people: People, records: Records
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Unnoised sums (Q, C) of what people contribute to a part, and what each is charged, (H,) μ²."""
+        """Return unnoised sums (Q, C) of people's contributions to a part, and each one's charge, (H,) μ²."""
         accounts = people.accounts()
         sums, _norms = shard_contributions(
             self.queries[part],
@@ -177,7 +177,8 @@ class VotesQuestion:
             predicted=self._guessed(part),
             kernel=self.kernel,
         )
-        # The difference of the accounts, not the sum of the norms: what is charged and what is left are the same.
+        # The difference of the accounts, not the sum of the norms, which keeps charges and remaining budgets
+        # consistent.
         return sums, accounts.spent - people.spent
 
     def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
@@ -194,7 +195,7 @@ class VotesQuestion:
         )
 
     def labels(self, part: slice, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Labels (Q,) of a part, which follow from its noisy counts (Q, C)."""
+        """Return labels (Q,) of a part, which follow from its noisy counts (Q, C)."""
         return read_counts(counts, self.sigma, predicted=self._guessed(part), voters=self.voters[part]).labels
 
     def _guessed(self, part: slice) -> NDArray[np.int64] | None:
@@ -202,6 +203,6 @@ class VotesQuestion:
 
 
 def counts_digest(rows: NDArray[Any], labels: NDArray[Any], counts: NDArray[Any]) -> str:
-    """SHA-256 of released counts: rows of the public dataset, each with its label and noisy counts."""
+    """Return the SHA-256 of released counts: rows of the public dataset, each with its label and noisy counts."""
     entries = [[int(row), int(label), each] for row, label, each in zip(rows, labels, counts.tolist(), strict=True)]
     return hashlib.sha256(json.dumps(entries).encode()).hexdigest()

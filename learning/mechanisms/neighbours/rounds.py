@@ -1,9 +1,9 @@
-"""Choices and plan of a run in which every holder votes: which points are asked in which round, and with what noise.
+"""Choices and plan of a run in which every holder votes: the points asked in each round, and the noise.
 
 Each choice may be left open: then a public rule decides. The plan of a run rests on public points, caps and noisy head
-counts. The second round is proposed anew once the first has been released (`next_round`): by then the noisy counts tell
-how many take part and how many of the voters near a point agree, and both decide how little noise the accounts allow. A
-rule that looks at releases only may do that.
+counts. The second round is planned again once the first has been released (`next_round`): by then the noisy counts show
+how many people take part and how many of the voters near a point agree, and both decide how little noise the accounts
+allow. This is possible because the rule uses only releases.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _KERNEL_LABELS = {
 }
 
 MOST_FIRST = 600
-"""Points that the first of two rounds asks, at most, unless another number is wanted: see `first_queries`."""
+"""Largest number of points that the first of two rounds asks by default: see `first_queries`."""
 
 _LEAST_FIRST = 6  # for each class
-_ONE_ROUND = 0.97  # of the queries, where the right class has to lead for a single round to be enough
+_ONE_ROUND = 0.97  # share of the queries at which the right class has to lead to make a single round enough
 _LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
-_UNEVEN = 1.5  # where a student is wrong it is wrong again and again, and the same holders are charged each time
+_UNEVEN = 1.5  # a wrong student is wrong repeatedly, and the same holders are charged each time
 
 
 @dataclass(frozen=True)
 class NeighbourChoices(HolderChoices):
-    """Choices about how holders are asked. See :class:`learning.mechanisms.choices.Choices`."""
+    """Choices about the votes. See :class:`learning.mechanisms.choices.Choices`."""
 
     representation: str = representation_choice(
         gettext_noop("The space in which neighbours are near; fitted on the public points alone.")
@@ -124,7 +124,7 @@ class NeighbourChoices(HolderChoices):
 
 
 def split_share(share: float, rounds: int) -> list[float]:
-    """The share of each round, equal parts, fixed before anything is seen; together at most `share`.
+    """Return the share of each round: equal parts, fixed before any release, together at most `share`.
 
     >>> split_share(0.5, 2)
     [0.25, 0.25]
@@ -135,7 +135,7 @@ def split_share(share: float, rounds: int) -> list[float]:
 
 
 def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Points to begin with: those nearest to the centres of `count` clusters of the public points.
+    """Return points to begin with: those nearest to the centres of `count` clusters of the public points.
 
     Args:
         public: `(P, d)` coordinates.
@@ -156,16 +156,16 @@ def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
     distances = ((points - clusters.cluster_centers_[clusters.labels_]) ** 2).sum(axis=1)
     order = np.lexsort((distances, clusters.labels_))
     firsts = order[np.unique(clusters.labels_[order], return_index=True)[1]]
-    # empty clusters have no nearest point: the points farthest from their centres make up for them
+    # empty clusters have no nearest point and get the points farthest from their centres
     rest = np.setdiff1d(np.argsort(-distances, kind="stable"), firsts, assume_unique=True)
     return np.sort(np.concatenate([firsts, rest[: count - len(firsts)]]))
 
 
 def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
-    """The points where the student's two likeliest classes are closest, most doubtful first; equal ones in order.
+    """Return points where the student's two likeliest classes are closest, most doubtful first, equal ones in order.
 
     Args:
-        probabilities: `(P, C)` of the student of the round before, which learned from releases alone.
+        probabilities: `(P, C)` of the previous round's student, which learned only from releases.
 
     >>> doubtful_queries([[0.9, 0.1], [0.5, 0.5], [0.6, 0.4]], 2)
     array([1, 2])
@@ -176,11 +176,11 @@ def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
 
 
 def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
-    """Voters that take part, as a share of those that the forecast expected: from a round of plain votes.
+    """Return the voters that take part, as a share of the number forecast, from a round of plain votes.
 
-    Residual counts do not tell how many agree with the guess. How many voters a query has is known from public points
-    up to one factor (how many take part, how records are spread), which the sum of all noisy counts of an earlier round
-    tells far better than any single one.
+    Residual counts do not show how many agree with the guess. The number of voters of a query is known from public
+    points except for one factor (participation and spread of records), and the sum of all noisy counts of an earlier
+    round estimates it far better than any single one.
 
     Args:
         counts: `(Q, C)` as released in that round.
@@ -197,11 +197,11 @@ def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PlannedRound:
-    """A round: what is asked, and with what.
+    """A round: its queries and parameters.
 
-    queries: positions among the public points.  residual: whether votes are cast against the predictions of the student
-    of the round before.  share: of every cap, that this and all earlier rounds may use together.  agreement: for
-    residual votes, the share of the voters that is expected to agree with the prediction.
+    queries: positions among the public points.  residual: whether votes are cast against the predictions of the
+    previous round's student.  share: of every cap, for this and all earlier rounds together.  agreement: for residual
+    votes, the share of the voters that is expected to agree with the prediction.
     """
 
     queries: NDArray[np.int64]
@@ -217,7 +217,7 @@ class PlannedRound:
 
     @property
     def held(self) -> EarlierRound:
-        """The same once it has been released."""
+        """Return the same round after its release."""
         used = {level.name: level.spent for level in self.forecast.levels}
         return EarlierRound(self.queries, self.sigma, self.radius_share, self.share, used)
 
@@ -239,14 +239,14 @@ class EarlierRound:
 
 @dataclass(frozen=True, eq=False)
 class RoundsPlan:
-    """The rounds in order; chosen: why there are as many, where that was left to the planner."""
+    """The rounds in order; chosen: the reason for their number, if that was left to the planner."""
 
     rounds: tuple[PlannedRound, ...]
     chosen: Sentence | None = None
 
 
 def first_queries(points: int, n_classes: int) -> int:
-    """Number of points that the first of two rounds asks: a fifteenth, at most 600, some for each class, at most half.
+    """Return the size of the first of two rounds: a fifteenth, at most 600, some for each class, at most half.
 
     >>> first_queries(9000, 10), first_queries(300, 10), first_queries(50, 10)
     (600, 60, 25)
@@ -268,24 +268,24 @@ def plan_rounds(
     sigma: float | None = None,
     radius_share: float | None = None,
 ) -> RoundsPlan:
-    """The proposed rounds for a wanted number of labels, with their forecasts.
+    """Return the proposed rounds for a wanted number of labels, with their forecasts.
 
-    One round asks as many points as labels are wanted. Of two, the first asks a few, which are spread over the public
-    points, and the second all others by residual votes; each gets an equal part of the share, and what a holder has not
-    used in the first may be used in the second.
+    A single round asks one point for each label wanted. With two, the first asks a few points spread over the public
+    points, and the second all others by residual votes; each gets an equal part of the share, and a holder may use the
+    unused part of the first in the second.
 
     Args:
         public: `(P, d)` coordinates of the first round.
         levels: With noisy or public head counts.
         share: Of every cap that the run may use.
         n_classes: At least 2.
-        rounds: 1 or 2; None for one where the right class is expected to lead at 97 of 100 queries of a single round,
-            and two where it is not.
-        wanted: How many labels, None for all public points.
+        rounds: 1 or 2; None for one if the right class is expected to lead at 97 of 100 queries of a single round, and
+            two otherwise.
+        wanted: Number of labels, None for all public points.
         first: Points that the first of two rounds asks, None for `first_queries`.
         sample: Labelled public points, in the same coordinates; None to assume a purity.
         purity: The range assumed without a sample.
-        sigma, radius_share: What was chosen by hand, in place of what is proposed.
+        sigma, radius_share: Choices made by hand, which replace the proposal.
 
     Raises:
         ValueError: A number is out of range.
@@ -330,27 +330,27 @@ def next_round(
     sigma: float | None = None,
     radius_share: float | None = None,
 ) -> tuple[PlannedRound, NDArray[np.float64]]:
-    """The residual round after a released one: proposed anew from its noisy counts, and the voters to read it by.
+    """Return the residual round after a released one, planned from its noisy counts, and the voters for reading it.
 
     Args:
-        earlier: The round of plain votes that was held.
+        earlier: The released round of plain votes.
         former_points: `(P, d)` the public points in the coordinates of that round.
-        counts: `(Q, C)` as it released them.
+        counts: `(Q, C)` as released in that round.
         public: `(P, d)` the public points in the coordinates of the next round.
         probabilities: `(P, C)` of the student that learned from that round. Votes are cast against its likeliest
-            classes, and the points where it is most in doubt are asked first, while accounts are full: there its
-            predictions are wrong most often, so that most holders have something to say.
+            classes, and the points where it is most in doubt are asked first, while accounts are full: its predictions
+                are wrong most often there, so that most holders disagree and contribute.
         levels: With noisy or public head counts, as planned.
         share: Of every cap that both rounds may use together.
         n_classes, sample: See `plan_rounds`; the sample in the coordinates of the next round.
         queries: Positions of the points to ask, None for all that have not been asked.
-        sigma, radius_share: What was chosen by hand, in place of what is proposed.
+        sigma, radius_share: Choices made by hand, which replace the proposal.
 
     Returns:
-        The round, and `(Q,)` the `voters` for `read_counts`: how many its queries have, by the forecast and by how many
-        took part in the round before, and so many more as the prediction is worth on its own. With noise σ on counts
-        that a right class leads by L voters, being right with odds o is worth (σ²/L)·ln o (Bayes' rule): next to
-        nothing where many vote, and more than any noise where hardly anybody does.
+        The round, and `(Q,)` the `voters` for `read_counts`: the voters of its queries, by the forecast and by the
+        turnout of the round before, plus the worth of the prediction itself. With noise σ on counts that a right class
+        leads by L voters, being right with odds o is worth (σ²/L)·ln o (Bayes' rule): next to nothing if many vote, and
+        more than any noise if hardly anybody does.
     """
     points, certainty = np.asarray(public), np.asarray(probabilities)
     others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
@@ -383,7 +383,7 @@ def next_round(
 
 
 def _chosen(single: RoundForecast, enough: bool) -> Sentence:
-    """Reason for one round, or for two."""
+    """Return the reason for one round, or for two."""
     if enough:
         text = gettext_noop(
             "The number of rounds was left to the planner. It chose one: the right class is expected to lead at "
@@ -404,7 +404,7 @@ def _charged_as(agreement: float) -> float:
 def _worth(
     right: float, agreement: float, voters: NDArray[np.float64], sigma: float, n_classes: int
 ) -> NDArray[np.float64]:
-    """Worth of a prediction in voters, if it is right so often and so many voters agree with what is right."""
+    """Return a prediction's worth in voters, from its accuracy and the voters' agreement with the right class."""
     right, agreement = (min(max(one, _LEAST_AGREEMENT), _MOST_AGREEMENT) for one in (right, agreement))
     odds = right * (n_classes - 1) / (1.0 - right)
     lead = agreement - (1.0 - agreement) / (n_classes - 1)
@@ -422,7 +422,7 @@ def _proposed(
     by_hand: tuple[float | None, float | None],
     agreement: float | None = None,
 ) -> PlannedRound:
-    """A round with σ and radius by the forecast, or as chosen by hand, with the forecast of that."""
+    """Return a round with σ and radius by the forecast, or as chosen by hand, with the forecast for them."""
     best = propose(
         points[queries],
         points,

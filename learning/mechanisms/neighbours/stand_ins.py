@@ -1,4 +1,4 @@
-"""Public points in the place of records: who is near which query, and of which classes a neighbourhood is."""
+"""Public points that stand in for records: which are near each query, and the classes of a neighbourhood."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-_NEAREST = 10  # labelled points that tell the classes of a stand-in
+_NEAREST = 10  # labelled points that determine the classes of a stand-in
 _STAND_INS = 2000
-_QUERIES = 2000  # of which more would not make a forecast better
+_QUERIES = 2000  # more would not improve a forecast
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +23,13 @@ class Sample:
 
 
 class StandIns:
-    """Public points in the place of records: how far they are from the queries, and the radii of several shares.
+    """Public points that stand in for records: their distances from the queries, and the radii of several shares.
 
-    points: `(S, d)`, at most 2,000 public points drawn evenly.  queries: how many there are.  looked_at: how many of
-    them are looked at, all or where that is enough 2,000 drawn evenly.  each: how many queries one of these stands for.
+    points: `(S, d)`, at most 2,000 public points drawn evenly.  queries: their number.  looked_at: the number of them
+    that are used, all or 2,000 drawn evenly if that is enough.  each: the number of queries that each of these stands
+    for.
 
-    A query that is a public point itself is nobody's record, and is left out of its own neighbourhood: of P public
+    A query that is a public point itself is nobody's record, and is left out of its own neighbourhood: if k of P public
     points k lie within the radius, and (k - 1) / P of the holders are expected there.
     """
 
@@ -49,9 +50,9 @@ class StandIns:
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
 
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
-        """`(Q, S)`: who is near which query; holders of several records are fixed draws of as many stand-ins.
+        """Return `(Q, S)` which stand-ins are near each query; a holder of several records is a fixed draw of several.
 
-        Of 1.3 records per holder, 0.3 mean that three holders in ten have one more.
+        1.3 records per holder mean that three holders in ten have one more.
         """
         near = self._distances <= self._reach[radius_share][:, None]
         is_equal, place = self._itself
@@ -65,12 +66,12 @@ class StandIns:
 
 
 class LabelledStandIns(StandIns):
-    """The same around the points of a labelled sample, for the classes of those who vote there.
+    """Public points around those of a labelled sample, for the classes of the voters there.
 
     The sample's other points stand in for records with their own labels, and the public points with those of their
-    nearest labelled points, up to ten; the labelled point that is the query is left out, and the next one takes its
-    place. The first are right and few, the second many and here and there wrong. So the votes of both are counted, and
-    those for wrong classes scaled half of the way (in log odds) to their part among the labelled points alone: see
+    nearest labelled points, up to ten; the labelled point that is the query is left out, and the next one replaces it.
+    The first are right and few, the second many and here and there wrong. So the votes of both are counted, and those
+    for wrong classes scaled half of the way (in log odds) to their share among only the labelled points: see
     docs/neighbours.md.
     """
 
@@ -89,7 +90,7 @@ class LabelledStandIns(StandIns):
         self._votes: dict[float, NDArray[np.float64]] = {}
 
     def votes(self, radius_share: float) -> NDArray[np.float64]:
-        """`(sample, C)`: expected votes at each point, as multiples of the mean number of voters at all of them."""
+        """Return `(sample, C)` expected votes at each point, as multiples of the mean number of voters at all."""
         if radius_share not in self._votes:
             near = self.near(radius_share)
             voters = np.zeros(near.shape, np.bool_)
@@ -98,7 +99,8 @@ class LabelledStandIns(StandIns):
             certain = self._count * (self._among <= self._reach[radius_share][:, None]) @ self._one_hot
             votes = certain + near @ self._one_hot[self._tell].sum(axis=1)
             votes += voters @ self._one_hot[self._next] - voters.sum(axis=1)[:, None] * self._one_hot
-            # a vote of both kinds added for each labelled point: where few are near others, they tell little
+            # one more vote of both kinds for each labelled point: a point with few neighbours carries little
+            # information
             both = self._count * len(votes) * votes / max(float(votes.sum()), 1e-9)
             factor = self._odds_wrong(certain + both) / max(self._odds_wrong(votes), 1e-9)
             votes = np.where(self._one_hot > 0, votes, math.sqrt(factor) * votes)
@@ -111,7 +113,7 @@ class LabelledStandIns(StandIns):
 
 
 def evenly(points: NDArray[np.signedinteger], most: int) -> NDArray[np.signedinteger]:
-    """All of the rows, or as many as wanted, evenly taken.
+    """Return all of the rows, or an evenly spaced sample of the wanted size.
 
     >>> evenly(np.arange(9), 3).tolist()
     [0, 4, 8]

@@ -1,11 +1,11 @@
-"""Every holder votes: who is near a query votes for the class of their own records, as far as their account allows.
+"""Votes by every holder near a query for the class of their own records, as far as their account allows.
 
 Individualized PATE with one teacher for each holder, known as private nearest neighbours with individual accounting:
 Zhu, Yu, Chandraker, Wang, "Private-kNN" (CVPR 2020); Zhu, Wang et al., "Private prediction strikes back!" (2023). The
 guarantee is that of a Gaussian mechanism with one account per holder; see `accounting.privacy`.
 
-What a holder contributes to a query is a function of that query, of public points and of the holder's own records. It
-is a vector of whole multiples of 2⁻¹⁶, and its squared norm a whole multiple of 2⁻³²: sums and charges are exact in
+A holder's contribution to a query is a function of that query, of public points and of the holder's own records. It is
+a vector of whole multiples of 2⁻¹⁶, and its squared norm a whole multiple of 2⁻³²: sums and charges are exact in
 float64, so they do not depend on blocks, on shards or on anybody else.
 """
 
@@ -32,7 +32,7 @@ from learning.mechanisms.neighbours.distances import (
 
 
 class Accounts(Protocol):
-    """Accounts that say what every holder may still contribute; `accounting.privacy.IndividualAccounts` is one."""
+    """Accounts that limit every holder's contributions; `accounting.privacy.IndividualAccounts` is one."""
 
     @property
     def spent(self) -> NDArray[np.float64]:
@@ -40,26 +40,26 @@ class Accounts(Protocol):
         ...
 
     def charge(self, squared_norms: Any, sigma: float) -> Any:
-        """Charge a CSR array `(queries, holders)` row by row; an array of the same pattern says what fits."""
+        """Charge a CSR array `(queries, holders)` row by row; return the same pattern with marks for what fits."""
         ...
 
 
 def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[float]) -> NDArray[np.int64]:
-    """The squared radius of each query: the smallest that holds at least this share of the public points.
+    """Return the squared radius of each query: the smallest that holds at least this share of the public points.
 
-    A function of public points alone. The query itself counts if it is one of them. Points at the very distance of the
-    radius are within it, so ties need no decision.
+    Depends only on public points. The query itself counts if it is one of them. Points at exactly the radius are within
+    it, so ties need no decision.
 
     Args:
         queries: `(Q, d)` coordinates as a fitted representation gives them.
         public: `(P, d)`, likewise.
-        radius_share: Above 0, at most 1; several for the radii of each.
+        radius_share: Above 0, at most 1; several give radii for each.
 
     Returns:
         `(Q,)`, or `(Q, shares)` for several.
 
     Raises:
-        ValueError: The arrays are no such coordinates, or a share is out of range.
+        ValueError: The arrays are not such coordinates, or a share is out of range.
 
     >>> radii([[0], [10]], [[0], [1], [5], [10]], 0.5)
     array([ 1, 25])
@@ -70,7 +70,7 @@ def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[
     points = _require_public("public", public)
     if len(points) == 0:
         raise ValueError("There are no public points to take the radius from: give some.")
-    # less a little, so that 0.07 of 100 points are 7
+    # slightly less, which makes 0.07 of 100 points 7
     ks = np.maximum(1, np.ceil(shares * len(points) - 1e-9)).astype(int).tolist()
     result = kth_distances(_require_public("queries", queries, points.shape[1]), points, ks)
     return result[:, 0] if np.ndim(radius_share) == 0 else result
@@ -90,16 +90,16 @@ def neighbour_votes(
     predicted: ArrayLike | None = None,
     kernel: str = "uniform",
 ) -> tuple[NDArray[np.float64], csr_array]:
-    """The votes of every holder on a batch of queries, before noise, and what they are charged for them.
+    """Return the votes of every holder on a batch of queries, before noise, and their charges.
 
     A holder contributes the mean of the one-hot vectors of their records within the query's radius (one record: e_y):
     a vector of norm at most 1. With `predicted`, the public guess ŷ for each query, they contribute it less e_ŷ, which
-    is 0 where all their records agree and has a squared norm of 2 where none does. The accounts are asked query by
-    query, in the order given; what they refuse counts as 0 and costs nothing.
+    is 0 if all their records agree and has a squared norm of 2 if none does. The accounts are asked query by query, in
+    the order given; refused contributions count as 0 and cost nothing.
 
     Args:
         queries: `(Q, d)` whole-number coordinates of at most 127 in absolute value.
-        public: `(P, d)`, where the radii come from.
+        public: `(P, d)`, which determine the radii.
         records: `(N, d)`.
         classes_of: `(N,)` class numbers; a record with any other number has no vote.
         holder_of: `(N,)` in 0 … H - 1, where H is the number of accounts.
@@ -108,13 +108,13 @@ def neighbour_votes(
         accounts: Charged as a side effect.
         sigma: Standard deviation of the noise that will be added to each count.
         predicted: `(Q,)` class numbers, for residual votes.
-        kernel: One of `KERNELS`; with another than "uniform" the mean is weighted, and shrinks with the distance.
+        kernel: One of `KERNELS`; with one other than "uniform" the mean is weighted, and shrinks with the distance.
 
     Returns:
         The unnoised votes `(Q, C)`, and the squared norms that were charged, CSR `(Q, H)`. Both are secret.
 
     Raises:
-        ValueError: The arrays do not fit together. Nothing that a single record holds raises one.
+        ValueError: The arrays do not fit together. No content of a single record raises one.
     """
     return shard_contributions(
         queries,
@@ -143,9 +143,10 @@ def shard_contributions(
     predicted: ArrayLike | None = None,
     kernel: str = "uniform",
 ) -> tuple[NDArray[np.float64], csr_array]:
-    """The same as `neighbour_votes` for some of the holders: all records of each, numbered within the shard.
+    """Return the result of `neighbour_votes` for some of the holders: all records of each, numbered within the shard.
 
-    The sums of the shards add up to those of all holders, bit for bit, however the holders are cut; the charges of a
+    The sums of the shards add up to those of all holders, bit for bit, however the holders are divided; the charges of
+    a
     shard are the columns of its holders.
 
     Args:
@@ -187,7 +188,7 @@ def shard_contributions(
 
 @dataclass(frozen=True, eq=False)
 class _Voters:
-    """The records that have a vote, ordered by holder and class."""
+    """Records that have a vote, ordered by holder and class."""
 
     points: Coordinates
     label: NDArray[np.int64]
@@ -212,7 +213,7 @@ class _Votes:
     subtracted: NDArray[np.int64] | None = None
 
     def against(self, guesses: NDArray[np.int64]) -> "_Votes":
-        """Each vote less the guess, as often as the vote counts in all: what agrees cancels."""
+        """Return each vote less the guess, times the vote's total count: agreement cancels."""
         guess = guesses[self.row]
         differs = self.label != guess[self.vote]
         vote, amount = self.vote[differs], self.amount[differs]
@@ -220,7 +221,7 @@ class _Votes:
         return _Votes(self.row, self.holder, vote, self.label[differs], amount, guess, subtracted)
 
     def squared_norms(self, queries: int, holders: int) -> csr_array:
-        """CSR `(queries, holders)`; entries of 0 stay, so that it has one for every vote."""
+        """Return CSR `(queries, holders)`; entries of 0 stay, which keeps one entry for every vote."""
         squares = np.bincount(self.vote, self.amount.astype(np.float64) ** 2, len(self.row)).astype(np.float64)
         if self.subtracted is not None:
             squares = squares + self.subtracted.astype(np.float64) ** 2
@@ -228,9 +229,9 @@ class _Votes:
         return csr_array((squares / UNIT**2, self.holder, pointers), shape=(queries, holders))
 
     def sums(self, allowed: NDArray[np.bool_], queries: int, classes: int) -> NDArray[np.float64]:
-        """`(queries, classes)` of the votes that are allowed; all numbers are whole, so the sums are exact."""
+        """Return `(queries, classes)` of the votes that are allowed; all numbers are whole, so the sums are exact."""
         cells = self.row[self.vote] * classes + self.label
-        # of nothing at all bincount makes whole numbers, whatever the weights
+        # for empty input bincount returns whole numbers, whatever the weights
         sums = np.bincount(cells, self.amount * allowed[self.vote], queries * classes).astype(np.float64)
         if self.guess is not None and self.subtracted is not None:
             cells = self.row * classes + self.guess
@@ -239,7 +240,7 @@ class _Votes:
 
 
 Sayings = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-"""What holders say to queries: query, holder, class and weight, ordered by the first three, none of them twice."""
+"""Holders' answers to queries: query, holder, class and weight, ordered by the first three, without duplicates."""
 
 
 def _said(
@@ -250,7 +251,7 @@ def _said(
     radii: NDArray[np.int64],
     kernel: str,
 ) -> Sayings:
-    """Of a block of pairs: however many records of a holder are near, what remains is a number for each class."""
+    """Reduce a block of pairs to one number for each class, however many records of a holder are near."""
     weight = kernel_weights(kernel, distance, radii[row])
     return _added(row, voters.holder[record], voters.label[record], weight)
 
@@ -258,7 +259,7 @@ def _said(
 def _added(
     row: NDArray[np.int64], holder: NDArray[np.int64], label: NDArray[np.int64], weight: NDArray[np.int64]
 ) -> Sayings:
-    """The weights of equal query, holder and class added up, where these stand side by side."""
+    """Add up the weights of equal query, holder and class, if these are adjacent."""
     first = np.ones(len(row), np.bool_)
     first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1]) | (label[1:] != label[:-1])
     if first.all():
@@ -268,7 +269,7 @@ def _added(
 
 
 def _votes(blocks: Iterator[Sayings]) -> _Votes:
-    """One vote per query and holder: the weighted mean of their records, whichever blocks these stand in."""
+    """Return one vote per query and holder: the weighted mean of their records from all blocks."""
     pieces = list(blocks) or [(np.zeros(0, np.int64),) * 4]
     row, holder, label, weight = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     if len(pieces) > 1:
@@ -278,7 +279,7 @@ def _votes(blocks: Iterator[Sayings]) -> _Votes:
     first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1])
     vote = np.cumsum(first) - 1
     total = np.bincount(vote, weight).astype(np.int64)
-    amount = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down: the norm stays within 1
+    amount = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down, which keeps the norm within 1
     return _Votes(row[first], holder[first], vote, label, amount)
 
 

@@ -1,1 +1,1 @@
-"""Private gradient steps: the model itself is what the noise is added to. Nothing here imports Django."""
+"""Private gradient steps, which add the noise to the model itself. Nothing here imports Django."""

@@ -1,7 +1,6 @@
 """The public side of private gradient steps: the question of a round, and the state of the optimiser.
 
-The question asks for gradients of a linear model on a representation. The state is a function of released noisy sums
-alone.
+The question asks for gradients of a linear model on a representation. The state depends only on released noisy sums.
 """
 
 from __future__ import annotations
@@ -30,43 +29,43 @@ Floats = NDArray[np.float64]
 _CANDIDATES = np.geomspace(0.02, 8.0, 61)  # for the spread of the weights
 
 MOST_PUBLIC = 4000
-"""So many public points at most say how a step is shaped."""
+"""Largest number of public points that shape a step."""
 EARLY = 0.5
-"""Of the steps; the model is the mean of the parameters after these."""
+"""Share of the steps after which the model averages the parameters."""
 LOOKED = 0.25
-"""Of the steps; after these the ridge follows from what they released."""
+"""Share of the steps after which the ridge follows from their releases."""
 _RIDGE, _SPREAD_POWER = 5.0, 1.5  # noises of a step at a spread of 1, and how fast they grow below it
-_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # how fast where the descent begins anew, and noises of a step at most
+_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # how fast after a restart of the descent, and noises of a step at most
 _LOUD = 50.0  # signal of a plan from which small weights are told from weights that noise hides
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
-_SAME = 1e-6  # of numbers that solvers of two machines may tell apart
+_SAME = 1e-6  # relative differences that solvers of two machines may show
 
 _STATE = "state"
 
 
 def curvatures(features: Floats, weights: Floats, loss: Loss = CROSS_ENTROPY) -> Floats:
-    """`(outputs, F, F)`, or `(1, F, F)` where all outputs have the same: mean over points of h_c·f fᵀ.
+    """Return `(outputs, F, F)`, or `(1, F, F)` if all outputs have the same: mean over points of h_c·f fᵀ.
 
     Args:
         features: `(P, F)` of public points.
         weights: `(F, outputs)` at which it is taken.
-        loss: whose second derivatives h bounds.
+        loss: Bounds its second derivatives by h.
     """
     bounds = loss.curvature(features @ weights) / len(features)
     return np.stack([(features * bound[:, None]).T @ features for bound in bounds.T])
 
 
 def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float:
-    """The standard deviation of the weights that makes what was observed likeliest, from 0.02 to 8.
+    """Return the most likely standard deviation of the weights given the observations, from 0.02 to 8.
 
-    Observed of the weights w_c of a score is H_c w_c + N(0, variance·I). With w_c normal around 0, its coordinates
-    along the eigenvectors of H_c are independent, of variance (eigenvalue · spread)² + variance.
+    The observation of the weights w_c of a score is H_c w_c + N(0, variance·I). With w_c normal around 0, its
+    coordinates along the eigenvectors of H_c are independent, of variance (eigenvalue · spread)² + variance.
 
     Args:
         observed: `(F, outputs)`.
-        matrices: `(outputs, F, F)`, or `(1, F, F)` where all scores have the same; symmetric.
+        matrices: `(outputs, F, F)`, or `(1, F, F)` if all scores have the same; symmetric.
         variance: Of the noise of each number.
 
     >>> round(weights_spread(np.array([[3.0], [-3.0]]), np.eye(2)[None], 1e-6), 1)  # the candidate next to 3
@@ -82,7 +81,7 @@ def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float
 
 
 def kept_points(public: ArrayLike) -> NDArray[np.int8]:
-    """`(P, d)` coordinates of public points; of more than `MOST_PUBLIC` some, evenly spread."""
+    """Return `(P, d)` coordinates of public points, evenly sampled if there are more than `MOST_PUBLIC`."""
     everyone = np.asarray(public)
     places = np.linspace(0, len(everyone) - 1, min(len(everyone), MOST_PUBLIC)).astype(np.int64)
     return everyone[places].astype(np.int8)
@@ -92,17 +91,16 @@ def kept_points(public: ArrayLike) -> NDArray[np.int8]:
 class Descent:
     """Newton's method with the curvature of public points, whose model is the mean over the later half of the steps.
 
-    Every noisy gradient is multiplied by the inverse of the public points' curvature at the parameters that it was
-    taken at, and of a ridge in proportion to the noise. The ridge is large for the first quarter of the steps; then it
-    is the smaller, the larger the weights are that these steps released, see `weights_spread`. Where the weights are so
-    small that this ridge was not large enough, what the parameters followed was noise: the descent begins anew with a
-    larger one, at the ridge regression of all that was released. The mean of the iterates (Polyak and Juditsky 1992)
-    averages the noise of their steps. Everything here is public.
+    Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters plus a ridge in
+    proportion to the noise. The ridge is large for the first quarter of the steps; then larger released weights make it
+    smaller, see `weights_spread`. If the weights are so small that this ridge was not large enough, the parameters
+    followed noise: the descent restarts with a larger ridge, at the ridge regression of all releases so far. The mean
+    of the iterates (Polyak and Juditsky 1992) averages the noise of their steps. Everything here is public.
 
     plan: steps, step size, clipping norm, ridge and the people expected.  points: `(P, d)` coordinates of public
     points.  length: of a typical one of them; steps are taken where that is 1.  parameters: `(d + 1, outputs)`.  total:
-    sum of the parameters over the steps that count.  ridge: of the next step.  observed: `(d + 1, outputs)` mean of
-    what the steps before the ridge is chosen say of curvature times best parameters.  step: how many have been taken.
+    sum of the parameters over the steps that count.  ridge: of the next step.  observed: `(d + 1, outputs)` mean of the
+    steps' estimates of curvature times best parameters, before the ridge is chosen.  step: the number of steps taken.
     loss: of a record.
     """
 
@@ -118,12 +116,12 @@ class Descent:
 
     @classmethod
     def begin(cls, plan: StepsPlan, public: ArrayLike, outputs: int, loss: Loss = CROSS_ENTROPY) -> Descent:
-        """Before the first step: all scores are 0, of classes all are as likely.
+        """Return the state before the first step: all scores are 0, and all classes equally likely.
 
         Args:
             plan: Of the round.
-            public: `(P, d)` coordinates of public points; of more than `MOST_PUBLIC` some are kept, evenly spread.
-            outputs: Scores of a record; of classes one each.
+            public: `(P, d)` coordinates of public points, evenly sampled if there are more than `MOST_PUBLIC`.
+            outputs: Scores of a record; one for each class.
             loss: Of a record.
         """
         points = kept_points(public)
@@ -133,12 +131,12 @@ class Descent:
 
     @property
     def weights(self) -> Floats:
-        """`(d + 1, C)` at which the next gradients are taken, for coordinates as they are; `step_contributions`."""
+        """`(d + 1, C)` weights for the next gradients, for unscaled coordinates; see `step_contributions`."""
         return self.parameters / self.length
 
     @property
     def clip_norm(self) -> float:
-        """The clipping norm in the units of coordinates, as `step_contributions` takes it."""
+        """Clipping norm in the units of coordinates, for `step_contributions`."""
         return self.plan.clip_norm * self.length
 
     @property
@@ -147,7 +145,7 @@ class Descent:
         return self.step >= self.plan.steps
 
     def after(self, noisy_sums: ArrayLike) -> Descent:
-        """The state after a step has released `(d + 1, outputs)` noisy sums, see `linear.release_sums`."""
+        """Return the state after a step has released `(d + 1, outputs)` noisy sums, see `linear.release_sums`."""
         gradient = np.asarray(noisy_sums, np.float64) * (self.plan.clip_norm / CLIP_STEPS / self.plan.people)
         gradient = self._centred(gradient)
         with one_thread():
@@ -156,7 +154,7 @@ class Descent:
             observed, ridge = self._seen(gradient, matrices)
             if ridge > max(self.ridge, self.plan.largest_ridge):
                 moved = self._direction(observed, matrices, ridge / math.sqrt(self._looked))
-        # Linear solvers differ in their last digits between machines; the parameters need not.
+        # Linear solvers differ in their last digits between machines; rounding makes the parameters equal.
         parameters = np.rint(moved * _PARAMETER_STEPS) / _PARAMETER_STEPS
         total = self.total + parameters if self.step + 1 > self._early else self.total
         return replace(self, parameters=parameters, total=total, ridge=ridge, observed=observed, step=self.step + 1)
@@ -166,7 +164,7 @@ class Descent:
         return curvatures(np.hstack([self.points, constant]) / self.length, self.parameters, self.loss)
 
     def _direction(self, gradient: Floats, matrices: Floats, ridge: float) -> Floats:
-        """The gradient multiplied by the inverse of the public curvature and a ridge."""
+        """Return the gradient multiplied by the inverse of the public curvature plus a ridge."""
         directions = np.empty_like(gradient)
         for place, matrix in enumerate(matrices):
             alike = slice(place, place + 1) if len(matrices) > 1 else slice(None)
@@ -174,7 +172,7 @@ class Descent:
         return self._centred(directions)
 
     def _seen(self, gradient: Floats, matrices: Floats) -> tuple[Floats, float]:
-        """`observed` and `ridge` after this step: near the best parameters B, the gradient is H·(parameters - B)."""
+        """Return `observed` and `ridge` after this step; gradients near the best B are H·(parameters - B)."""
         looked = self._looked
         if self.step >= looked or self.plan.largest_ridge <= self.plan.ridge:
             return self.observed, self.ridge
@@ -188,14 +186,14 @@ class Descent:
         return observed, self._ridge_of(weights_spread(observed[:-1], matrices[:, :-1, :-1], variance))
 
     def _ridge_of(self, spread: float) -> float:
-        """The ridge for weights of this spread; where it is above the largest ridge, the descent begins anew."""
+        """Return the ridge for weights of this spread; above the largest ridge, the descent restarts."""
         ridge, largest = _RIDGE * self.plan.noise / spread**_SPREAD_POWER, self.plan.largest_ridge
         if ridge <= largest or self.plan.signal < _LOUD:
             return min(largest, max(self.plan.ridge, ridge))
         return max(largest, min(_ANEW_RIDGE, _RIDGE / spread**_ANEW_POWER) * self.plan.noise)
 
     def _centred(self, vectors: Floats) -> Floats:
-        """As the loss has them: gradients of the cross entropy add up to 0 over the classes."""
+        """Centre vectors for the loss: gradients of the cross entropy add up to 0 over the classes."""
         return vectors - vectors.mean(axis=1, keepdims=True) if self.loss.centred else vectors
 
     @property
@@ -208,16 +206,16 @@ class Descent:
 
     @property
     def learned(self) -> Floats:
-        """`(d + 1, C)` weights of the model so far, for coordinates as they are."""
+        """Return `(d + 1, C)` weights of the model so far, for unscaled coordinates."""
         averaged = self.step - self._early
         return (self.total / averaged if averaged > 0 else self.parameters) / self.length
 
     def model(self, fitted: FittedRepresentation, target: Target | None = None) -> LinearModel:
-        """The model so far of a target, on the representation in whose coordinates the steps were taken."""
+        """Return the model of a target so far, on the representation in whose coordinates the steps were taken."""
         return LinearModel(fitted, self.learned, INTERCEPT, target)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Checkpoint for `from_arrays`: what changes from step to step."""
+        """Return a checkpoint for `from_arrays`: the values that change from step to step."""
         return {
             "parameters": self.parameters,
             "total": self.total,
@@ -227,7 +225,7 @@ class Descent:
         }
 
     def at(self, arrays: Mapping[str, NDArray[Any]]) -> Descent:
-        """The state that `to_arrays` stored, bit for bit, on the same public points."""
+        """Return the state that `to_arrays` stored, bit for bit, on the same public points."""
         return replace(
             self,
             parameters=arrays["parameters"],
@@ -238,7 +236,7 @@ class Descent:
         )
 
     def same(self, other: Descent) -> bool:
-        """Whether two states are equal but for the last digits, in which linear solvers differ between machines."""
+        """Return whether two states are equal except for last digits, where solvers differ between machines."""
         pairs = (
             (self.parameters, other.parameters),
             (self.total, other.total),
@@ -249,7 +247,7 @@ class Descent:
 
 
 def nearly_same(ours: Floats, theirs: Floats) -> bool:
-    """Whether two arrays of weights are equal but for the last digits."""
+    """Return whether two arrays of weights are equal except for the last digits."""
     return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=_SAME, atol=_SAME * np.abs(theirs).max())
 
 
@@ -257,8 +255,8 @@ def nearly_same(ours: Floats, theirs: Floats) -> bool:
 class StepsQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
-    ``begin`` is the state before the first step, ``index`` the number of the round, and ``caps`` (promises,) those of
-    the promises of the run's plan, in μ². ``target`` is what is learned, None of classes.
+    ``begin`` is the state before the first step, ``index`` the number of the round, and ``caps`` (promises,) the caps
+    of the promises of the run's plan, in μ². ``target`` is what is learned, None for classes.
     """
 
     plan: StepsPlan
@@ -272,7 +270,7 @@ class StepsQuestion:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, plan: StepsPlan, **about: Any) -> StepsQuestion:
-        """From the file of a round, with what the plan of its run says."""
+        """Return the question in a round's file, with the plan of its run."""
         fitted = representation_load(arrays["representation"].tobytes())
         target = target_from_arrays(arrays)
         loss = CROSS_ENTROPY if target is None else target.loss
@@ -323,7 +321,7 @@ class StepsQuestion:
         return ((part.stop - part.start) * weights**2 / self.plan.sigma**2).tolist()
 
     def contributions(self, people: People, records: Records) -> Contributions:
-        """Contributions of people to one step after the other."""
+        """Return people's contributions to successive steps."""
         return Contributions(self.plan, people, records)
 
     def answer(
@@ -339,7 +337,7 @@ class StepsQuestion:
         return {"released": np.stack(released), "charge": contributions.charges}
 
     def release(self, part: slice, state: Descent, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
-        if "released" in answers[0]:  # by people who were alone
+        if "released" in answers[0]:  # by people who answered alone
             sums = answers[0]["released"]
         else:
             total = np.sum([answer["sums"] for answer in answers], axis=0)
@@ -353,7 +351,7 @@ class StepsQuestion:
 
 
 class Contributions:
-    """Contributions of people to one step after the other, and their charges, as far as their accounts allow."""
+    """People's contributions to successive steps, and their charges, as far as their accounts allow."""
 
     def __init__(self, plan: StepsPlan, people: People, records: Records) -> None:
         self._records = owned_records(records.x, records.classes, records.owner, people.holders)
@@ -361,7 +359,7 @@ class Contributions:
         self._plan, self._weights = plan, plan.level_weights(people.caps)
 
     def at(self, state: Descent) -> NDArray[np.int64]:
-        """The unnoised sum (d + 1, C) of the contributions to the step from ``state``, which are charged."""
+        """Return the unnoised sum (d + 1, C) of the contributions to the step from ``state``, which are charged."""
         sums, _ = step_contributions(
             self._records,
             state.weights,
@@ -375,24 +373,24 @@ class Contributions:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """(H,) what each was charged so far, in μ²: the difference of the accounts, so that what is left agrees."""
+        """Return (H,) each person's charge so far, in μ²: the difference of the accounts, to match what is left."""
         return self._accounts.spent - self._spent
 
 
 def states_after(state: Descent, sums: NDArray[Any]) -> Iterator[Descent]:
-    """The state after each step of a chunk, from its noisy ``sums`` (steps, d + 1, C) alone."""
+    """Yield the state after each step of a chunk, computed only from its noisy ``sums`` (steps, d + 1, C)."""
     for each in sums:
         state = state.after(each)
         yield state
 
 
 def sums_digest(sums: NDArray[Any]) -> str:
-    """SHA-256 of the noisy sums of a chunk, (steps, d + 1, C)."""
+    """Return the SHA-256 of the noisy sums of a chunk, (steps, d + 1, C)."""
     return content_digest({"sums": sums})
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:
-    """With a whole ridge the intercept would be learned last; with none, noise would move it far."""
+    """Add a reduced ridge for the intercept: a whole ridge would delay it, and without one noise would move it far."""
     added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
     added[-1] *= min(1.0, ridge / matrix[-1, -1])
     return matrix + np.diag(added)

@@ -1,7 +1,7 @@
 """Holders' contributions to one full-batch gradient step of a linear model, exact in whole numbers.
 
-A holder's gradient is the mean over their records of f ⊗ r: f the coordinates beside the intercept, r the residuals of
-the loss, of classes p - e_y with the model's probabilities p. It is clipped, rounded to whole multiples of clip_norm /
+A holder's gradient is the mean over their records of f ⊗ r: f the coordinates and the intercept, r the residuals of the
+loss, for classes p - e_y with the model's probabilities p. It is clipped, rounded to whole multiples of clip_norm /
 `CLIP_STEPS`, charged by the norm of what the rounding left, and summed. All of it is a deterministic function of the
 holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5): every product and sum
 is one of whole numbers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to the last bit.
@@ -45,24 +45,24 @@ def step_contributions(
     level_weights: ArrayLike = 1.0,
     loss: Loss = CROSS_ENTROPY,
 ) -> tuple[NDArray[np.int64], Floats]:
-    """The unnoised sum of all holders' contributions to a step, and what each of them is charged.
+    """Return the unnoised sum of all holders' contributions to a step, and the charge of each holder.
 
     Args:
         records: Of H holders.
-        weights: `(d + 1, outputs)` public, for coordinates as they are (up to 127), and last for `records.INTERCEPT`.
+        weights: `(d + 1, outputs)` public, for unscaled coordinates (up to 127), and last for `records.INTERCEPT`.
         clip_norm: The largest norm of a contribution, in units of coordinates times residuals.
         accounts: Of the H holders; charged. A contribution that does not fit is left out and costs nothing.
         sigma: Noise multiplier. The sum must be released with noise of σ·`CLIP_STEPS`, see `release_sums`.
-        level_weights: `(H,)` or a number, above 0 and at most 1: what the clipped gradient of each holder is multiplied
-            by, a public function of their own cap.
+        level_weights: `(H,)` or a number, above 0 and at most 1: factor of each holder's clipped gradient, a public
+            function of their own cap.
         loss: Of a record's scores and target.
 
     Returns:
-        `(d + 1, outputs)` whole multiples of clip_norm / `CLIP_STEPS`; sums of shards add up exactly. `(H,)` what was
-        charged, in μ², 0 where a contribution was refused. Both are secrets.
+        `(d + 1, outputs)` whole multiples of clip_norm / `CLIP_STEPS`; sums of shards add up exactly. `(H,)` the
+        charges, in μ², 0 if a contribution was refused. Both are secrets.
 
     Raises:
-        ValueError: Records that are no coordinates, weights that are not finite, or a level's weight out of range.
+        ValueError: Records that are not coordinates, weights that are not finite, or a level's weight out of range.
     """
     matrix = np.asarray(weights, np.float64)
     if not np.isfinite(matrix).all():
@@ -85,7 +85,7 @@ def step_contributions(
 
 
 def release_sums(sums: NDArray[np.int64], sigma: float, noise: Noise) -> NDArray[np.int64]:
-    """`sums + N(0, (σ·CLIP_STEPS)²)`, rounded to whole numbers: what a step releases.
+    """Return the release of a step: `sums + N(0, (σ·CLIP_STEPS)²)`, rounded to whole numbers.
 
     Args:
         sums: `(d + 1, outputs)` of all shards.
@@ -96,7 +96,7 @@ def release_sums(sums: NDArray[np.int64], sigma: float, noise: Noise) -> NDArray
 
 
 Parts = Iterator[tuple[Floats, Floats]]
-"""Features and residuals, a block of records at a time."""
+"""Features and residuals, one block of records at a time."""
 
 
 Contributions = tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]
@@ -107,14 +107,14 @@ class Scores:
     """A linear model on whole-number features of at most 127.
 
     Args:
-        weights: `(features, outputs)`, rounded to a multiple of a power of two with which scores are exact.
+        weights: `(features, outputs)`, rounded to a multiple of a power of two for which scores are exact.
     """
 
     def __init__(self, weights: Floats) -> None:
         self._whole, self._power = whole_matrix(weights, LARGEST)
 
     def of(self, features: Floats) -> Floats:
-        """`(n, outputs)` for `(n, features)`.
+        """Return `(n, outputs)` scores for `(n, features)`.
 
         >>> Scores(np.array([[0.5, 0.25]])).of(np.array([[2.0]])).tolist()
         [[1.0, 0.5]]
@@ -123,7 +123,7 @@ class Scores:
 
 
 def _parts(scores: Scores, loss: Loss, records: OwnedRecords, stack: Stack) -> Parts:
-    """Features `(m, n, d + 1)` and residuals `(m, n, outputs)` of a stack, a block of records at a time."""
+    """Yield features `(m, n, d + 1)` and residuals `(m, n, outputs)` of a stack, one block of records at a time."""
     for block in stack.blocks():
         features = records.features(block)
         count, each, dimensions = features.shape
@@ -132,7 +132,7 @@ def _parts(scores: Scores, loss: Loss, records: OwnedRecords, stack: Stack) -> P
 
 
 def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Of holders with one record: ‖f ⊗ r‖ = ‖f‖·‖r‖, so that no product of a holder has to be written out."""
+    """Contribute for holders with one record: ‖f ⊗ r‖ = ‖f‖·‖r‖, which avoids writing out a holder's product."""
     ((features, residuals),) = blocks
     points, parts = features[:, 0], residuals[:, 0]
     squares = (points**2).sum(axis=1)
@@ -146,7 +146,7 @@ def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Of holders with several records: the mean of the records' gradients, whose sum over the blocks is exact."""
+    """Contribute for holders with several records: the mean of their gradients, exact when summed over blocks."""
     products, each = np.zeros(()), 0
     for features, residuals in blocks:
         products = products + features.transpose(0, 2, 1) @ residuals
@@ -162,7 +162,7 @@ def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) -> Floats:
-    """Unit that brings gradients to steps: `unit` or less, so that rounded norms are at most a share of the clip.
+    """Return the unit of gradients in steps: `unit` or less, which limits rounded norms to a share of the clip.
 
     allowance: by how much rounding may lengthen a gradient.
     """

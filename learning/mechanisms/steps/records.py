@@ -1,4 +1,4 @@
-"""Records as gradient steps need them: ordered by holder, and holders with equally many records side by side."""
+"""Records for gradient steps: ordered by holder, with holders who have equally many records grouped together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from learning.representations.coordinates import LARGEST
 
 INTERCEPT = LARGEST
-"""The last coordinate of every record, a constant beside those of the representation."""
+"""The last coordinate of every record, a constant after those of the representation."""
 
 _RECORDS_AT_A_TIME = 4096
 _NUMBERS_AT_A_TIME = 2**22
@@ -28,7 +28,7 @@ class Stack:
     records: NDArray[np.int64]
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
-        """The positions `(m, …)` a block at a time: of more than one holder all at once, of one holder part by part."""
+        """Yield the positions `(m, …)` in blocks: several holders' at once, a single holder's in parts."""
         for start in range(0, self.records.shape[1], _RECORDS_AT_A_TIME):
             yield self.records[:, start : start + _RECORDS_AT_A_TIME]
 
@@ -37,9 +37,9 @@ class Stack:
 class OwnedRecords:
     """All records of some holders, ordered by holder; secret.
 
-    x: `(N, …)` records or their whole-number coordinates; a memory map serves, too.  y: `(N,)` class numbers; a record
-    whose number is not that of a class contributes nothing.  first: `(H + 1,)` where the records of each holder begin,
-    and N.  identity: `(H,)` a number of each holder that stays the same when others come or go, such as a primary key.
+    x: `(N, …)` records or their whole-number coordinates; may be a memory map.  y: `(N,)` class numbers; a record whose
+    number is not that of a class contributes nothing.  first: `(H + 1,)` where the records of each holder begin, and N.
+    identity: `(H,)` a number of each holder that stays the same when others come or go, such as a primary key.
     """
 
     x: NDArray[np.floating] | NDArray[np.integer]
@@ -52,16 +52,16 @@ class OwnedRecords:
 
     @property
     def holder(self) -> NDArray[np.int64]:
-        """`(N,)` whose each record is, from 0 to H - 1."""
+        """Return `(N,)` the owner of each record, from 0 to H - 1."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     def stacks(self, numbers: int) -> Iterator[Stack]:
-        """All holders with records, a stack at a time; a holder with very many records is alone in theirs.
+        """Yield all holders with records in stacks; a holder with very many records has a separate stack.
 
         A stack has at most `_RECORDS_AT_A_TIME` records, or one holder.
 
         Args:
-            numbers: How many numbers a contribution has, which bounds the holders of a stack.
+            numbers: Size of a contribution, which bounds the holders of a stack.
         """
         counts, starts = np.diff(self.first), self.first[:-1]
         for count in np.unique(counts[counts > 0]).tolist():
@@ -73,10 +73,10 @@ class OwnedRecords:
                 yield Stack(part, starts[part][:, None] + np.arange(count))
 
     def features(self, records: NDArray[np.int64]) -> NDArray[np.float64]:
-        """`(m, n, d + 1)` the coordinates of some records `(m, n)`, and the constant `INTERCEPT` last.
+        """Return `(m, n, d + 1)` the coordinates of some records `(m, n)`, with the constant `INTERCEPT` last.
 
         Raises:
-            ValueError: The records are no coordinates, see `learning.representations`.
+            ValueError: The records are not coordinates, see `learning.representations`.
         """
         if self.x.ndim != 2 or self.x.dtype != np.int8:
             raise ValueError(
@@ -89,12 +89,12 @@ class OwnedRecords:
 
 
 def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: ArrayLike) -> OwnedRecords:
-    """The records put in the order of their holders.
+    """Return the records in the order of their holders.
 
     Args:
         x: `(N, …)`.
-        y: `(N,)` class numbers. Any number outside the classes, like a value that is not finite, makes the record count
-            for nothing; it raises no error, which would tell of it.
+        y: `(N,)` class numbers. A number outside the classes, or one that is not finite, makes the record contribute
+            nothing; it raises no error, because an error would reveal it.
         holder: `(N,)` in 0 … H - 1.
         identity: `(H,)`.
 

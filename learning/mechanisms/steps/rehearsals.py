@@ -1,17 +1,17 @@
-"""Planned steps, taken on public points that stand for people: the forecast of a round, and adjustment to its noise.
+"""Planned steps on public points that stand for people: the forecast of a round, and adjustment to its noise.
 
-*Forecast.* Two thirds of up to 3,000 public points stand for all the people expected, noise and all; the others judge,
-and of few points each third in turn. With labels of public points, that is a rehearsal, and says how many points will
-be right if holders' records are spread as the public points are. Without any, the points are put into as many clusters
-as there are classes, and what can be said is how much of an easy task of this size survives the noise: real classes are
-harder to tell than clusters, so a forecast from clusters bounds what to expect from above.
+*Forecast.* Two thirds of up to 3,000 public points stand for all the people expected, with the planned noise; the
+others judge, and of few points each third in turn. With labels of public points, that is a rehearsal, and forecasts how
+many points will be right if holders' records are spread like the public points. Without labels, the points are put into
+as many clusters as there are classes, which shows how much of an easy task of this size survives the noise: real
+classes are harder to distinguish than clusters, so a forecast from clusters is an upper bound.
 
-*Adjustment* of a linear model of numbers, times or labels. The noise that steps release is known, and so are the public
-points: what steps make of a model that is known can be tried out. Targets of as many people as are expected are drawn
-from the model as it is, with records like the public points; the planned steps are taken anew, noise and clipping and
-all; and each score becomes the line by which the scores of the known model follow from those that were learned (its
-slope is below 1 where noise has blown scores up). As the model that targets are drawn from has noise itself, that is
-done again with the adjusted one.
+*Adjustment* of a linear model of numbers, times or labels. The noise of the steps' releases is known, and so are the
+public points, so the effect of steps on a known model can be tested. Targets of as many people as are expected are
+drawn from the current model, with records like the public points; the planned steps are repeated with noise and
+clipping; and each score is mapped by the line that predicts the scores of the known model from those that were learned
+(its slope is below 1 if noise has inflated scores). Because the model that targets are drawn from has noise itself,
+this is repeated with the adjusted one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _PEOPLE = 5000
 _ROUNDS = 2
 _MOST = 1.5
-_SEED = 0  # what is tried out protects nobody, and the same releases lead to the same model
+_SEED = 0  # a test run protects nobody, and the same releases lead to the same model
 
 _POINTS = 3000
 
@@ -48,9 +48,9 @@ _POINTS = 3000
 def rehearsed(
     begin: Descent, points: NDArray[np.int8], codes: NDArray[np.int64], noise: SimulationNoise | None
 ) -> Descent:
-    """State after all steps, where points `(n, d)` with these targets `(n,)` stand for as many people as are planned.
+    """Return the state after all steps, if points `(n, d)` with these targets `(n,)` stand for the people planned.
 
-    Each point counts for several people, or for a part of one. Without ``noise`` nothing is added to the sums.
+    Each point counts for several people, or for a part of one. Without ``noise`` the sums stay exact.
     """
     everyone, copies = np.arange(len(points)), begin.plan.people / len(points)
     records, accounts = (
@@ -73,7 +73,7 @@ def rehearsed(
 
 
 def descent_adjustment(final: Descent, target: Target) -> Floats:
-    """`(2, outputs)` what scores of the model of a descent are multiplied by, and what is added to them."""
+    """Return `(2, outputs)` the factors and the offsets that adjust the scores of a descent's model."""
     points = final.points
     begin = Descent.begin(final.plan, points, final.parameters.shape[1], final.loss)
     scores = _scores(points, final.learned)
@@ -95,13 +95,13 @@ def descent_adjustment(final: Descent, target: Target) -> Floats:
 def forecast_steps(
     plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None
 ) -> tuple[Forecast, ...]:
-    """Forecast the share of right points of the model that the planned round learns, and of two classes its area.
+    """Forecast the share of right points of the round's model, and its area under the curve for two classes.
 
     Args:
         plan: The round.
         public: `(P, d)` coordinates of public points, at least three.
         n_classes: C.
-        labels: `(P,)` of public points, where they are known; None for clusters.
+        labels: `(P,)` of public points, if they are known; None for clusters.
     """
     points = np.asarray(public)
     chosen = np.random.default_rng(_SEED).permutation(len(points))[:_POINTS]
@@ -115,7 +115,7 @@ def forecast_steps(
             state = rehearsed(begin, points[learned], truth[learned], noise)
             scores = _scores(points[judged], state.learned)
             right[place] += (scores.argmax(axis=1) == truth[judged]).sum()
-            if n_classes == 2:  # what calibration does to probabilities keeps their order
+            if n_classes == 2:  # calibration keeps the order of probabilities
                 areas[place].append(area(scores - scores[:, :1], truth[judged]))
     judged_by, standing = sum(len(judged) for _, judged in divided), len(divided[0][0])
     noisy, noiseless = (float(share) for share in right / judged_by)
@@ -127,10 +127,10 @@ def forecast_steps(
 
 
 def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:
-    """Forecast of the measure that decides whether the model of a target is published, of whom the points stand for.
+    """Forecast the measure that decides whether a target's model is published, for people like the points.
 
-    The model is adjusted as it will be; the interval is that of the measure on the points that judge, wider by what the
-    choice of the others may move it.
+    The model is adjusted in the planned way; the interval is that of the measure on the judging points, widened by the
+    effect that the choice of the others may have.
 
     Args:
         plan: The round.
@@ -139,7 +139,7 @@ def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target
         target: What is learned.
 
     Returns:
-        None where so few points tell nothing of the measure.
+        None if the points are too few to estimate the measure.
     """
     points = np.asarray(public)
     chosen = np.random.default_rng(_SEED).permutation(len(points))[:_POINTS]
@@ -169,7 +169,7 @@ def _scores(points: NDArray[np.int8], weights: Floats) -> Floats:
 def _area_forecast(
     noisy: Sequence[Estimate], noiseless: Sequence[Estimate], *, judged: int, standing: int, rests_on: Sentence
 ) -> tuple[Forecast, ...]:
-    """Forecast the mean area of the models that each part of the points judged; nothing where no part tells."""
+    """Forecast the mean area of the models that each part of the points judged; return nothing if no part shows it."""
     halves = [each.value - each.interval[0] for each in noisy if each.value is not None and each.interval is not None]
     if not halves:
         return ()

@@ -1,4 +1,4 @@
-"""What the noisy sums of steps say beside their model: its calibration, and shares of the classes among the people."""
+"""Further uses of the noisy sums of steps: calibration of the model, and shares of the classes among the people."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from learning.mechanisms.steps.linear import CLIP_STEPS
 from learning.mechanisms.steps.records import INTERCEPT
 
 RECORDS = 1.2
-"""Of a holder on average, where a dataset takes more than one: an assumption, since how many there are is private."""
+"""Average number of a holder's records, if a dataset takes several: an assumption, because the number is private."""
 _POINTS = 3000
 
 
 def descent_calibration(
     steps: Sequence[tuple[Descent, NDArray[np.int64]]], final: Descent, public: ArrayLike, *, records: float
 ) -> Calibration:
-    """Calibration of the model that a descent led to.
+    """Return the calibration of the model that a descent led to.
 
     Args:
         steps: State before each step, and the `(d + 1, C)` noisy sums that it released.
         final: State after the last.
-        public: `(P, d)` coordinates of public points; of many, some.
+        public: `(P, d)` coordinates of public points, sampled if there are many.
         records: Of a holder on average, see `fit_to_sums`.
     """
     plan, length = final.plan, final.length
@@ -35,7 +35,7 @@ def descent_calibration(
     features = np.column_stack([points, np.full(len(points), float(INTERCEPT))]) / length
     noise = plan.sigma * plan.clip_norm / plan.people
     checks = []
-    # those whose weights the model is the mean of
+    # those whose weights the model averages
     for state, sums in steps[-max(1, round((1 - EARLY) * len(steps))) :]:
         gradient, weights = sums * (plan.clip_norm / plan.people / CLIP_STEPS), state.learned * length
         checks.append(
@@ -59,9 +59,9 @@ def descent_calibration(
 
 
 def descent_shares(begin: Descent, sums: NDArray[np.int64]) -> list[ClassShare] | None:
-    """Shares of the classes among the people, by the `(d + 1, C)` noisy sums that a descent's first step released.
+    """Return shares of the classes among the people, by the `(d + 1, C)` noisy sums of a descent's first step.
 
-    None where so little noise was chosen that an account need not last for a single step: nobody knows who spoke.
+    None if the chosen noise is so small that an account need not last for a single step: it is unknown who contributed.
     """
     plan, constant = begin.plan, INTERCEPT / begin.length
     if plan.sigma**2 * plan.largest_cap * max(plan.until.values()) < 1:

@@ -1,7 +1,7 @@
 """Choices and plan of a round of private gradient steps: their number, noise, clipping norm and step size.
 
-Each choice may be left open: then a public rule decides. What a rule rests on is public: caps and shares, noisy or
-public head counts, the numbers of coordinates and classes. How the constants were found, docs/sgd.md tells.
+Each choice may be left open: then a public rule decides. Rules use only public inputs: caps and shares, noisy or public
+head counts, the numbers of coordinates and classes. docs/sgd.md explains how the constants were found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from learning.representations import MOST_COMPONENTS, Encoded, Evened, Represent
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
-"""The largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ leaves sites hardly a finer unit."""
+"""Largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ leaves sites hardly a finer unit."""
 
 BY_RULE = gettext_noop("Empty: chosen by rule.")
 UNSET = gettext_noop("chosen by rule")
@@ -34,22 +34,22 @@ _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 
 STEPS = 60
 STEP_SIZE = 1.0
-RIDGE, LEAST_RIDGE = 3.5, 10.0  # noises of a step: by the root of the number of scores, and where people are weak
+RIDGE, LEAST_RIDGE = 3.5, 10.0  # noises of a step: by the root of the number of scores, and for a weak signal
 LARGEST_RIDGE = 20.0  # while nothing is known of the signal
 COUNTED = 0.1
-"""Part of a run's share that counts people where there are no public points; docs/sgd.md has the measurements."""
+"""Share of a run's share used to count people if there are no public points; docs/sgd.md has the measurements."""
 ROWS = 10_000
-"""Rows that are drawn from these counts: how many costs nobody anything."""
+"""Rows drawn from these counts; their number does not affect the charge."""
 
-_FEW = 15.0  # signal against noise, below which models were much worse than without noise
+_FEW = 15.0  # ratio of signal to noise below which models were much worse than without noise
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
-_ROUNDING = 1.0 + 1e-9  # of σ, so that all steps fit into an account whatever the last digit of a quotient
+_ROUNDING = 1.0 + 1e-9  # of σ, to fit all steps into an account whatever the last digit of a quotient
 
 
 @dataclass(frozen=True)
 class StepChoices(HolderChoices):
-    """Choices that all variants of gradient steps have."""
+    """Choices shared by all variants of gradient steps."""
 
     representation: str = representation_choice(
         gettext_noop(
@@ -84,7 +84,7 @@ class StepChoices(HolderChoices):
 
 @dataclass(frozen=True)
 class Steps(StepChoices):
-    """Choices about how the steps are made. See :class:`learning.mechanisms.choices.Choices`."""
+    """Choices about the steps. See :class:`learning.mechanisms.choices.Choices`."""
 
     rounds: int = choice(
         int,
@@ -112,11 +112,11 @@ class Steps(StepChoices):
     )
 
     def placed(self, points: NDArray[Any], strength: float) -> Steps:
-        """The same choices with the representation named, by the rule where it was left open.
+        """Return the same choices with a named representation, chosen by the rule if it was left open.
 
-        points: public, `(n, *shape)`.  strength: `strength_of` the people; the weaker they are, the fewer
-        thresholds the columns of a table have, and the less small variances are magnified; and the fewer components
-        has what texts are described by, or what an encoder says.
+        points: public, `(n, *shape)`.  strength: `strength_of` the people. A smaller strength gives the columns of a
+        table fewer thresholds and magnifies small variances less, and it reduces the number of components of texts and
+        of encoders' outputs.
         """
         if self.representation:
             return self
@@ -136,9 +136,9 @@ class Steps(StepChoices):
 
 
 def steps_space(shape: tuple[int, ...]) -> Representation:
-    """The representation in which gradient steps are usually taken, of records of this shape.
+    """Return the usual representation for gradient steps, of records of this shape.
 
-    More coordinates than votes need; directions of small spread, where noise outweighs them, stay small.
+    It has more coordinates than votes need; directions of small spread, where noise dominates, stay small.
     """
     return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Thresholds()
 
@@ -147,13 +147,13 @@ def steps_space(shape: tuple[int, ...]) -> Representation:
 class StepsPlan:
     """A round of full-batch steps, all of it public.
 
-    sigma: noise multiplier, the same for all steps.  steps: how many.  clip_norm: of a holder's gradient, where points
-    have norm 1.  step_size: 1 is Newton's.  ridge: what is added to the curvature of public points, at least.
-    largest_ridge: what is added at first; where it turns out too small, see `descent.Descent`.  largest_cap: μ² of the
-    most lenient level, see `level_weights`.  people: the sum of all holders' weights, by public head counts.  strength:
-    see `strength_of`.  signal: what all people together can say about a number, in standard deviations of its noise
-    over the whole round, divided by the root of how many numbers there are.  until: by level, the share of the cap that
-    this round uses at most, earlier rounds not counted.  notes: for plan and card.  warnings: what is unlikely to work.
+    sigma: noise multiplier, the same for all steps.  steps: their number.  clip_norm: of a holder's gradient, if points
+    have norm 1.  step_size: 1 is Newton's.  ridge: the least addition to the curvature of public points.
+    largest_ridge: the addition at first; if it turns out too small, see `descent.Descent`.  largest_cap: μ² of the most
+    lenient level, see `level_weights`.  people: the sum of all holders' weights, by public head counts.  strength: see
+    `strength_of`.  signal: what all people together can say about a number, in standard deviations of its noise over
+    the whole round, divided by the root of the count of numbers.  until: by level, the share of the cap that this round
+    uses at most, earlier rounds not counted.  notes: for plan and card.  warnings: what is unlikely to work.
     """
 
     sigma: float
@@ -172,24 +172,24 @@ class StepsPlan:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of each number of a step, as a mean gradient per person where points have norm 1."""
+        """Standard deviation of each number of a step, as a mean gradient per person if points have norm 1."""
         return self.sigma * self.clip_norm / self.people
 
     def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:
-        """By what the clipped gradient of holders with these caps (whole, in μ²) is multiplied: √(cap / largest cap).
+        """Return the factor of the clipped gradient of holders with these caps (whole, in μ²): √(cap / largest cap).
 
-        So nobody's account ends before the last step because others have larger caps.
+        Because of this factor, larger caps of other people never end an account before the last step.
         """
         return np.clip(np.sqrt(np.asarray(caps, np.float64) / self.largest_cap), _SMALLEST_WEIGHT, 1.0)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that `steps_plan_from_json` reads; sentences with their values."""
+        """Return JSON for `steps_plan_from_json`; sentences with their values."""
         document = asdict(self)
         return document | {name: [one.to_json() for one in getattr(self, name)] for name in ("notes", "warnings")}
 
 
 def steps_plan_from_json(document: Mapping[str, Any]) -> StepsPlan:
-    """The plan that `StepsPlan.to_json` wrote."""
+    """Return the plan that `StepsPlan.to_json` wrote."""
     sentences = {name: tuple(map(Sentence.from_json, document[name])) for name in ("notes", "warnings")}
     return StepsPlan(**{**document, **sentences})
 
@@ -203,18 +203,18 @@ def plan_steps(
     steps: Steps | None = None,
     loss: Loss = CROSS_ENTROPY,
 ) -> StepsPlan:
-    """The proposed round.
+    """Return the proposed round.
 
     Args:
         levels: With caps and noisy or public head counts, at least one.
         dimensions: d, coordinates of a point without the intercept.
-        n_classes: Scores of a record; of classes one each.
+        n_classes: Scores of a record; one for each class.
         share: Of every cap that this round may use, earlier rounds not counted.
-        steps: What was chosen by hand; the rest follows from the rules.
+        steps: The choices made by hand; the rest follows from the rules.
         loss: Of a record, which has a usual clipping norm.
 
     Raises:
-        ValueError: A share out of range, or promises so strict that no noise would be enough.
+        ValueError: A share out of range, or promises too strict for any noise.
 
     >>> plan_steps([PlannedLevel("ALL", 0.0625, 1000.0)], dimensions=10, n_classes=2, share=1.0).until
     {'ALL': 1.0}
@@ -252,14 +252,14 @@ def plan_steps(
 
 
 def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -> float:
-    """The people times the μ that the round may spend of the largest cap: what the rules for a round rest on."""
+    """Return the people times the μ that the round may spend of the largest cap, the input of the rules for a round."""
     largest, count = max(level.cap for level in levels), steps.steps or STEPS
     spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
     return float(_people(levels) * spending)
 
 
 def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
-    """The warning that people are too few, where no forecast tells: see `learning.forecasts.few_people`."""
+    """Return the warning about too few people, if no forecast shows it: see `learning.forecasts.few_people`."""
     if plan.signal >= _FEW:
         return ()
     text = gettext_noop(
@@ -271,9 +271,9 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
 
 
 def _ridges(strength: float, n_classes: int, loss: Loss) -> tuple[float, float]:
-    """The least and the largest, in noises of a step; weak people leave more directions in which noise is all there is.
+    """Return the least and the largest ridge, in noises of a step; few people leave more directions with only noise.
 
-    Of classes the releases decide between the two, see `descent.Descent`.
+    For classes the releases decide between the two, see `descent.Descent`.
     """
     least = max(RIDGE * math.sqrt(n_classes), 0.0 if strength > _STRONG else LEAST_RIDGE)
     return least, max(least, LARGEST_RIDGE) if loss.centred else least
