@@ -19,7 +19,7 @@ RETRY_AFTER = 30
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 404 for an address that leads nowhere."""
     if _is_for_a_program(request):
-        return _problem(HTTPStatus.NOT_FOUND, _("There is no such address. GET /api/docs lists them all."))
+        return _problem(HTTPStatus.NOT_FOUND, _("This address does not exist. GET /api/docs lists all addresses."))
     return defaults.page_not_found(request, exception)
 
 
@@ -29,9 +29,9 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if _is_for_a_program(request):
         response: HttpResponse = _problem(
             status,
-            _("The site's database does not answer. Nothing was changed; send the request again later.")
+            _("The site's database does not respond. Nothing was changed. Send the request again later.")
             if status == HTTPStatus.SERVICE_UNAVAILABLE
-            else _("Something went wrong on the site's side, and it was logged. Try again in a few minutes."),
+            else _("Something went wrong on our side. The error was logged. Try again in a few minutes."),
         )
     else:
         response = render(None, f"{status.value}.html", status=status)

@@ -65,7 +65,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
     has_form = selectors.consent_form_in_force(study) is not None
     of_people = [
         step(
-            gettext_lazy("Say what people have to be told (GDPR, Articles 13 and 14)"),
+            gettext_lazy("Add the information that people must get (GDPR, Articles 13 and 14)"),
             not facts_missing(study),
             operator,
             "study_edit",
@@ -73,7 +73,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             "consent.change_study",
         ),
         step(
-            gettext_lazy("Propose the form that holders read"),
+            gettext_lazy("Propose the consent form"),
             has_form or study.consent_form_proposals.exists(),
             operator,
             "consent_form_new",
@@ -81,7 +81,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             "consent.publish_consentform",
         ),
         step(
-            gettext_lazy("Publish it, as a second person"),
+            gettext_lazy("Publish the form as a second person"),
             has_form,
             committee,
             "consent_forms",
@@ -89,7 +89,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             "consent.approve_consentform",
         ),
         step(
-            gettext_lazy("Propose what the three levels mean"),
+            gettext_lazy("Propose the meaning of the three levels"),
             proposed.exists(),
             committee,
             "policy_new",
@@ -97,7 +97,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             "consent.propose_epsilonpolicy",
         ),
         step(
-            gettext_lazy("Approve it, as a second person"),
+            gettext_lazy("Approve the levels as a second person"),
             proposed.filter(approval__isnull=False).exists(),
             committee,
             "policies",
@@ -125,7 +125,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             "training.propose_run",
         ),
         step(
-            gettext_lazy("Follow it, and look at what it learned"),
+            gettext_lazy("Follow the run and see what it learned"),
             study.runs.filter(status=Run.Status.FINISHED).exists(),
             operator,
             "runs",

@@ -145,11 +145,11 @@ def _forms(desk: _Desk) -> Iterator[Waiting]:
     approved = approved_by(desk.user_id, form__in=waiting)
     for proposal in waiting:
         url = reverse("staff:consent_form_proposal", args=[proposal.study.slug, proposal.sequence])
-        words = _("Consent form, to follow version %(version)d")
+        words = _("Consent form after version %(version)d")
         if proposal.is_correction:
-            words = _("Small correction of version %(version)d of the consent form: you can object")
+            words = _("Small correction to version %(version)d of the consent form: you can object")
         elif proposal.renewal != Renewal.NOT_ASKED:
-            words = _("Consent form that asks people again, to follow version %(version)d")
+            words = _("Consent form after version %(version)d that asks people again")
         elif proposal.follows == 0:
             words = _("First version of the consent form")
         text = words % {"version": proposal.follows}
@@ -196,7 +196,7 @@ def _versions(desk: _Desk) -> Iterator[Waiting]:
     versions = StudentModel.objects.filter(run__study__in=desk.may("training.approve_run"), withdrawn_at=None)
     for version in versions.filter(waits | Q(run__student=None)).select_related("run__study"):
         run = version.run
-        text = _("Version %(number)d of the student of “%(title)s”, to be published or withdrawn") % {
+        text = _("Publish or withdraw version %(number)d of the student of “%(title)s”") % {
             "number": version.version,
             "title": run.title,
         }
@@ -214,7 +214,7 @@ def _failed_runs(desk: _Desk) -> Iterator[Waiting]:
     failed = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.FAILED)
     for run in failed.filter(~Exists(later), ended_at__isnull=False).select_related("study"):
         url = reverse("staff:run", args=[run.study.slug, run.pk])
-        text = _("Run that failed: %(title)s") % {"title": run.title}
+        text = _("Failed run: %(title)s") % {"title": run.title}
         assert run.ended_at is not None, "the query leaves out others"
         yield Waiting(run.study, Kind.FAILED, text, url, run.ended_at)
 
@@ -228,7 +228,7 @@ def _silent_runs(desk: _Desk) -> Iterator[Waiting]:
     runs = Run.objects.filter(study__in=desk.may("training.approve_run"), status__in=Run.ACTIVE, heartbeat__lt=before)
     for run in runs.exclude(busy).select_related("study"):
         url = reverse("staff:run", args=[run.study.slug, run.pk])
-        text = _("Run that no worker is at: %(title)s") % {"title": run.title}
+        text = _("Run without a worker: %(title)s") % {"title": run.title}
         assert run.heartbeat is not None, "the query leaves out others"
         yield Waiting(run.study, Kind.SILENT, text, url, run.heartbeat)
 
@@ -237,7 +237,7 @@ def _erasures(desk: _Desk) -> Iterator[Waiting]:
     for waiting in erasures_waiting(desk.may("consent.erase_records")):
         study = desk.studies[waiting.study_id]
         text = ngettext(
-            "%(number)d person's records are not erased yet", "%(number)d people's records are not erased yet",
+            "%(number)d person's records still to be erased", "%(number)d people's records still to be erased",
             waiting.number,
         ) % {"number": waiting.number}  # fmt: skip
         yield Waiting(study, Kind.ERASURES, text, reverse("staff:disposals", args=[study.slug]), waiting.since)
@@ -247,7 +247,7 @@ def _letters(desk: _Desk) -> Iterator[Waiting]:
     for waiting in letters_waiting(desk.may("consent.invite_holders")):
         study = desk.studies[waiting.study_id]
         text = ngettext(
-            "%(number)d letter on paper to print", "%(number)d letters on paper to print", waiting.number
+            "%(number)d paper letter to print", "%(number)d paper letters to print", waiting.number
         ) % {"number": waiting.number}  # fmt: skip
         yield Waiting(study, Kind.LETTERS, text, reverse("staff:letters", args=[study.slug]), waiting.since)
 
@@ -259,7 +259,7 @@ def _drafts_of_forms(desk: _Desk) -> Iterator[Waiting]:
     studies = desk.may("consent.publish_consentform")
     for draft in ConsentFormDraft.objects.filter(study__in=studies).select_related("study"):
         url = reverse("staff:consent_form_publish", args=[draft.study.slug])
-        yield Waiting(draft.study, Kind.DRAFT, _("Draft of a consent form, to be proposed"), url, draft.saved_at)
+        yield Waiting(draft.study, Kind.DRAFT, _("Draft of a consent form that can be proposed"), url, draft.saved_at)
 
 
 def _translations(desk: _Desk) -> Iterator[Waiting]:
@@ -284,7 +284,7 @@ def _provenance(desk: _Desk) -> Iterator[Waiting]:
     )
     for dataset in datasets.select_related("study"):
         url = reverse("staff:dataset", args=[dataset.study.slug, dataset.pk])
-        text = _("Say where these public points come from: %(name)s") % {"name": dataset.name}
+        text = _("Add the source of these public points: %(name)s") % {"name": dataset.name}
         yield Waiting(dataset.study, Kind.PROVENANCE, text, url, dataset.imported_at)
 
 
@@ -300,9 +300,9 @@ _TWO = (
 def _people(desk: _Desk) -> Iterator[Waiting]:
     """Studies in which fewer than two people can approve."""
     kinds = {
-        "training.approve_run": _("A second operator is needed: nobody approves a run that they proposed"),
+        "training.approve_run": _("A second operator is needed, because operators cannot approve their own runs"),
         "consent.approve_epsilonpolicy": _(
-            "A second person is needed on the committee: nobody approves what they proposed"
+            "A second committee member is needed, because members cannot approve their own proposals"
         ),
     }
     for appoint, approve in _TWO:
@@ -340,13 +340,13 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
                 asks and not study.has_form and not study.has_form_begun,
                 "consent.publish_consentform",
                 "consent_form_new",
-                _("Write the form that holders read"),
+                _("Write the consent form"),
             ),
             (
                 asks and not study.has_policy,
                 "consent.propose_epsilonpolicy",
                 "policy_new",
-                _("Propose what the three levels mean"),
+                _("Propose the meaning of the three levels"),
             ),
             (not has_data, "training.import_dataset", "datasets", _("Import private and public data")),
             (

@@ -101,19 +101,19 @@ class WatchedPart:
 
 PARTS: dict[str, WatchedPart] = {
     "verification": WatchedPart(
-        _studies, _("A study is locked, has a fault, or was not verified for 26 hours. The home page says which.")
+        _studies, _("A study is locked, has a fault, or has not been verified for 26 hours. See the home page.")
     ),
     "backup": WatchedPart(_backup, _("No backup has succeeded for 26 hours.")),
     "beat": WatchedPart(
         lambda: "silent" if beat_age() > SILENCE else "ok",
-        _("Periodic tasks have not run for a quarter of an hour: beat or all workers are gone."),
+        _("Periodic tasks have not run for 15 minutes, so beat or all workers have stopped."),
     ),
     "disk": WatchedPart(
-        lambda: "almost full" if disk_free() < LEAST_FREE else "ok", _("A disk has less than a tenth of its room left.")
+        lambda: "almost full" if disk_free() < LEAST_FREE else "ok", _("Less than a tenth of a disk is free.")
     ),
     "certificate": WatchedPart(
         lambda: "ends soon" if certificate_lifetime() < LEAST_VALID else "ok",
-        _("The certificate of the site ends within 14 days."),
+        _("The site's certificate expires within 14 days."),
     ),
 }
 
@@ -186,9 +186,7 @@ def _mail(wrong: list[str], now: datetime) -> None:
 
 def register() -> None:
     """Register the kind of mail, once, at start-up."""
-    kinds_register(
-        MailKind("alarm", _("something of the installation has to be looked at"), lambda mail: _found() or None)
-    )
+    kinds_register(MailKind("alarm", _("the installation needs attention"), lambda mail: _found() or None))
 
 
 def _found() -> dict[str, list[str | Promise]]:

@@ -17,27 +17,27 @@ from common.requests import client_address
 from consent.models import AccountChange
 from consent.services.mail import mails_send
 
-_WRONG = _("There is no account with this name and this password. Check both; capital and small letters differ.")
-_WRONG_CODE = _("This code is wrong or was used already. Wait for the next one, or use a recovery code.")
+_WRONG = _("The user name or password is wrong. Check both; passwords are case-sensitive.")
+_WRONG_CODE = _("This code is wrong or has already been used. Wait for the next one, or use a recovery code.")
 
 #: What the pages say after something was done, by the name of allauth's template; the rest shows by itself.
 _DONE = {
-    "email_confirmation_sent": _("We have sent a mail to %(email)s. Open the link in it to confirm the address."),
-    "email_confirmed": _("The address %(email)s is confirmed."),
-    "email_confirmation_failed": _("The address %(email)s is confirmed for another account. Use another address."),
-    "email_deleted": _("The address %(email)s is removed."),
-    "primary_email_set": _("Mails go to this address from now on."),
-    "unverified_primary_email": _("Confirm this address first: open the link in the mail that was sent to it."),
-    "cannot_delete_primary_email": _("Mails go to this address. Choose another one for them first."),
-    "password_changed": _("The password is changed. Other devices have to sign in again."),
+    "email_confirmation_sent": _("We have emailed a link to %(email)s. Open it to confirm the address."),
+    "email_confirmed": _("%(email)s is confirmed."),
+    "email_confirmation_failed": _("%(email)s is confirmed for another account. Use a different address."),
+    "email_deleted": _("%(email)s was removed."),
+    "primary_email_set": _("Emails now go to this address."),
+    "unverified_primary_email": _("Confirm this address first: open the link in the email we sent to it."),
+    "cannot_delete_primary_email": _("This address gets your emails. Choose another one for them first."),
+    "password_changed": _("Your password has been changed. Other devices have to sign in again."),
     "password_set": _("The password is set."),
     "totp_activated": _("The authenticator app is set up."),
     "totp_deactivated": _("The authenticator app is removed."),
-    "recovery_codes_generated": _("There are new recovery codes; the earlier ones do not work any more."),
+    "recovery_codes_generated": _("You have new recovery codes. The earlier ones no longer work."),
     "webauthn_added": _("The key is added."),
     "webauthn_removed": _("The key is removed."),
-    "account_connected": _("The account of your organisation is connected."),
-    "account_disconnected": _("The account of your organisation is disconnected."),
+    "account_connected": _("Your organisation's account is connected."),
+    "account_disconnected": _("Your organisation's account is disconnected."),
 }
 
 
@@ -46,14 +46,14 @@ class AccountAdapter(DefaultAccountAdapter):
 
     error_messages = {
         **DefaultAccountAdapter.error_messages,
-        "account_inactive": _("This account is not active. Ask the people who run this site."),
-        "duplicate_email": _("This account has this address already."),
+        "account_inactive": _("This account is not active. Contact the people who run this site."),
+        "duplicate_email": _("This account already has this address."),
         "email_password_mismatch": _WRONG,
         "username_password_mismatch": _WRONG,
-        "enter_current_password": _("This is not your password at present. Type it again."),
+        "enter_current_password": _("This is not your current password. Type it again."),
         "incorrect_password": _("This is not your password. Type it again."),
         "incorrect_code": _WRONG_CODE,
-        "max_email_addresses": _("An account has at most %d addresses. Remove one first."),
+        "max_email_addresses": _("An account can have at most %d addresses. Remove one first."),
     }
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:

@@ -42,7 +42,7 @@ from consent.services.mail import mails_send
 
 _ADDRESS = (_("Email address"), "")
 _NEW = (_("New password"), PASSWORD_HELP)
-_AGAIN = (_("The new password again"), "")
+_AGAIN = (_("Repeat the new password"), "")
 #: Wishes of those whose records a study asks for.
 HOLDER_WISHES = ("uses", "results")
 #: Wishes of those who have a role in a study.
@@ -111,7 +111,7 @@ class SamePasswords(Worded):
 class SignInForm(Worded, LoginForm):
     """Sign-in form: data holders use their e-mail address, staff their user name or address."""
 
-    words = {"login": (_("E-mail address or user name"), ""), "password": (_("Password"), "")}
+    words = {"login": (_("Email address or user name"), ""), "password": (_("Password"), "")}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -123,7 +123,7 @@ class SignInForm(Worded, LoginForm):
 class AddressForm(Worded, AddEmailForm):
     """Form for another e-mail address of an account."""
 
-    words = {"email": (_("Another e-mail address"), "")}
+    words = {"email": (_("Another email address"), "")}
 
 
 class PasswordChangeForm(SamePasswords, ChangePasswordForm):
@@ -202,17 +202,17 @@ class CodeAgainForm(_Code, CodeReauthenticateForm):
 class AppForm(_CountsOnce, Worded, ActivateTOTPForm):
     """Form that proves that an authenticator app was set up."""
 
-    words = {"code": (_("Code"), _("Six digits that the app shows now."))}
+    words = {"code": (_("Code"), _("The six digits that the app shows now."))}
 
 
 class KeyForm(Worded, AddWebAuthnForm):
     """Form for a passkey or security key."""
 
     words = {
-        "name": (_("Name of the key"), _("For you, to tell your keys apart.")),
+        "name": (_("Name of the key"), _("For you to tell your keys apart.")),
         "credential": (_("Key"), ""),
         "passwordless": (
-            _("Sign in with this key alone, without a password"),
+            _("Sign in with only this key, without a password"),
             _("The key then asks for your finger, face or PIN."),
         ),
     }
@@ -265,12 +265,12 @@ class StaffAccountForm(forms.Form):
     email = forms.EmailField(
         label=_("Email address"),
         max_length=150,
-        help_text=_("A mail with a link goes there, with which the person chooses a password. Nobody else can."),
+        help_text=_("We'll email a link to this address to choose a password."),
         error_messages={"invalid": INVALID_EMAIL},
     )
 
     def clean_username(self) -> str:
         username = self.cleaned_data["username"]
         if User.objects.filter(username__iexact=username).exists():
-            raise ValidationError(_("There is an account with this name. Choose another."))
+            raise ValidationError(_("An account with this name already exists. Choose another."))
         return username

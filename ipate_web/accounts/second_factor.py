@@ -63,7 +63,7 @@ class SecondFactorMiddleware(MiddlewareMixin):
             return None
         if match.app_names[:1] == ["api"]:
             return JsonResponse({"detail": NEEDED}, status=403)
-        messages.warning(request, _("This site asks its staff for a second factor. Set one up to go on."))
+        messages.warning(request, _("This site requires a second factor for staff. Set one up to continue."))
         return redirect("mfa_index")
 
 
@@ -77,7 +77,7 @@ def idle_staff_signed_out(get_response: Callable[[HttpRequest], HttpResponse]) -
             idle = None if last is None else now - last
             if idle is not None and idle > 60 * settings.STAFF_IDLE_MINUTES and is_staff_account(user):
                 logout(request)
-                messages.info(request, _("You were signed out because nothing was done for a while. Sign in to go on."))
+                messages.info(request, _("You were signed out because you were inactive. Sign in to continue."))
             elif (idle is None or idle > _PRECISION) and not _is_polled(request) and is_staff_account(user):
                 request.session[_LAST] = now
         return get_response(request)

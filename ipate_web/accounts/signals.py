@@ -33,18 +33,18 @@ _SMALLEST, _LARGEST = 10**9, 2**31 - 1
 #: What happened to an account, by the name of allauth's template.
 CHANGES = {
     "password_changed": _("The password was changed."),
-    "password_reset": _("The password was set anew with a link in a mail."),
+    "password_reset": _("The password was reset with a link in an email."),
     "password_set": _("A password was set."),
-    "email_changed": _("Mails go to another address now."),
+    "email_changed": _("Emails now go to another address."),
     "email_confirm": _("An address was confirmed."),
     "email_deleted": _("An address was removed."),
     "totp_activated": _("An authenticator app was set up."),
     "totp_deactivated": _("The authenticator app was removed."),
-    "recovery_codes_generated": _("New recovery codes were made."),
+    "recovery_codes_generated": _("New recovery codes were created."),
     "webauthn_added": _("A key was added."),
     "webauthn_removed": _("A key was removed."),
-    "account_connected": _("An account of your organisation was connected."),
-    "account_disconnected": _("An account of your organisation was disconnected."),
+    "account_connected": _("Your organisation's account was connected."),
+    "account_disconnected": _("Your organisation's account was disconnected."),
 }
 
 
@@ -83,7 +83,7 @@ def _factors_given(request: HttpRequest, user: User, joins: int | None = None, *
         messages.error(
             request,
             gettext(
-                "You are signed in, but the invitation was not added to your account: it has ended meanwhile, or your "
+                "You are signed in, but the invitation was not added to your account, because it has ended or your "
                 "account already decides for other records in this study."
             ),
         )
@@ -144,8 +144,8 @@ def _change(mail: Mail) -> dict[str, Any] | None:
 def register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
-        MailKind("confirm_address", _("an address is to be confirmed"), _confirmation, _unconfirmed_address),
-        MailKind("password_reset", _("a new password was asked for"), _password_link, language=_page_language),
-        MailKind("account_made", _("an account was made for you"), _password_link, _given_address, _page_language),
+        MailKind("confirm_address", _("an address needs to be confirmed"), _confirmation, _unconfirmed_address),
+        MailKind("password_reset", _("a password reset was requested"), _password_link, language=_page_language),
+        MailKind("account_made", _("an account was created for you"), _password_link, _given_address, _page_language),
         MailKind("account_changed", _("an account has changed"), _change),
     )

@@ -39,7 +39,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     form = PersonForm(request.POST or None, instance=mail_wishes(user), user=user, holds=holds, works=works)
     if form.is_valid():
         form.save()
-        messages.success(request, _("The changes are saved."))
+        messages.success(request, _("Changes saved."))
         return redirect("account_overview")
     context = {
         "form": form,
@@ -119,9 +119,7 @@ def staff_account_new(request: HttpRequest) -> HttpResponse:
     form = StaffAccountForm(request.POST or None)
     if form.is_valid():
         user = accounts.account_create(acting_user=cast(SignedInRequest, request).user, **form.cleaned_data)
-        messages.success(
-            request, _("The account is made. A mail with a link is on its way to %(email)s.") % {"email": user.email}
-        )
+        messages.success(request, _("Account created. We have emailed a link to %(email)s.") % {"email": user.email})
         return redirect("staff_accounts")
     return render(request, "accounts/staff_account_new.html", {"form": form}, status=422 if form.errors else 200)
 
@@ -134,7 +132,7 @@ def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return render(request, "accounts/staff_account_invite.html", {"person": person})
     accounts.account_invite(user=person, acting_user=cast(SignedInRequest, request).user)
-    messages.success(request, _("A mail with a link is on its way to %(email)s.") % {"email": person.email})
+    messages.success(request, _("We have emailed a link to %(email)s.") % {"email": person.email})
     return redirect("staff_accounts")
 
 
@@ -152,7 +150,7 @@ def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
     else:
-        messages.success(request, _("The change is recorded."))
+        messages.success(request, _("Change recorded."))
     return redirect("staff_accounts")
 
 
@@ -168,5 +166,5 @@ def administrator(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return render(request, "accounts/administrator.html", {"person": person, "appointed": appointed})
     accounts.administrator_set(user=person, appointed=not appointed, acting_user=acting_user)
-    messages.success(request, _("The change is recorded."))
+    messages.success(request, _("Change recorded."))
     return redirect("staff_accounts")

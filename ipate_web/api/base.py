@@ -210,4 +210,4 @@ class NotFoundView(ApiView):
     schema = None
 
     def _query_checked(self, request: Request) -> dict[str, Any]:
-        raise exceptions.NotFound("There is no such address. GET /api/docs lists them all.")
+        raise exceptions.NotFound("This address does not exist. GET /api/docs lists all addresses.")

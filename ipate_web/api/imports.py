@@ -250,4 +250,4 @@ class StudyHeadCounts(ApiView):
 
 def _asks(study: Study) -> None:
     if study.rehearsal:
-        raise ValidationError(_("A rehearsal has no head counts: nothing is promised to anybody in it."), code=STATE)
+        raise ValidationError(_("A rehearsal has no head counts, because it makes no promises."), code=STATE)

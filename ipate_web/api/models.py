@@ -106,7 +106,9 @@ class ModelSerializer(serializers.ModelSerializer):
     study = serializers.CharField(source="run.study.slug")
     title = serializers.CharField(source="run.title")
     labels = serializers.IntegerField(source="run.labels", help_text="How many released labels it learned from.")
-    rehearsal = serializers.BooleanField(source="run.rehearsal", help_text="Of a rehearsal study: nothing is promised.")
+    rehearsal = serializers.BooleanField(
+        source="run.rehearsal", help_text="From a rehearsal study, which makes no promises."
+    )
     accuracy = serializers.FloatField(
         allow_null=True, help_text="On the test dataset. Rounded to 0.001 from 2,000 points, 0.005 from 400, else 0.01."
     )

@@ -101,11 +101,9 @@ def _of_another_key(alliance: Alliance, signer: Callable[[Mapping[str, str]], st
     return None
 
 
-_WAITS = gettext_noop(
-    "The hub has not confirmed the new key of %(site)s yet: read its fingerprint to an operator there."
-)
+_WAITS = gettext_noop("The hub has not confirmed %(site)s's new key yet. Read its fingerprint to an operator there.")
 _REPLACED = gettext_noop(
-    "The hub has replaced the key of %(site)s, and takes nothing that the former one signs: ask whoever runs it."
+    "The hub has replaced %(site)s's key and does not accept signatures by the old one. Ask the people who run the hub."
 )
 
 
@@ -168,5 +166,5 @@ def model(_request: HttpRequest, site: AllianceSite, run: str, file: str) -> Htt
 def _joint(site: AllianceSite, number: str) -> JointRun:
     joint = joint_of(site.alliance, number)
     if joint is None or site.name not in joint.sites or not site.takes_part:
-        raise Refused(gettext_noop("The alliance has no such run of this site."))
+        raise Refused(gettext_noop("The alliance has no such run for this site."))
     return joint

@@ -152,7 +152,7 @@ class PublicationSerializer(StrictSerializer):
 
 class WithdrawalSerializer(StrictSerializer):
     reason = serializers.CharField(
-        max_length=_LONGEST_REASON, help_text="Everybody who took the model or asks for it reads this."
+        max_length=_LONGEST_REASON, help_text="Everyone who downloaded the model or asks for it sees this."
     )
 
 

@@ -43,7 +43,7 @@ class FoundForm(forms.Form):
     sites = forms.CharField(
         label=gettext_lazy("Sites"),
         widget=forms.Textarea(attrs={"rows": 4}),
-        help_text=gettext_lazy("One a line, as people are to read it. Each gets an invitation."),
+        help_text=gettext_lazy("One per line, as people should read it. Each gets an invitation."),
     )
     colluding = forms.IntegerField(
         label=gettext_lazy("Sites that may collude"),
@@ -54,7 +54,7 @@ class FoundForm(forms.Form):
     public = forms.ModelChoiceField(
         label=gettext_lazy("Public points"),
         queryset=Dataset.objects.none(),
-        help_text=gettext_lazy("Their schema is that of all sites."),
+        help_text=gettext_lazy("Their schema applies to all sites."),
     )
 
     def __init__(self, data: Any = None, *, study: Study) -> None:
@@ -84,7 +84,7 @@ class InvitationForm(forms.Form):
         label=gettext_lazy("Invitation"),
         max_length=500,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
-        help_text=gettext_lazy("One line that the hub has given you, by another way than the network if you can."),
+        help_text=gettext_lazy("The line that the hub gave you, preferably not over the network."),
     )
 
 
@@ -124,7 +124,7 @@ class JointRunForm(forms.Form):
         required=False,
         initial=dict,
         help_text=gettext_lazy(
-            'As JSON, such as {"steps": 15}; the documentation of the API lists them. Empty: the usual.'
+            'As JSON, such as {"steps": 15}; the API documentation lists the parameters. Leave empty for the defaults.'
         ),
     )
     mode = forms.ChoiceField(label=gettext_lazy("Mode"), choices=JointRun.Mode.choices, widget=forms.RadioSelect)
@@ -133,7 +133,7 @@ class JointRunForm(forms.Form):
         label=gettext_lazy("Public points"),
         queryset=Dataset.objects.none(),
         required=False,
-        help_text=gettext_lazy("Whoever counts people needs none."),
+        help_text=gettext_lazy("Not needed for counting people."),
     )
     test_dataset = forms.ModelChoiceField(
         label=gettext_lazy("Evaluation data"), queryset=Dataset.objects.none(), required=False
@@ -153,7 +153,7 @@ class JointRunForm(forms.Form):
     def clean_choices(self) -> dict[str, Any]:
         chosen = self.cleaned_data["choices"] or {}
         if not isinstance(chosen, dict):
-            raise ValidationError(gettext_lazy("Give names and values in braces."))
+            raise ValidationError(gettext_lazy("Enter names and values in braces."))
         return chosen
 
 
@@ -232,7 +232,7 @@ def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> H
     with faults_show(request):
         done = _ACTS[act](alliance=found, acting_user=request.user)
         if act == "tell" and done is not None:
-            messages.success(request, _("The draft of the next version tells people of it. Propose it here."))
+            messages.success(request, _("The draft of the next version mentions the alliance. Propose it here."))
             return redirect("staff:consent_forms", study.slug)
         messages.success(request, _("Done."))
     return redirect("staff:alliance", study.slug, pk)
@@ -244,7 +244,7 @@ def alliance_leaving(request: SignedInRequest, study: Study, pk: int) -> HttpRes
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
     if request.method == "POST":
         services.alliance_leave(alliance=found, acting_user=request.user)
-        messages.success(request, _("The alliance has ended for this study."))
+        messages.success(request, _("This study has left the alliance."))
         return redirect("staff:alliance", study.slug, pk)
     return render_page(request, study, "staff/alliances/leave.html", {"alliance": found})
 
@@ -266,7 +266,7 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
             return redirect("staff:alliance", study.slug, pk)
         if "drop" in request.POST:
             renewals.renewal_drop(alliance=found, acting_user=request.user)
-            messages.success(request, _("The key stays as it is."))
+            messages.success(request, _("The key is unchanged."))
             return redirect("staff:alliance", study.slug, pk)
         if form.is_valid() and found.is_hub:
             code = renewals.renewal_propose(alliance=found, acting_user=request.user, **form.cleaned_data)
@@ -275,7 +275,7 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
             return render_page(request, study, "staff/alliances/made.html", context)
         if form.is_valid():
             renewals.identity_renew(alliance=found, acting_user=request.user, **form.cleaned_data)
-            messages.success(request, _("The new key is registered. Read its fingerprint to the hub by telephone."))
+            messages.success(request, _("The new key is registered. Read its fingerprint to the hub by phone."))
             return redirect("staff:alliance_keys", study.slug, pk)
     if request.method == "POST" and data is None:
         return redirect("staff:alliance_keys", study.slug, pk)
@@ -309,12 +309,12 @@ def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: in
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk, alliance__own_name="")
     waiting = next((each for each in waits_for(run) if each.place == place), None)
     if waiting is None:
-        messages.info(request, _("The run does not wait for this site any more."))
+        messages.info(request, _("The run no longer waits for this site."))
         return redirect("staff:run", study.slug, run.pk)
     if request.method == "POST":
         with faults_show(request):
             joint_run_go_on(run=run, without=waiting.name, acting_user=request.user)
-            messages.success(request, _("The run goes on without this site."))
+            messages.success(request, _("The run continues without this site."))
         return redirect("staff:run", study.slug, run.pk)
     context = {"run": run, "waiting": waiting, "left": left_without(run, waiting.name)}
     return render_page(request, study, "staff/runs/without.html", context)
@@ -330,7 +330,7 @@ def joint_run_taking(request: SignedInRequest, study: Study, pk: int, number: st
         if "training.cancel_run" not in request.can:
             raise PermissionDenied
         joint_run_decline(alliance=found, number=number, acting_user=request.user)
-        messages.success(request, _("The run is declined. The hub is told."))
+        messages.success(request, _("The run was declined. The hub is notified."))
         return redirect("staff:alliance", study.slug, pk)
     form = TakeForm(request.POST or None, study=study)
     if form.is_valid():

@@ -108,8 +108,8 @@ def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
     taken = plan.plan.teachers, plan.plan.aggregator.releases_counts
     charts = []
     right, cost = (
-        _("Points that the student is expected to be told right"),
-        _("What an answered query costs of all that the run may charge"),
+        _("Points for which the student is expected to learn the right answer"),
+        _("Cost of an answered query as a part of all that the run may charge"),
     )
     for caption, y_label, y_max, value in (
         (right, _("right (%)"), 100.0, lambda each: each.right),

@@ -72,7 +72,7 @@ class ConflictForm(forms.Form):
         max_length=1000,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy(
-            "It stays on record with your name and cannot be taken back. You approve nothing here from then on."
+            "This is logged with your name and cannot be undone. From then on you cannot approve anything here."
         ),
     )
 
@@ -81,10 +81,10 @@ class RemarkForm(forms.Form):
     """Form for a comment or a reason."""
 
     text = forms.CharField(
-        label=gettext_lazy("Comment, or reason for rejecting it"),
+        label=gettext_lazy("Comment, or reason for rejecting"),
         max_length=5000,
         widget=forms.Textarea(attrs={"rows": 4}),
-        help_text=gettext_lazy("It is kept with the proposal for good, with your name."),
+        help_text=gettext_lazy("This is stored permanently with the proposal and your name."),
     )
 
 
@@ -101,7 +101,7 @@ def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormP
     kind = Remark.Kind.REJECTION if rejects else Remark.Kind.COMMENT
     with faults_in(form):
         services.proposal_remark(proposal=proposal, acting_user=request.user, kind=kind, text=form.cleaned_data["text"])
-        messages.success(request, _("The proposal is rejected.") if rejects else _("Your comment is kept."))
+        messages.success(request, _("Proposal rejected.") if rejects else _("Your comment is kept."))
         return True
     return False
 

@@ -32,7 +32,7 @@ _LABELS = {
     "test_dataset": gettext_lazy("Test dataset"),
     "labelled_dataset": gettext_lazy("Labelled public rows"),
     "student_learner": gettext_lazy("Student"),
-    "batch_size": gettext_lazy("Queries or steps in a batch"),
+    "batch_size": gettext_lazy("Queries or steps per batch"),
     "rehearsed.method": gettext_lazy("Costs are counted"),
 }
 _CHOICES = ("method", "variant")
@@ -179,8 +179,8 @@ def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
             most = map(max, zip(*history.shares.values(), strict=True))
             lines[history.labelled].append((title, {0: 0.0, **dict(zip(x, most, strict=True))}))
     words = {
-        True: (_("Share of the cap used against labels released"), _("labels released")),
-        False: (_("Share of the cap used against steps taken"), _("steps taken")),
+        True: (_("Used share of the cap by released labels"), _("labels released")),
+        False: (_("Used share of the cap by steps taken"), _("steps taken")),
     }
     return [
         (words[labelled][0], _over_each_other(line, words[labelled][1], _("share of the cap")))
@@ -270,8 +270,8 @@ def _id(text: str) -> UUID | None:
 def _problem(count: int, present: int) -> str:
     """The fault of a choice of runs, with what to do; empty if there is none."""
     if count > MOST:
-        message = _("%(wanted)d runs are too many for one page. Choose at most %(most)d.")
+        message = _("%(wanted)d runs are too many for one page. Select at most %(most)d.")
         return message % {"wanted": count, "most": MOST}
     if present < count:
-        return _("A run of this address is not there, or is none of this study. Choose the runs from the list.")
+        return _("One of these runs does not exist or does not belong to this study. Select the runs from the list.")
     return ""

@@ -44,12 +44,12 @@ class AnswerField(DayField):
 
     def __init__(self) -> None:
         super().__init__(
-            label=_("An answer is wanted by"),
+            label=_("Answer by"),
             required=False,
             initial=_in_time,
             help_text=_(
-                "Everybody in the study can read it. After it the chair gets one mail; nothing is approved or rejected "
-                "by silence."
+                "Everyone in the study can see this. After this day the chair gets an email, but the proposal is "
+                "neither approved nor rejected automatically."
             ),
         )
 
@@ -80,7 +80,7 @@ class ReasonForm(forms.Form):
     reason = forms.CharField(
         label=_("Reason"),
         max_length=REASON_LENGTH,
-        help_text=_("It is kept with your name for good."),
+        help_text=_("This is stored permanently with your name."),
         widget=forms.Textarea(attrs={"rows": 2}),
     )
 
@@ -90,4 +90,4 @@ class WithdrawalForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["reason"].help_text = _("Everybody who took the model or asks for it reads this.")
+        self.fields["reason"].help_text = _("Everyone who downloaded the model or asks for it sees this.")

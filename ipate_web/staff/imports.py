@@ -412,7 +412,7 @@ def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
             changes = form.changes()
             with faults_show(request):
                 import_revise(dataset_import=row, schema=columns.schema_with(changes), acting_user=request.user)
-                text = ngettext("%(count)d column is changed.", "%(count)d columns are changed.", len(changes))
+                text = ngettext("%(count)d column changed.", "%(count)d columns changed.", len(changes))
                 messages.success(request, text % {"count": len(changes)})
             return redirect("staff:import", study.slug, row.pk)
     context = {"import": row, "apply": apply, "file": file, "count": len(columns.initial)}
@@ -477,7 +477,7 @@ def import_dropped(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
     row = _import_or_404(study, pk)
     if request.method == "POST":
         import_drop(dataset_import=row)
-        messages.success(request, _("The import is dropped, and what was uploaded is deleted."))
+        messages.success(request, _("The import and the uploaded file have been deleted."))
         return redirect("staff:datasets", study.slug)
     return render_page(request, study, "staff/datasets/import_drop.html", {"import": row})
 

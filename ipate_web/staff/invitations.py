@@ -41,12 +41,11 @@ class InvitationsForm(forms.Form):
         label=gettext_lazy("Pseudonyms"),
         required=False,
         help_text=gettext_lazy(
-            "One a line, as in the data. Unknown ones become data holders. Where somebody else answers for some of "
-            "them, begin with a line of the columns that you need, such as pseudonym,answers,until,language,address, "
-            "and write rows such as "
-            "P-17,guardian,2031-05-04 (a parent or guardian until the day on which the person comes of age), "
-            "P-18,proxy or P-19,person,,de,Erika Example; 1 Street; 12345 Town. Language and address are for the "
-            "letter alone: the site does not keep them."
+            "One per line, as in the data. Unknown ones become data holders. If another person answers for some of "
+            "them, start with a line that names the columns you need, such as "
+            "pseudonym,answers,until,language,address, followed by rows such as P-17,guardian,2031-05-04 (a parent "
+            "or guardian until the day the person comes of age), P-18,proxy or P-19,person,,de,Erika Example; 1 "
+            "Street; 12345 Town. Language and address are used only for the letter and not stored."
         ),
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
     )
@@ -56,15 +55,15 @@ class InvitationsForm(forms.Form):
         initial=0,
         min_value=0,
         max_value=AT_ONCE,
-        help_text=gettext_lazy("Invitations for people not known yet: whoever opens one becomes a new data holder."),
+        help_text=gettext_lazy("Invitations for people who are not known yet. Opening one creates a new data holder."),
     )
     replace = forms.BooleanField(
         label=gettext_lazy("Replace earlier invitations"),
         required=False,
-        help_text=gettext_lazy("Where a letter got lost: the old link opens nothing any more."),
+        help_text=gettext_lazy("If a letter got lost. The old link stops working."),
     )
 
-    different = forms.BooleanField(label=gettext_lazy("Those that look alike are different people"), required=False)
+    different = forms.BooleanField(label=gettext_lazy("The similar ones are different people"), required=False)
 
     def __init__(self, data: Any = None, *, study: Study) -> None:
         super().__init__(data)
@@ -80,7 +79,8 @@ class InvitationsForm(forms.Form):
         if not self.errors and not 0 < len(pseudonyms) + places <= AT_ONCE:
             raise ValidationError(
                 gettext_lazy(
-                    "Give a pseudonym or an open place, and at most %(most)d together. The command “invite” makes more."
+                    "Enter a pseudonym or an open place, at most %(most)d in total. The command “invite” can create "
+                    "more."
                 )
                 % {"most": AT_ONCE}
             )
@@ -96,7 +96,7 @@ class InvitationsForm(forms.Form):
             self.fields["different"] = self._asked
         if groups and not self.data.get("different"):
             message = gettext_lazy(
-                "Some new pseudonyms look like others. Correct them, or tick that they are different people."
+                "Some new pseudonyms are similar to others. Correct them, or confirm that they are different people."
             )
             self.add_error("pseudonyms", [str(message), *look_alikes_said(groups)])
 
@@ -109,8 +109,8 @@ class LinkForm(forms.Form):
         label=gettext_lazy("Reason"),
         max_length=500,
         help_text=gettext_lazy(
-            "Why a new link is needed, and how you made sure that it is this person who asks. It is kept with your "
-            "name for good."
+            "Why a new link is needed, and how you made sure that the request came from this person. This is stored "
+            "permanently with your name."
         ),
     )
 
@@ -205,6 +205,6 @@ def invitation_revoked(request: SignedInRequest, study: Study, pk: int) -> HttpR
     invitation = get_object_or_404(Invitation.objects.select_related("holder"), study=study, pk=pk, revoked_at=None)
     if request.method == "POST":
         invitation_revoke(invitation=invitation, acting_user=request.user)
-        messages.success(request, _("The invitation is revoked."))
+        messages.success(request, _("Invitation revoked."))
         return redirect("staff:invitations", study.slug)
     return render_page(request, study, "staff/people/invitation_revoke.html", {"invitation": invitation})

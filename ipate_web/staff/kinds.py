@@ -112,4 +112,4 @@ def _form_field(spec: LearnerField | AggregatorField) -> forms.Field:
 
 def _positive_check(value: float) -> None:
     if value <= 0:
-        raise ValidationError(_("Give a number above 0."))
+        raise ValidationError(_("Enter a number above 0."))

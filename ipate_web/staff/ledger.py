@@ -99,7 +99,7 @@ def _steps(number: object) -> str:
     if not isinstance(number, int):
         return ""
     if number == 0:
-        return _("the charge for all steps of the run")
+        return _("the charge for all of the run's steps")
     return ngettext("%(number)d step", "%(number)d steps", number) % {"number": number}
 
 

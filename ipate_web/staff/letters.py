@@ -53,7 +53,7 @@ _MAIN = "main"
 #: What can be seen before it is saved: name, and what makes it of a study, letterhead and language.
 SAMPLES = {
     "letter": (gettext_lazy("Preview of a letter"), documents.sample_pdf),
-    "form": (gettext_lazy("Preview of the form on paper"), sample_form_pdf),
+    "form": (gettext_lazy("Preview of the paper form"), sample_form_pdf),
     "receipt": (gettext_lazy("Preview of a receipt"), sample_receipt_pdf),
 }
 
@@ -65,22 +65,20 @@ class LettersForm(forms.Form):
     language = forms.ChoiceField(
         label=gettext_lazy("Language of the letters"),
         help_text=gettext_lazy(
-            "Of those whose own language is not in the list. To have both languages, make two files."
+            "For people whose own language is not in the list. To have both languages, create two files."
         ),
     )
     answer_by = DayField(
         label=gettext_lazy("Please answer by"),
         required=False,
         help_text=gettext_lazy(
-            "Stands in the letters. After it people can still answer. Empty: the letters name no day."
+            "Appears in the letters. People can still answer after this day. Leave empty to name no day."
         ),
     )
     paper = forms.ChoiceField(
-        label=gettext_lazy("Form on paper behind each letter"),
+        label=gettext_lazy("Paper form after each letter"),
         required=False,
-        help_text=gettext_lazy(
-            "To be signed and sent back by whoever does not answer on the site. It has the code of the letter."
-        ),
+        help_text=gettext_lazy("For people who prefer to sign and send it back. It contains the letter's code."),
     )
 
     def __init__(
@@ -112,10 +110,10 @@ class LettersForm(forms.Form):
         letters = self.cleaned_data["letters"]
         names = {"code", "language", "address", "kind"}
         if not isinstance(letters, list) or not 0 < len(letters) <= MOST:
-            raise ValidationError(gettext_lazy("There is no letter to make."))
+            raise ValidationError(gettext_lazy("There are no letters to create."))
         for each in letters:
             if not isinstance(each, dict) or set(each) != names or not all(isinstance(v, str) for v in each.values()):
-                raise ValidationError(gettext_lazy("There is no letter to make."))
+                raise ValidationError(gettext_lazy("There are no letters to create."))
         return letters
 
     @property
@@ -154,7 +152,7 @@ class LetterheadForm(forms.Form):
     picture = forms.FileField(
         label=gettext_lazy("Logo"),
         required=False,
-        help_text=gettext_lazy("A picture of the kind PNG. It is drawn anew, so that only what can be seen is kept."),
+        help_text=gettext_lazy("A PNG picture. It is redrawn to remove everything that is not visible."),
         widget=forms.FileInput(attrs={"accept": "image/png"}),
     )
     no_logo = forms.BooleanField(label=gettext_lazy("Without a logo"), required=False)
@@ -164,8 +162,8 @@ class LetterheadForm(forms.Form):
         self.head = head
         labels = {
             "salutation": gettext_lazy("Salutation"),
-            "text": gettext_lazy("What the letter is about"),
-            "refusal": gettext_lazy("That people may say no"),
+            "text": gettext_lazy("Subject of the letter"),
+            "refusal": gettext_lazy("Statement that people may say no"),
             "closing": gettext_lazy("Closing"),
         }
         for code, _name in settings.LANGUAGES:
@@ -287,7 +285,7 @@ def letters_pdf(request: SignedInRequest, study: Study) -> HttpResponse:
     written = form.written if form.is_valid() else []
     if not written:
         if form.is_valid():
-            form.add_error(None, _("None of these codes opens anything any more: newer ones replaced them."))
+            form.add_error(None, _("None of these codes works any more, because newer ones replaced them."))
         return render_page(request, study, "staff/people/letters_again.html", {"form": form}, status=422)
     answer_by = form.cleaned_data["answer_by"]
     pdf = documents.letters_pdf(study, written, answer_by, forms=form.forms(written, answer_by))
@@ -305,7 +303,7 @@ def _sample(
     except LookupError:
         messages.info(
             request,
-            _("The study has no consent form and ε policy in force yet: without both there is no form and no receipt."),
+            _("The study needs a consent form and an ε policy in force before there can be forms and receipts."),
         )
         return redirect("staff:letterhead", study.slug)
     return pdf_answer(pdf, f"sample-{study.slug}.pdf", is_saved=False)
@@ -321,7 +319,7 @@ def letterhead(request: SignedInRequest, study: Study) -> HttpResponse:
             shown = Letterhead(study=study, texts=form.texts, logo=form.logo)
             return _sample(request, study, shown, *request.POST["preview"].split("-", 1))
         letterhead_save(study=study, texts=form.texts, logo=form.logo, acting_user=request.user)
-        messages.success(request, _("The changes are saved."))
+        messages.success(request, _("Changes saved."))
         return redirect("staff:letterhead", study.slug)
     context = {
         "form": form,

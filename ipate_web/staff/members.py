@@ -32,7 +32,9 @@ class MemberForm(forms.Form):
     """Give one of ``roles`` to somebody who has an account."""
 
     username = forms.CharField(
-        label=gettext_lazy("User name"), max_length=150, help_text=gettext_lazy("Of somebody who has an account here.")
+        label=gettext_lazy("User name"),
+        max_length=150,
+        help_text=gettext_lazy("The user name of a person who has an account here."),
     )
 
     def __init__(self, data: Any = None, *, roles: Iterable[str]) -> None:
@@ -44,9 +46,7 @@ class MemberForm(forms.Form):
         user = account_of_staff(self.cleaned_data["username"])
         if user is None:
             raise ValidationError(
-                gettext_lazy(
-                    "Nobody with this user name has an active account. Check the spelling, or ask for an account first."
-                )
+                gettext_lazy("No active account has this user name. Check the spelling, or ask for an account first.")
             )
         return user
 
@@ -62,7 +62,11 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
         user, role = form.cleaned_data["username"], form.cleaned_data["role"]
         with faults_in(form):
             membership = services.membership_add(study=study, user=user, role=role, acting_user=request.user)
-            _say(request, _("%(user)s is now %(role)s.") % {"user": user, "role": Role(role).label}, membership)
+            _say(
+                request,
+                _("%(user)s now has the role “%(role)s”.") % {"user": user, "role": Role(role).label},
+                membership,
+            )
             return redirect("staff:members", study.slug)
     memberships = Membership.objects.filter(study=study).select_related("user").order_by("user__username", "role")
     present = {membership.role for membership in memberships}
@@ -95,7 +99,7 @@ def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
     if request.method == "POST":
         with faults_show(request):
             gone = services.membership_remove(membership=membership, acting_user=request.user)
-            _say(request, _("The role is taken away."), gone)
+            _say(request, _("Role removed."), gone)
         return _back(request, study)
     at_once = changes_roles_alone(request.user, study, whose=membership.user_id, giving=False)
     context = {"membership": membership, "at_once": at_once}
@@ -113,7 +117,7 @@ def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpRe
                 services.role_change_confirm(proposal=proposal, acting_user=request.user)
             else:
                 services.role_change_drop(proposal=proposal, acting_user=request.user)
-            messages.success(request, _("The change is in effect.") if confirmed else _("The proposal is dropped."))
+            messages.success(request, _("The change is in effect.") if confirmed else _("Proposal withdrawn."))
         return _back(request, study)
     own = proposal.changed_by_id == request.user.pk
     known = Membership.objects.filter(study=study, user_id=proposal.user_id).values_list("role", flat=True)
@@ -135,7 +139,7 @@ def _say(request: SignedInRequest, done: str, at_once: object) -> None:
     if at_once:
         messages.success(request, done)
     else:
-        messages.info(request, _("It is proposed. It waits for somebody who watches the study to confirm it."))
+        messages.info(request, _("Proposed. A person who oversees the study has to confirm it."))
 
 
 def _back(request: SignedInRequest, study: Study) -> HttpResponse:

@@ -150,7 +150,7 @@ class MethodFields:
 
     def _add_statements(self) -> None:
         for representation, statement in _STATEMENTS.items():
-            label = _("I state: %(statement)s") % {"statement": _(statement)}
+            label = _("I confirm: %(statement)s") % {"statement": _(statement)}
             field = forms.BooleanField(label=label, required=False)
             self._add(f"stated-{representation}", field, "representation", representation)
 
@@ -228,7 +228,7 @@ class MethodFields:
         """Add to the form's errors what only the form can tell."""
         chosen = self._value("representation")
         if chosen in _STATEMENTS and not self._value(f"stated-{chosen}"):
-            self.form.add_error(self.field(f"stated-{chosen}"), _("It can be used only if you state this."))
+            self.form.add_error(self.field(f"stated-{chosen}"), _("You can use this only if you confirm it."))
 
     def run_fields(self) -> dict[str, Any]:
         """The method's own fields of the run, as ``run_propose`` takes them."""
@@ -349,8 +349,8 @@ class NeighboursFields(MethodFields):
 
     name = Run.Method.NEIGHBOURS.value
     help = gettext_lazy(
-        "Whoever owns a record near a public point votes for its class, each as often as their own promise allows; "
-        "noisy counts are released. No teachers are trained, and small groups need no special treatment."
+        "People who own a record near a public point vote for its class, each as often as their own promise allows. "
+        "Noisy counts are released. No teachers are trained, and small groups need no special treatment."
     )
     title = gettext_lazy("How holders are asked")
     prefix = "asking"
@@ -363,15 +363,15 @@ class PateFields(MethodFields):
 
     name = Run.Method.PATE.value
     help = gettext_lazy(
-        "Holders' records are divided among teachers, each a model of its own, and the teachers vote on the public "
-        "points: Individualized PATE in the variants of its papers."
+        "Holders' records are divided among teachers, each with its own model, and the teachers vote on the public "
+        "points. This is Individualized PATE in the variants of its papers."
     )
     title = gettext_lazy("Teachers")
     batch_size = 50
     counting: ClassVar = {"counted": "method", "conversion": "conversion"}
     """Fields that say how a rehearsal counts costs, with their names in the run."""
     detailed = (*counting, "weight_scheme", "small_groups", "on_exhausted", "batch_size")
-    details_title = gettext_lazy("Weights, small groups, and what happens when a share is used up")
+    details_title = gettext_lazy("Weights, small groups, and stopping when a share is used up")
 
     def _add_others(self) -> None:
         if self.form.study.rehearsal:
@@ -420,16 +420,17 @@ class SgdFields(MethodFields):
 
     name = Run.Method.SGD.value
     help = gettext_lazy(
-        "A model learns step by step from the sum of holders' gradients, to which noise is added. No point is put to a "
-        "vote; the student learns what the model says of the public points, or the model itself is published. Without "
-        "a public dataset a part of the run's share counts people first; rows drawn from the counts take its place."
+        "A model learns step by step from the sum of holders' gradients with added noise. There is no vote: the "
+        "student learns what the model predicts for the public points, or the model itself is published. Without a "
+        "public dataset, a part of the run's share first counts people, and rows drawn from the counts replace the "
+        "public points."
     )
-    title = gettext_lazy("How the steps are made")
+    title = gettext_lazy("How steps are taken")
     prefix = "steps"
     note = (
         gettext_lazy(
-            "Every holder is drawn into a step by chance, and the whole run is charged before its first step. The "
-            "public dataset may be left empty: then the model takes the records as they are, and there is no student."
+            "Holders are drawn randomly for each step, and the whole run is charged before its first step. You can "
+            "leave the public dataset empty: then the model uses the records as they are, and there is no student."
         ),
         SgdSampled.variants,
     )
@@ -437,8 +438,8 @@ class SgdFields(MethodFields):
     def _batch_help(self) -> str:
         few, many = (method.batch_size for method in self.implemented())
         message = _(
-            "They are released together; withdrawals count from the next chunk on. Empty: %(few)d, or over samples "
-            "%(many)d."
+            "They are released together, and withdrawals take effect from the next chunk on. Leave empty for "
+            "%(few)d, or %(many)d over samples."
         )
         return message % {"few": few, "many": many}
 
@@ -448,8 +449,8 @@ class CountsFields(MethodFields):
 
     name = Run.Method.COUNTS.value
     help = gettext_lazy(
-        "People are counted by one or two columns; each cell of the table is released with noise, and with an interval "
-        "for its true number. It needs no public points, trains nothing, and has no student."
+        "People are counted by one or two columns, and each cell of the table is released with noise and an interval "
+        "for the true number. This needs no public points, trains nothing, and has no student."
     )
     title = gettext_lazy("What is counted")
     prefix = "counts"
@@ -460,8 +461,9 @@ class SynthesisFields(MethodFields):
 
     name = Run.Method.SYNTHESIS.value
     help = gettext_lazy(
-        "People are counted in three rounds, and rows of people who do not exist are drawn from the noisy counts: a "
-        "table to learn and to look around in, and public points for further runs. It needs no public points."
+        "People are counted in three rounds, and rows of people who do not exist are drawn from the noisy counts. "
+        "The result is a table to explore and learn from, which also provides public points for further runs. This "
+        "needs no public points."
     )
     title = gettext_lazy("How rows are drawn")
     prefix = "synthesis"

@@ -40,7 +40,7 @@ class PaperFormForm(forms.Form):
     text = forms.ChoiceField(
         label=gettext_lazy("Language and kind of text"),
         help_text=gettext_lazy(
-            "The whole form is in this language, where the site speaks it. Hand out the one that is read."
+            "The whole form is in this language if the site supports it. Hand out the text that the person reads."
         ),
     )
     pseudonym = forms.CharField(
@@ -48,14 +48,16 @@ class PaperFormForm(forms.Form):
         max_length=200,
         required=False,
         help_text=gettext_lazy(
-            "Empty: people write it on the form. With it the form names the person; where a guardian or proxy answers "
-            "for them, it speaks about the person and has room for the declaration of their right."
+            "Leave empty to let people write it on the form. If you enter it, the form names the person. If a "
+            "guardian or proxy answers, it is about that person and has room to declare the right to decide."
         ),
     )
     answer_by = DayField(
         label=gettext_lazy("Please answer by"),
         required=False,
-        help_text=gettext_lazy("Stands on the form. After it people can still answer. Empty: the form names no day."),
+        help_text=gettext_lazy(
+            "Appears on the form. People can still answer after this day. Leave empty to name no day."
+        ),
     )
 
     def __init__(self, data: Any = None, *, study: Study, consent_form: ConsentForm, language: str) -> None:
@@ -71,7 +73,9 @@ class PaperFormForm(forms.Form):
             raise ValidationError(unknown_message(name))
         if self.holder and not answering_for(self.holder).consents:
             raise ValidationError(
-                gettext_lazy("It is on record that this person has died or cannot decide: there is no form.")
+                gettext_lazy(
+                    "There is no form for this person, who is recorded as having died or being unable to decide."
+                )
             )
         return spelling(name)
 
@@ -96,34 +100,34 @@ class PaperConsentForm(forms.Form):
         widget=forms.RadioSelect,
     )
     weaker = forms.BooleanField(
-        label=gettext_lazy("They marked the box that they accept weaker protection than they were promised"),
+        label=gettext_lazy("They ticked the box to accept weaker protection than they were promised"),
         required=False,
-        help_text=gettext_lazy("Without this mark, whoever was promised more before keeps that promise."),
+        help_text=gettext_lazy("Otherwise people who were promised more keep that promise."),
     )
     authority = forms.ChoiceField(
-        label=gettext_lazy("By which right somebody else decided"),
+        label=gettext_lazy("The right by which another person decided"),
         choices=[("", gettext_lazy("the person signed themselves")), *Authority.choices],
         required=False,
         help_text=gettext_lazy(
-            "Of a parent, guardian or proxy who agrees: what they marked on the form. The box of the statement must be "
-            "marked, too."
+            "For a parent, guardian or proxy who agrees: what they ticked on the form. The box for the statement "
+            "must also be ticked."
         ),
     )
     form_version = forms.TypedChoiceField(label=gettext_lazy("Version of the form that they signed"), coerce=int)
     text = forms.ChoiceField(
         label=gettext_lazy("Text of the form that they signed"),
         required=False,
-        help_text=gettext_lazy("It stands at the foot of the form."),
+        help_text=gettext_lazy("It is printed at the bottom of the form."),
     )
     signed_on = DayField(label=gettext_lazy("Signed on"))
     scan = forms.FileField(
-        label=gettext_lazy("Scan"), help_text=gettext_lazy("PDF, PNG or JPEG, up to 20 MB. It is kept privately.")
+        label=gettext_lazy("Scan"), help_text=gettext_lazy("PDF, PNG or JPEG, up to 20 MB. It is stored privately.")
     )
 
     keep = forms.BooleanField(
-        label=gettext_lazy("They wrote that their records stay stored"),
+        label=gettext_lazy("They wrote that their records should stay stored"),
         required=False,
-        help_text=gettext_lazy("Of somebody who withdraws. Otherwise their stored records are erased within a day."),
+        help_text=gettext_lazy("For a person who withdraws. Otherwise their stored records are erased within a day."),
     )
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
@@ -175,7 +179,9 @@ class PaperListForm(forms.Form):
     )
     scans = _ManyFilesField(
         label=gettext_lazy("Scans"),
-        help_text=gettext_lazy("The files that the column evidence names; several rows may name one. Up to 100."),
+        help_text=gettext_lazy(
+            "The files named in the column evidence, at most 100. Several rows can name the same file."
+        ),
     )
 
     def clean_list(self) -> Sequence[PaperConsent]:
@@ -200,7 +206,7 @@ def paper_consent(request: SignedInRequest, study: Study) -> HttpResponse:
                 study,
                 form,
                 action=_("Yes, record it"),
-                effects=[_("The decision counts from now on. It is kept with your name and the scan.")],
+                effects=[_("The decision applies from now on. It is stored with your name and the scan.")],
                 back=reverse("staff:paper_consent", args=[study.slug]),
                 files=["scan"],
             )
@@ -231,7 +237,7 @@ def paper_blank(request: SignedInRequest, study: Study) -> HttpResponse:
     try:
         forms = FormsOnPaper(study)
     except LookupError:
-        messages.info(request, _("There is nothing to sign: the study asks nobody at the moment."))
+        messages.info(request, _("There is nothing to sign, because the study is not asking anyone at the moment."))
         return redirect("staff:paper_consent", study.slug)
     form = PaperFormForm(request.POST or None, study=study, consent_form=forms.form, language=get_language() or "")
     if form.is_valid():
@@ -257,12 +263,12 @@ def _recorded(request: SignedInRequest, study: Study, form: PaperConsentForm | P
         }
         stays = "HX-Request" in request.headers
         rest = (
-            _("Nothing is recorded yet.")
+            _("Nothing has been recorded yet.")
             if stays
-            else _("Nothing is recorded yet: choose the files again and record them.")
+            else _("Nothing has been recorded yet. Choose the files again and record them.")
         )
         messages.success(request, f"{message} {rest}")
     else:
-        message = ngettext("%(n)d decision is recorded.", "%(n)d decisions are recorded.", number)
+        message = ngettext("%(n)d decision was recorded.", "%(n)d decisions were recorded.", number)
         messages.success(request, message % {"n": number})
     return True

@@ -43,10 +43,12 @@ class PolicyForm(forms.Form):
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
         widget=forms.Textarea(attrs={"rows": 4}),
-        help_text=gettext_lazy("Why these values fit this study. It is kept with the policy for good."),
+        help_text=gettext_lazy(
+            "Why these values are right for this study. This is stored permanently with the policy."
+        ),
     )
     name_reason = forms.CharField(
-        label=gettext_lazy("Why the names fit all the same"),
+        label=gettext_lazy("Why you keep the names"),
         required=False,
         max_length=500,
         widget=forms.Textarea(attrs={"rows": 2}),
@@ -83,7 +85,7 @@ class AffordableForm(forms.Form):
         label=gettext_lazy("Labels wanted"),
         min_value=1,
         required=False,
-        help_text=gettext_lazy("Empty: one for every public point."),
+        help_text=gettext_lazy("Leave empty for one per public point."),
     )
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
@@ -117,7 +119,7 @@ class ConditionsForm(forms.Form):
         required=False,
         max_length=5000,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=gettext_lazy("Operators read them. They stay on record with your name. Empty: there are none."),
+        help_text=gettext_lazy("Operators see them. They are stored with your name. Leave empty if there are none."),
     )
 
 
@@ -128,13 +130,15 @@ class ApprovalForm(ConditionsForm):
         label=gettext_lazy("In force from"),
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text=gettext_lazy("Leave it empty for at once."),
+        help_text=gettext_lazy("Leave empty to start at once."),
     )
 
     def clean_effective_from(self) -> datetime | None:
         moment = self.cleaned_data["effective_from"]
         if moment and moment < timezone.now():
-            raise ValidationError(gettext_lazy("This moment has passed. Give a later one, or none for at once."))
+            raise ValidationError(
+                gettext_lazy("This time is in the past. Enter a later one, or leave it empty to start at once.")
+            )
         return moment
 
 
@@ -192,7 +196,7 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
         if "confirmed" in request.POST:
             with faults_in(form):
                 services.epsilon_policy_propose(study=study, acting_user=request.user, **form.cleaned_data)
-                messages.success(request, _("The policy is proposed. It counts once a second person approves it."))
+                messages.success(request, _("Policy proposed. It takes effect when a second person approves it."))
                 return redirect("staff:policies", study.slug)
         else:
             context = {
@@ -286,9 +290,9 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
             services.proposal_approve(proposal=policy, acting_user=request.user, **form.cleaned_data)
             approval = EpsilonPolicyApproval.objects.filter(policy=policy).first()
             if approval is None:
-                message = _("Your approval of version %(version)d is on record. It counts with the last one.")
+                message = _("Your approval of version %(version)d is recorded. It takes effect with the last approval.")
             elif approval.effective_from > timezone.now():
-                message = _("Version %(version)d is approved and counts from the date that you gave.")
+                message = _("Version %(version)d is approved and applies from the date you entered.")
             else:
                 message = _("Version %(version)d is in force.")
             messages.success(request, message % {"version": policy.version})

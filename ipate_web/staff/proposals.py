@@ -58,12 +58,12 @@ class ShareForm(forms.Form):
     """
 
     per_cent = forms.FloatField(
-        label=gettext_lazy("Share of every holder's cap, in per cent"),
+        label=gettext_lazy("Share of every holder's cap, in percent"),
         min_value=0.1,
         max_value=100,
         widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}),
         help_text=gettext_lazy(
-            "All shares add up to at most 100 %. What the run does not use is free again when it ends."
+            "All shares together can be at most 100 %. What the run does not use becomes free again when it ends."
         ),
     )
 
@@ -80,7 +80,8 @@ class ShareForm(forms.Form):
         value, free = self.cleaned_data["per_cent"], 100 * share_free(self.study)
         if value > free + 1e-6:
             raise forms.ValidationError(
-                gettext_lazy("Only %(free).4g %% is free: the rest is used, or held for other runs.") % {"free": free}
+                gettext_lazy("Only %(free).4g %% is free. The rest is used or reserved for other runs.")
+                % {"free": free}
             )
         return value
 
@@ -108,14 +109,14 @@ class RunForm(StudyForm):
         labelled = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).exclude(seen_classes=[])
         self.fields["labelled_dataset"].queryset = labelled  # type: ignore[attr-defined]
         self.fields["labelled_dataset"].help_text = gettext_lazy(
-            "The student also learns from the labels of these rows: of people without privacy needs, or open data. "
-            "They are not put to the vote."
+            "The student also learns from the labels of these rows, which come from people without privacy needs or "
+            "from open data. Runs do not ask about them."
         )
         for name, label in _DATASETS.items():
             self.fields[name].label = label
         self.fields["public_dataset"].help_text = gettext_lazy(
-            "Empty: gradient steps on a table with classes count people first, with a tenth of the run's share; rows "
-            "drawn from the counts take the place of public points."
+            "If empty, gradient steps on a table with classes first count people with a tenth of the run's share, "
+            "and rows drawn from the counts replace the public points."
         )
         self.fields["purpose"].widget.attrs["rows"] = 3
         if study.rehearsal:
@@ -123,7 +124,9 @@ class RunForm(StudyForm):
         else:
             del self.fields["seed"]
         self.methods: list[MethodFields] = [fields(self) for fields in METHOD_FIELDS.values()]
-        self.fields["wanted_labels"].help_text = gettext_lazy("No more are asked for. Empty: as many as can be had.")
+        self.fields["wanted_labels"].help_text = gettext_lazy(
+            "The largest number of labels to ask for. Leave empty for as many as possible."
+        )
         kinds.kind_add(self, "student_learner", gettext_lazy("Student"))
 
     def _add_levels(self) -> None:
@@ -291,7 +294,7 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
     if _is_confirmed(request, form):
         with faults_in(form):
             run = run_commands.run_propose(study=study, acting_user=request.user, **form.run_fields())
-            messages.success(request, _("The run is saved as a draft. It starts once an operator approves it."))
+            messages.success(request, _("Draft saved. The run starts when an operator approves it."))
             return redirect("staff:run", study.slug, run.pk)
     return _form_or_plan(request, study, form)
 
@@ -306,7 +309,7 @@ def _page_of_own_draft(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
         if run.created_by_id != request.user.pk:
             raise PermissionDenied
         if run.status != Run.Status.DRAFT:
-            messages.info(request, _("This run is not a draft any more."))
+            messages.info(request, _("This run is no longer a draft."))
             return redirect("staff:run", study.slug, run.pk)
         return view(request, study, run)
 
@@ -377,7 +380,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     """Page with the plan of a run, the share of every cap that it may use, and the yes that starts it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.status != Run.Status.DRAFT:
-        messages.info(request, _("This run is not a draft any more."))
+        messages.info(request, _("This run is no longer a draft."))
         return redirect("staff:run", study.slug, run.pk)
     form = ShareForm(request.POST if request.method == "POST" else None, study=study)
     share = form.share() if form.is_valid() else suggested_share(study)
@@ -388,13 +391,15 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         try:
             run_commands.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
         except NoSlotError:
-            messages.error(request, _("Other plans are being computed. Nothing was approved: try again in a moment."))
+            messages.error(
+                request, _("Other plans are being calculated, so nothing was approved. Try again in a moment.")
+            )
         except PlanError as error:
             messages.error(request, said(error.args[0]))
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:
-            messages.success(request, _("The run is approved. The next free worker starts it."))
+            messages.success(request, _("Run approved. It starts on the next free worker."))
         return redirect("staff:run", study.slug, run.pk)
     context = {
         "form": form,
@@ -412,7 +417,7 @@ def run_cancel(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Explain what cancelling leaves in place, and cancel a run."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.has_ended:
-        messages.info(request, _("This run has ended already."))
+        messages.info(request, _("This run has already ended."))
         return redirect("staff:run", study.slug, run.pk)
     if request.method == "POST":
         run = run_commands.run_cancel(run=run, acting_user=request.user)

@@ -83,11 +83,11 @@ def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
         with faults_show(request):
             if "draw" in request.POST:
                 head_counts_draw(study=study, acting_user=request.user, follows=number_sent(request.POST, "follows"))
-                messages.success(request, _("The head counts are drawn. Plans use them from now on."))
+                messages.success(request, _("Head counts drawn. Plans use them from now on."))
                 return redirect("staff:head_counts", study.slug)
             if form.is_valid():
                 head_counts_enter(study=study, acting_user=request.user, counts=form.counts())
-                messages.success(request, _("The numbers are entered. Plans use them from now on."))
+                messages.success(request, _("Numbers entered. Plans use them from now on."))
                 return redirect("staff:head_counts", study.slug)
     context: dict[str, Any] = {
         "form": form,

@@ -105,20 +105,20 @@ class ThresholdForm(forms.Form):
         label=gettext_lazy("Cost of missing it"),
         required=False,
         min_value=0,
-        help_text=gettext_lazy("In any unit, the same for both costs."),
+        help_text=gettext_lazy("In any unit, as long as both costs use the same."),
     )
-    false_alarm = forms.FloatField(label=gettext_lazy("Cost of saying it falsely"), required=False, min_value=0)
+    false_alarm = forms.FloatField(label=gettext_lazy("Cost of a false alarm"), required=False, min_value=0)
     sensitivity = forms.FloatField(
-        label=gettext_lazy("Or: wanted sensitivity"),
+        label=gettext_lazy("Or: target sensitivity"),
         required=False,
         min_value=0.01,
         max_value=1,
-        help_text=gettext_lazy("Share of the records of the class that are to be found, such as 0.9."),
+        help_text=gettext_lazy("Share of the class's records to find, such as 0.9."),
     )
 
     def __init__(self, *args: Any, run: Run, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        none = ("", gettext_lazy("none: the likeliest class is said"))
+        none = ("", gettext_lazy("none: use the most likely class"))
         self.fields["class_name"].choices = [none, *((name, name) for name in run.classes)]  # type: ignore[attr-defined]
 
 
@@ -151,14 +151,14 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
     """Choose a student and its parameters; a worker trains it from what the run has released."""
     row = _run_or_404(request, study, pk)
     if not row.students.exists():
-        messages.info(request, _("Only the student of a finished run can be trained anew."))
+        messages.info(request, _("You can only train the student of a finished run again."))
         return redirect("staff:run", study.slug, row.pk)
     is_sent = request.method == "POST"
     form = StudentForm(request.POST if is_sent else None, initial=initial_student(row), run=row)
     if form.is_valid():
         with faults_show(request):
             student_ask(run=row, acting_user=request.user, **form.recipe())
-            messages.success(request, _("Another version is trained as soon as a worker is free."))
+            messages.success(request, _("Another version will be trained when a worker is free."))
         return redirect("staff:run", study.slug, row.pk)
     context: dict[str, Any] = {"run": row, "form": form}
     return render_page(request, study, "staff/runs/student_new.html", context)
@@ -169,13 +169,13 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
     """Explain what it means that another version is published, and publish it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
-        messages.error(request, _("This version was withdrawn. Publish another one."))
+        messages.error(request, _("This version was withdrawn. Publish a different one."))
         return redirect("staff:run", study.slug, row.pk)
     doubts = publication_doubts(chosen.card.get("evaluation"))
     form = PublicationForm(request.POST if request.method == "POST" else None, doubtful=bool(doubts))
     if form.is_valid():
         student_publish(run=row, version=chosen.version, acting_user=request.user, **form.cleaned_data)
-        messages.success(request, _("Version %(number)d is published.") % {"number": chosen.version})
+        messages.success(request, _("Version %(number)d published.") % {"number": chosen.version})
         return redirect("staff:run", study.slug, row.pk)
     context: dict[str, Any] = {"run": row, "chosen": chosen, "doubts": doubts, "form": form}
     return render_page(request, study, "staff/runs/student_publish.html", context)
@@ -186,12 +186,12 @@ def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, versio
     """Explain what it means to withdraw a version, and withdraw it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
-        messages.info(request, _("This version was withdrawn already."))
+        messages.info(request, _("This version has already been withdrawn."))
         return redirect("staff:run", study.slug, row.pk)
     form = WithdrawalForm(request.POST or None)
     if form.is_valid():
         student_withdraw(run=row, version=chosen.version, acting_user=request.user, **form.cleaned_data)
-        messages.success(request, _("Version %(number)d is withdrawn.") % {"number": chosen.version})
+        messages.success(request, _("Version %(number)d withdrawn.") % {"number": chosen.version})
         return redirect("staff:run", study.slug, row.pk)
     context: dict[str, Any] = {"run": row, "chosen": chosen, "form": form, "takers": len(model_takers(chosen))}
     return render_page(request, study, "staff/runs/student_withdraw.html", context)
@@ -244,7 +244,7 @@ def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
     def wrapped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
         run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
         if run.student is None or run.student.is_withdrawn:
-            messages.info(request, _("The run has no published model: there is none yet, or it was withdrawn."))
+            messages.info(request, _("The run has no published model yet, or it was withdrawn."))
             return redirect("staff:run", study.slug, run.pk)
         return view(request, study, run, run.student)
 
@@ -258,7 +258,7 @@ def model_stage(request: SignedInRequest, study: Study, run: Run, student: Stude
         with faults_show(request):
             model = model_stage_set(run=run, stage=request.POST.get("stage", ""), acting_user=request.user)
             values = {"title": run.title, "stage": model.get_stage_display()}
-            messages.success(request, _("The model of “%(title)s” is %(stage)s now.") % values)
+            messages.success(request, _("The stage of the model from “%(title)s” is now: %(stage)s.") % values)
         return redirect("staff:models", study.slug)
     context = {"run": run, "model": student, "next": _stages(NEXT[student.stage])}
     return render_page(request, study, "staff/models/stage.html", context)
@@ -273,7 +273,7 @@ def model_threshold(request: SignedInRequest, study: Study, run: Run, student: S
     if form.is_valid():
         with faults_in(form):
             model_threshold_set(run=run, acting_user=request.user, **form.cleaned_data)
-            messages.success(request, _("The model says classes by its new threshold now."))
+            messages.success(request, _("The model now uses its new threshold."))
             return redirect("staff:run", study.slug, run.pk)
     context = {"run": run, "form": form}
     return render_page(request, study, "staff/models/threshold.html", context)

@@ -177,16 +177,22 @@ class ClosingForm(ReasonForm):
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["reason"].help_text = gettext_lazy("Holders read it. It is kept with your name for good.")
+        self.fields["reason"].help_text = gettext_lazy(
+            "Data holders read this. It is stored permanently with your name."
+        )
         field = self.fields["erase_after"]
         if study.rehearsal:
             del self.fields["erase_after"]
         elif study.retention_until is not None:
             field.initial = study.retention_until
             field.widget.attrs["max"] = study.retention_until.isoformat()
-            field.help_text = gettext_lazy("Holders were told this day. You can choose an earlier one.")
+            field.help_text = gettext_lazy(
+                "Data holders were promised this day, so you can only choose an earlier one."
+            )
         else:
-            field.help_text = gettext_lazy("They are erased on the day after it. A day that is over: at once.")
+            field.help_text = gettext_lazy(
+                "They are erased on the day after. If you choose a day in the past, they are erased at once."
+            )
 
     @property
     def last_day(self) -> date | None:
@@ -218,7 +224,7 @@ def study_new(request: SignedInRequest) -> HttpResponse:
     form = StudyForm(request.POST or None)
     if form.is_valid():
         study = services.study_create(acting_user=request.user, **form.cleaned_data)
-        messages.success(request, _("The study is set up. The list below says what comes next."))
+        messages.success(request, _("Study created. The list below shows the next steps."))
         return redirect("staff:study", study.slug)
     return render(request, "staff/study/new.html", {"form": form}, status=422 if form.errors else 200)
 
@@ -232,7 +238,7 @@ def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid():
         with faults_show(request):  # form or policy came into force while the page was open
             services.study_update(study=study, acting_user=request.user, **form.cleaned_data)
-            messages.success(request, _("The changes are saved."))
+            messages.success(request, _("Changes saved."))
             return redirect("staff:study", study.slug)
         return redirect("staff:study_edit", study.slug)
     context = {"form": form, "settled": settled}
@@ -315,7 +321,7 @@ def _taking_part(study: Study) -> dict[str, Any]:
 def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
     """Explain what it means to close a study, and close it."""
     if study.is_closed:
-        messages.info(request, _("This study is closed already."))
+        messages.info(request, _("This study is already closed."))
         return redirect("staff:study", study.slug)
     form = ClosingForm(request.POST or None, study=study)
     if form.is_valid():

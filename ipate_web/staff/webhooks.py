@@ -22,7 +22,9 @@ class WebhookForm(forms.Form):
     url = forms.CharField(
         label=gettext_lazy("Web address"),
         max_length=500,
-        help_text=gettext_lazy("Begins with https://. Requests are sent there by POST, and are not redirected."),
+        help_text=gettext_lazy(
+            "Must start with https://. Messages are sent there by POST; redirects are not followed."
+        ),
         widget=forms.URLInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     events = forms.MultipleChoiceField(
@@ -63,7 +65,7 @@ def _made(request: SignedInRequest, study: Study, form: WebhookForm) -> MadeEndp
 def webhook_test(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     """Send an event that nothing has happened for."""
     endpoint_test(endpoint=get_object_or_404(WebhookEndpoint, study=study, pk=pk))
-    messages.success(request, _("A test is on its way. The list of deliveries says how it went; load it again soon."))
+    messages.success(request, _("A test message is on its way. Reload the list of deliveries soon to see the result."))
     return redirect("staff:webhooks", study.slug)
 
 
@@ -73,6 +75,6 @@ def webhook_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResp
     endpoint = get_object_or_404(WebhookEndpoint, study=study, pk=pk)
     if request.method == "POST":
         endpoint_remove(endpoint=endpoint, acting_user=request.user)
-        messages.success(request, _("The webhook is removed."))
+        messages.success(request, _("Webhook removed."))
         return redirect("staff:webhooks", study.slug)
     return render_page(request, study, "staff/webhooks/remove.html", {"endpoint": endpoint})

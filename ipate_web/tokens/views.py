@@ -33,7 +33,9 @@ class TokenForm(forms.Form):
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=60,
-        help_text=gettext_lazy("What will use it, so that you know later which one to revoke: “analysis notebook”."),
+        help_text=gettext_lazy(
+            "The program that will use it, to help you later to know which token to revoke: “analysis notebook”."
+        ),
     )
     lifetime = forms.ChoiceField(label=gettext_lazy("Valid for"), choices=LIFETIMES, initial="90")
     scopes = forms.MultipleChoiceField(
@@ -41,7 +43,7 @@ class TokenForm(forms.Form):
         choices=Scope.choices,
         initial=[Scope.READ, Scope.PROPOSE, Scope.PREDICT],
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("Whatever you choose, it may do nothing that you may not do yourself."),
+        help_text=gettext_lazy("A token can never do more than you can do yourself."),
     )
 
     def __init__(self, *args: Any, user: AbstractBaseUser | AnonymousUser, **kwargs: Any) -> None:
@@ -52,7 +54,9 @@ class TokenForm(forms.Form):
         name = self.cleaned_data["name"]
         if ApiToken.objects.filter(user_id=self.user.pk, name=name).exists():
             raise ValidationError(
-                gettext_lazy("You have a token with this name. Choose another, or revoke that one first.")
+                gettext_lazy(
+                    "You already have a token with this name. Choose another name, or revoke that token first."
+                )
             )
         return name
 
@@ -109,5 +113,5 @@ def revoke(request: HttpRequest, key: str) -> HttpResponse:
     if request.method != "POST":
         return render(request, "tokens/revoke.html", {"token": token})
     token.delete()
-    messages.success(request, _("The token “%(name)s” is revoked. Nothing can use it any more.") % {"name": token.name})
+    messages.success(request, _("The token “%(name)s” was revoked and no longer works.") % {"name": token.name})
     return redirect("api-tokens")

@@ -35,7 +35,7 @@ def test_a_passkey_is_added_asked_for_and_signs_in_alone(visit: Any) -> None:
     page.get_by_label("Password").fill(factories.PASSWORD)
     site.press("Continue")
     page.get_by_label("Name of the key").fill("My laptop")
-    page.get_by_label("Sign in with this key alone").check()
+    page.get_by_label("Sign in with only this key, without a password").check()
     site.press("Add the key")
     site.says("Each code lets you sign in once if you lose")
     key = Authenticator.objects.get(type="webauthn")

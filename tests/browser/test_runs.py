@@ -46,7 +46,7 @@ def draft(site: Site, plan: str) -> None:
     site.says(plan)
     site.is_in_order()
     site.press("Save as draft")
-    site.says("The run is saved as a draft.")
+    site.says("The run starts when an operator approves")
 
 
 @pytest.mark.worker
@@ -66,8 +66,10 @@ def test_a_run_from_proposal_to_student(visit: Any, study: Study, tmp_path: Path
     olga = visit("phone", person="olga")
     olga.open(f"/studies/digits/runs/{run.pk}/")
     olga.press("Check and approve")
-    olga.page.get_by_label("Share of every holder's cap, in per cent").fill("90")
-    olga.press("Show the plan with this share share share share share share share share share")
+    olga.page.get_by_label("Share of every holder's cap, in percent").fill("90")
+    olga.press(
+        "Show the plan with this share share share share share share share share share share share share share share"
+    )
     olga.says("answered queries, or more if queries are")
     olga.is_in_order()
     olga.press("Approve and start")

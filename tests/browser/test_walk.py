@@ -115,12 +115,12 @@ def account_make(installation: Installation, name: str) -> None:
     for label, text in texts.items():
         admin.page.get_by_label(label).fill(text)
     admin.press("Make the account")
-    admin.says("The account is made.")
+    admin.says("We have emailed a link to")
 
     site = installation.people[name] = installation.visit()
     site.open(installation.link_for(address))
     site.page.get_by_label("New password", exact=True).fill(factories.PASSWORD)
-    site.page.get_by_label("The new password again").fill(factories.PASSWORD)
+    site.page.get_by_label("Repeat the new password").fill(factories.PASSWORD)
     site.press("Set the password")
     site.press("Sign in")
     site.sign_in(name)
@@ -130,7 +130,7 @@ def role_give(site: Site, name: str, role: str, *, proposed: bool = False) -> No
     site.page.get_by_label("User name").fill(name)
     site.page.get_by_label("Role", exact=True).select_option(label=role)
     site.press("Give the role")
-    site.says("It is proposed." if proposed else f"{name} is now")
+    site.says("A person who oversees the study has to confirm" if proposed else f"{name} is now")
 
 
 def study_make(installation: Installation) -> None:
@@ -191,7 +191,7 @@ def policy_agree(installation: Installation) -> None:
     for level, epsilon in {"high": "2", "average": "4", "low": "8"}.items():
         site.page.get_by_label(f"ε at {level} protection").fill(epsilon)
     site.page.get_by_label("Reason").fill("The records are old, and few people know them.")
-    site.page.get_by_label("Why the names fit all the same").fill("They are those of the hospital's other studies.")
+    site.page.get_by_label("Why you keep the names").fill("They are those of the hospital's other studies.")
     site.press("Show odds", "Propose version")
     site.says("Version 1 is waiting for a second person")
     site = installation.in_study("conrad", "ε policy")
@@ -285,7 +285,7 @@ def holders_decide(installation: Installation, letters: list[dict[str, str]]) ->
     site.page.locator("[name=list]").set_input_files(path)
     site.page.locator("[name=scans]").set_input_files(scan)
     site.press("Record them")
-    site.says(f"{len(signed)} decisions are recorded.")
+    site.says(f"{len(signed)} decisions were recorded.")
 
 
 # --- Runs ------------------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def head_counts_draw(installation: Installation) -> None:
     site = installation.in_study("olga", "Overview")
     site.page.get_by_role("link", name="Head counts").first.click()
     site.press("Draw head counts")
-    site.says("The head counts are drawn.")
+    site.says("Head counts drawn")
 
 
 def run_propose(installation: Installation, title: str) -> None:
@@ -306,7 +306,7 @@ def run_propose(installation: Installation, title: str) -> None:
     site.press("Check the plan")
     site.says("The plan")
     site.press("Save as draft")
-    site.says("The run is saved as a draft.")
+    site.says("The run starts when an operator approves")
 
 
 def run_approve(installation: Installation, name: str, title: str) -> Site:
@@ -315,7 +315,7 @@ def run_approve(installation: Installation, name: str, title: str) -> Site:
     site.says("Waiting for you")
     site.press(title)
     site.press("Approve and start")
-    site.says("The run is approved.")
+    site.says("It starts on the next free worker")
     return site
 
 

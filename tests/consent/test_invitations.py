@@ -189,7 +189,7 @@ def test_mistyped_address_or_password_locks_nobody_out(client, study, invited, g
     later = Client()
     later.get(link(invited.code))
     shown = page(later, "choice", study)
-    assert "You have set up an account with hana@example.org, which is not confirmed yet" in shown
+    assert "You have set up an account with hana@example.org, but it is not confirmed yet" in shown
     assert take_account(later, password="another pass phrase").status_code == 302
     assert [user.email for user in User.objects.filter(username__contains="@")] == ["hanna@example.org"]
     last = Client()

@@ -145,7 +145,7 @@ def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study) -> Non
         (row("P-2", authority="parents", text="fr"), "version 1 of the form has no text “fr”. Write one of de, en"),
     ):
         assert message in error_message(study, row("P-3", number=1), wrong)
-    with pytest.raises(PaperError, match=r"a\.pdf is no PDF, PNG or JPEG file"):
+    with pytest.raises(PaperError, match=r"a\.pdf is not a PDF, PNG or JPEG file"):
         paper_consents_record(study=study, consents=[row()], scans={"a.pdf": b"MZ"}, acting_user=user_create("olga"))
     assert not ConsentEvent.objects.exists()
 

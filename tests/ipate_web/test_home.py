@@ -72,7 +72,7 @@ def test_signing_in_and_out(client: Client) -> None:
         factories.user_create(name)
         fields = {"login": name, "password": factories.PASSWORD, "next": "/my/"}
         wrong = client.post("/sign-in/", fields | {"password": "wrong"})
-        assert "There is no account with this name and this password." in wrong.text
+        assert "The user name or password is wrong" in wrong.text
         assert client.post("/sign-in/", fields).url == "/my/"
         assert client.get("/sign-out/").status_code == 405
         assert client.post("/sign-out/").url == "/"

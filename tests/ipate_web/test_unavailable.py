@@ -29,14 +29,14 @@ def test_pages_say_that_the_database_is_away(broken: Client) -> None:
         broken.post("/join/", {"code": "AAAA"}),
     ):
         assert (response.status_code, response["Retry-After"]) == (503, "30")
-        assert "database does not answer" in response.content.decode()
+        assert "database does not respond" in response.content.decode()
 
 
 def test_programs_read_a_problem_document_while_the_database_is_away(broken: Client) -> None:
     response = broken.get("/api/v1/studies", headers={"Authorization": "Bearer ipate_0123456789abcdef"})
     assert (response.status_code, response["Retry-After"]) == (503, "30")
     assert response["Content-Type"] == "application/problem+json"
-    assert "send the request again" in response.json()["detail"]
+    assert "Send the request again later" in response.json()["detail"]
 
 
 def test_programs_read_a_problem_document_after_any_other_failure(

@@ -97,7 +97,7 @@ def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
         erasure_ask(holder=holder, acting_user=None)
     form = study.consent_forms.get()
     services.consent_give(holder=third, level="LOW", form=form, acting_user=None)  # who takes part again
-    assert tasks_of(study, Kind.ERASURES) == {"steward": ["2 people's records are not erased yet"]}
+    assert tasks_of(study, Kind.ERASURES) == {"steward": ["2 people's records still need to be erased"]}
     request = Disposal.objects.filter(holder=first).latest("sequence")
     assert task(study, "steward", Kind.ERASURES).since == request.recorded_at
     records_erase(study.pk)
@@ -116,7 +116,7 @@ def test_letters_to_print_wait_for_the_steward() -> None:
         scans={"a.pdf": b"%PDF-1"},
         acting_user=member(study, "steward"),
     )
-    assert tasks_of(study, Kind.LETTERS) == {"steward": ["2 letters on paper to print"]}
+    assert tasks_of(study, Kind.LETTERS) == {"steward": ["2 paper letters to print"]}
     oldest = ConsentEvent.objects.filter(holder=first).latest("sequence").recorded_at
     assert task(study, "steward", Kind.LETTERS).since == oldest
     assert "letters" not in as_(member(study, "steward")).get("/api/v1/waiting").text
@@ -124,7 +124,7 @@ def test_letters_to_print_wait_for_the_steward() -> None:
     assert tasks_of(study, Kind.LETTERS) == {}
     published = factories.form_publish(study, {"en": "More."}, renewal="required").published_at
     decided = study.holders.exclude(consent_events=None).distinct().count()
-    assert tasks_of(study, Kind.LETTERS) == {"steward": [f"{decided} letters on paper to print"]}
+    assert tasks_of(study, Kind.LETTERS) == {"steward": [f"{decided} paper letters to print"]}
     assert task(study, "steward", Kind.LETTERS).since == published
 
 

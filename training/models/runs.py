@@ -101,7 +101,7 @@ class Run(Recorded):
         _("rehearsal"),
         default=False,
         editable=False,
-        help_text=_("Of a rehearsal study: nothing is promised."),
+        help_text=_("From a rehearsal study, which makes no promises."),
     )
     seed = models.PositiveBigIntegerField(_("seed"), null=True, blank=True, help_text=_("Rehearsal studies only."))
     rehearsed = models.JSONField(

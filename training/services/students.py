@@ -242,7 +242,7 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
     if run.student_id == chosen.pk:
         return run
     if chosen.is_withdrawn:
-        raise ValidationError(_("This version was withdrawn. Publish another one."), code=STATE)
+        raise ValidationError(_("This version was withdrawn. Publish a different one."), code=STATE)
     if publication_doubts(chosen.card.get("evaluation")):
         if not reason.strip():
             raise ValidationError({"reason": _("Say why this version is published all the same: its card shows it.")})

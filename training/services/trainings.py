@@ -67,7 +67,7 @@ def student_ask(
         raise ValidationError(_("The public points were removed: no student can learn of them any more."))
     recipe_check(run, student_learner, student_parameters)
     if run.status != Run.Status.FINISHED:
-        raise ValidationError(_("Only the student of a finished run can be trained anew."), code=STATE)
+        raise ValidationError(_("You can only train the student of a finished run again."), code=STATE)
     if versions_under_way(run).exists():
         raise ValidationError(_("Another version of this student is being trained. Wait until it is done."), code=STATE)
     run.trainings.filter(version=None).exclude(message="").delete()

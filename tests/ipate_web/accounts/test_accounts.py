@@ -75,8 +75,8 @@ def test_passwords_must_be_the_same_and_not_weak(client: Client, hanna: User) ->
 
     assert "The passwords do not match. Type the same password twice." in change(NEW, "something else 9")
     assert "too short" in change("x4711", "x4711")
-    assert "This is not your password at present." in change(NEW, NEW, old="wrong")
-    assert "The password is changed." in change(NEW, NEW)
+    assert "This is not your current password" in change(NEW, NEW, old="wrong")
+    assert "Your password has been changed" in change(NEW, NEW)
 
 
 def test_another_address_is_confirmed_and_takes_the_mails(client: Client, mailbox: Mailbox, hanna: User) -> None:
@@ -85,7 +85,7 @@ def test_another_address_is_confirmed_and_takes_the_mails(client: Client, mailbo
     assert "not confirmed" in client.post(page, {"action_add": "", "email": "new@example.org"}, follow=True).text
     (sent,) = (mail for mail in mailbox.deliver() if mail["To"] == "new@example.org")
     assert "Is new@example.org your address?" in client.get(link_in(sent)).text
-    assert "The address new@example.org is confirmed." in client.post(link_in(sent), follow=True).text
+    assert "new@example.org is confirmed." in client.post(link_in(sent), follow=True).text
     client.post(page, {"action_primary": "", "email": "new@example.org"})
     client.post(page, {"action_remove": "", "email": "hanna@example.org"})
     assert [(each.email, each.primary) for each in EmailAddress.objects.all()] == [("new@example.org", True)]
@@ -97,14 +97,14 @@ def test_name_and_wishes_are_kept(client: Client, hanna: User) -> None:
     client.force_login(hanna)
     assert "when a new run may use my records" not in client.get(reverse("account_overview")).text
     factories.holder_create(study, user=hanna)
-    assert "email me when something needs approval or" not in client.get(reverse("account_overview")).text
+    assert "when something needs approval or" not in client.get(reverse("account_overview")).text
     sent = {"first_name": "Hanna", "last_name": "Holder", "language": "de", "uses": "on"}
     assert client.post(reverse("account_overview"), sent).status_code == 302
     wishes = MailWishes.objects.get()
     hanna.refresh_from_db()
     assert (hanna.get_full_name(), wishes.language, wishes.uses) == ("Hanna Holder", "de", True)
     client.force_login(User.objects.get(username="olga"))
-    assert "email me when something needs approval or" in client.get(reverse("account_overview")).text
+    assert "when something needs approval or" in client.get(reverse("account_overview")).text
     client.post(reverse("account_overview"), {"language": "en", "ends": "on"})
     wishes = MailWishes.objects.get(user__username="olga")
     assert (wishes.approvals, wishes.ends, wishes.shares) == (False, True, False)

@@ -72,7 +72,7 @@ def test_an_app_is_set_up_with_the_code_that_it_shows(client: Client, olga: User
     secret = re.search(r'<code class="long">(\w+)</code>', page.text).group(1)
     code = code_of(secret)
     wrong = client.post(reverse("mfa_activate_totp"), {"code": other_than(code)})
-    assert "This code is wrong or was used already." in wrong.text
+    assert "This code is wrong or has already been used" in wrong.text
     codes = client.post(reverse("mfa_activate_totp"), {"code": code}, follow=True)
     assert "Each code lets you sign in once if you lose" in codes.text
     assert len(re.findall(r"<li><code>\w+</code></li>", codes.text)) == 10
@@ -146,7 +146,7 @@ def test_an_installation_can_require_it_of_staff(client: Client, olga: User, set
     assert client.get("/api/v1/studies/").status_code == 403
     refused = Client().get("/api/v1/runs", headers=asks)
     assert (refused.status_code, refused.json()["detail"]) == (403, "Set up a second factor on the site first.")
-    assert "This site asks its staff for a second factor." in client.get("/", follow=True).text
+    assert "This site requires a second factor for staff" in client.get("/", follow=True).text
     TOTP.activate(user, generate_totp_secret())
     assert client.get("/glossary/").status_code == Client().get("/api/v1/runs", headers=asks).status_code == 200
     factories.holder_create(olga.memberships.first().study, user=factories.user_create("hanna"))
@@ -173,7 +173,7 @@ def test_staff_are_signed_out_after_an_hour_without_a_request(client: Client, ol
     assert client.get("/studies/digits/").status_code == 200
     after(minutes=61)
     page = client.get("/studies/digits/", follow=True)
-    assert "You were signed out because nothing was done for a while." in page.text
+    assert "You were signed out because you were inactive" in page.text
     assert "_auth_user_id" not in client.session
     settings.STAFF_IDLE_MINUTES = 10
     client.force_login(olga)

@@ -35,7 +35,7 @@ def administrator(ada: User) -> Client:
 
 def test_a_new_account_gets_its_password_by_mail(administrator: Client, mailbox: Mailbox, ada: User) -> None:
     html = administrator.post(reverse("staff_account_new"), PERSON, follow=True)
-    assert "A mail with a link is on its way to dora@example.org." in html.text
+    assert "We have emailed a link to dora@example.org." in html.text
     (sent,) = mailbox.deliver()
     assert (sent["To"], subject(sent)) == ("dora@example.org", "An account has been created for you")
     theirs = Client()
@@ -130,7 +130,7 @@ def test_a_closed_account_is_out_at_once_and_comes_back_without_what_ended(
     program = {"HTTP_AUTHORIZATION": f"Bearer {ApiToken.objects.create(olga, name='notebook')[1]}"}
     assert hers.get("/studies/digits/").status_code == 200
     assert Client().get(reverse("api:studies"), **program).status_code == 200
-    assert "“Study digits” then has no operator who can sign in." in administrator.get(close(olga)).text
+    assert "“Study digits” will have no operator who can sign in." in administrator.get(close(olga)).text
     administrator.post(close(olga))
     assert hers.get("/studies/digits/").status_code == 302
     assert Client().get(reverse("api:studies"), **program).status_code == 401

@@ -64,7 +64,7 @@ def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_wh
         "No one is charged for it, because not all"
     ) in page and "The run ends, because at least 3 sites must be left" in page
     assert browser.post(go_on).status_code == 302
-    assert "The run does not wait for this site any more." in text(browser.get(go_on, follow=True))
+    assert "The run no longer waits for this site." in text(browser.get(go_on, follow=True))
     assert advance(runs[0]).status == Run.Status.FAILED
 
 

@@ -212,7 +212,7 @@ def test_a_list_is_tried_and_then_recorded(olga: Client) -> None:
     rows = f"P-1,LOW,1,{timezone.localdate().isoformat()},a.pdf\n"
     assert "1 decision can be recorded." in text(olga.post(MANY, many(rows), follow=True))
     assert not ConsentEvent.objects.exists()
-    assert "1 decision is recorded." in text(olga.post(MANY, many(rows, record="1"), follow=True))
+    assert "1 decision was recorded." in text(olga.post(MANY, many(rows, record="1"), follow=True))
     assert ConsentEvent.objects.count() == 1
 
 

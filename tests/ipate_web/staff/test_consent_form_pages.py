@@ -136,7 +136,7 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
     assert selectors.is_waiting(policy)
     page = text(conrad.post(POLICY, {"text": "4 is too much.", "reject": "1"}, follow=True))
     for message in (
-        "The proposal is rejected.",
+        "Proposal rejected.",
         "Why 4?",
         "4 is too much.",
         "is no longer waiting, because it was rejected",

@@ -75,7 +75,12 @@ def test_choices_are_saved_and_proposed_again(study: Study) -> None:
 def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
     network, none = {"steps-network": "cnn"}, {"public_dataset": ""}
     for form, changes, field, message in (
-        (filled_in, {"asking-representation": "embedding"}, "asking-stated-embedding", "only if you state this"),
+        (
+            filled_in,
+            {"asking-representation": "embedding"},
+            "asking-stated-embedding",
+            "You can use this only if you confirm it",
+        ),
         (filled_in, {"asking-representation": "wavelets"}, "asking-representation", "is for images"),
         (filled_in, {"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "ask for fewer"),
         (filled_in, {"asking-rounds": 5}, "asking-rounds", "5"),
@@ -86,7 +91,12 @@ def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
         (filled_in, none, "public_dataset", "Choose the public points"),
         (steps_form, {"steps-steps": 0}, "steps-steps", "greater than"),
         (steps_form, {"steps-sigma": 1e9}, "steps-sigma", "less than"),
-        (steps_form, {"steps-representation": "embedding"}, "steps-stated-embedding", "only if you state this"),
+        (
+            steps_form,
+            {"steps-representation": "embedding"},
+            "steps-stated-embedding",
+            "You can use this only if you confirm it",
+        ),
         (steps_form, {"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
         (steps_form, ALL | {"steps-expected": 0.5}, "steps-expected", "greater than"),
         (steps_form, ALL | network, "steps-network", "takes images from"),

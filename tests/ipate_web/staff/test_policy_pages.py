@@ -60,7 +60,7 @@ def test_odds_are_shown_while_typing_and_before_a_policy_is_proposed(study: Stud
 
 
 def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
-    message = "The name “average protection” says too much for ε = 4."
+    message = "The name “average protection” promises too much for ε = 4."
     assert message not in text(as_("carla").post(BASE + "odds/", {"high": "1", "average": "3", "low": "5"}))
     shown = text(as_("carla").post(BASE + "odds/", {"high": "1", "average": "4", "low": "5"}))
     assert message in shown
@@ -114,7 +114,7 @@ def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study)
         assert message in page
     assert "3: " not in page, "no exact number"
     late = conrad.post(APPROVE, {"effective_from": "2020-01-01T00:00"})
-    assert late.status_code == 422 and "This moment has passed" in text(late)
+    assert late.status_code == 422 and "This time is in the past" in text(late)
     assert selectors.policy_in_force(study).version == 1
     conrad.post(APPROVE)
     assert selectors.policy_in_force(study).version == 2

@@ -134,7 +134,7 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
     overview = client.get(url("study", study)).text
     assert "40.0 % reserved, 60.0 % free" in overview
     again = client.post(url("run_approve", run), follow=True)
-    assert "not a draft any more" in again.text
+    assert "This run is no longer a draft" in again.text
 
 
 def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) -> None:
@@ -166,7 +166,7 @@ def test_a_mistake_in_the_share_starts_nothing(study: Study) -> None:
         ("0", "greater than"),
         ("101", "less than"),
         ("nan", "Enter a number"),
-        ("61", "Only 60 % is free: the rest is used, or held for other runs."),
+        ("61", "Only 60 % is free. The rest is used or reserved for other runs."),
     ):
         for look in ({}, {"look": "1"}):
             page = client.post(url("run_approve", run), {"per_cent": share, **look})
@@ -190,7 +190,7 @@ def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
     assert "An operator has cancelled the run." in page.text
     run.refresh_from_db()
     assert run.status == Run.Status.CANCELLED
-    assert "has ended already" in client.post(url("run_cancel", run), follow=True).text
+    assert "This run has already ended" in client.post(url("run_cancel", run), follow=True).text
 
 
 # --- Drafts that their proposers change or withdraw -----------------------------------------------------------------
@@ -451,7 +451,7 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert run.rehearsed["levels"]["LOW"] == {"share": 1, "epsilon": 3}
     assert "per_cent" not in as_("olga").get(url("run_approve", run)).text
     answer = as_("olga").post(url("run_approve", run), follow=True)
-    assert "The run is approved." in answer.text
+    assert "It starts on the next free worker" in answer.text
     run = run_finish(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
     assert "Cost for each level if people had been asked" in as_("researcher").get(url("run", run)).text
