@@ -19,7 +19,7 @@ class FilteredAsListed(admin.ModelAdmin):
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """Admin without adding or deleting, and without changes but to the fields in ``repairable``."""
+    """Admin without adding or deleting; only the fields in ``repairable`` can be changed."""
 
     repairable: tuple[str, ...] = ()
 
@@ -37,7 +37,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
 
 class SecretsAdmin(ReadOnlyAdmin):
-    """Read-only admin that hides the fields in ``secrets`` from everybody but superusers."""
+    """Read-only admin that hides the fields in ``secrets`` from everyone except superusers."""
 
     secrets: tuple[str, ...] = ()
 
@@ -48,5 +48,5 @@ class SecretsAdmin(ReadOnlyAdmin):
         return self._hidden(request)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
-        # What is read-only is shown even where it is excluded.
+        # Read-only fields are shown even if they are excluded.
         return [name for name in super().get_readonly_fields(request, obj) if name not in self._hidden(request)]

@@ -1,15 +1,15 @@
 """Tables that only grow: enforced by triggers in the database, chained by hashes.
 
 A model that inherits :class:`AppendOnly` can be inserted and read. UPDATE and DELETE (on PostgreSQL also TRUNCATE, on
-SQLite also an INSERT that would replace a row) are refused by triggers, whoever asks: the ORM, the admin, or a person
-with an SQL prompt. The triggers are put in place after every ``migrate``, because SQLite's schema changes rebuild
-tables and lose them.
+SQLite also an INSERT that would replace a row) are refused by triggers for every client: the ORM, the admin, or a
+person with an SQL prompt. The triggers are put in place after every ``migrate``, because SQLite's schema changes
+rebuild tables and lose them.
 
 :class:`Chained` adds, for each study, a sequence number without gaps and a SHA-256 over every other column and the
-previous row's hash, so that a row edited, removed, inserted or reordered behind the triggers' back is found. Where a
-chain ends is kept beside it in a :class:`Head`, signed with a key which the database does not hold:
-whoever has the database alone can neither shorten or empty a chain nor compute it anew unseen. They could put back an
-older state of everything; against that, heads are noted outside (see ``ipate verify_ledger --noted``).
+previous row's hash, so that a row edited, removed, inserted or reordered despite the triggers is found. The end of a
+chain is stored separately in a :class:`Head`, signed with a key which the database does not hold: with only the
+database, an attacker can neither shorten or empty a chain nor recompute it undetected. They could restore an older
+state of everything; against that, heads are noted outside (see ``ipate verify_ledger --noted``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,7 +60,8 @@ class AppendOnly(models.Model):
 class Head(models.Model):
     """Signed end of a study's chain: ``sequence`` and ``hash`` of its last row.
 
-    A head whose signature is wrong stays unsigned however much is appended: an append never makes a forged head good.
+    A head whose signature is wrong stays unsigned after any number of appends: an append never makes a forged head
+    good.
     """
 
     chain = models.CharField(max_length=100, help_text="The model whose rows are chained.")
@@ -106,16 +107,16 @@ def _signer() -> Signer:
 class Chained(AppendOnly):
     """Abstract model of rows in a per-study hash chain; the subclass has a foreign key ``study``, or its lookup."""
 
-    #: The table that keeps where each chain ends; the app that knows what a study is sets it.
+    #: The table with the end of each chain; the app that defines studies sets it.
     head_model: ClassVar[type[Any]]
-    #: How a query finds the rows of a study; a row itself has a ``study_id``.
+    #: Query lookup for the rows of a study; a row itself has a ``study_id``.
     study_lookup: ClassVar[str] = "study_id"
-    #: Whether there is one chain of the installation instead of one for each study.
+    #: Whether the installation has one chain instead of one for each study.
     of_installation: ClassVar[bool] = False
-    #: Columns that came after the first rows, with the value that those rows have: it is left out of the hash, so that
-    #: older hashes still hold.
+    #: Columns that were added after the first rows, with the value of those rows: it is left out of the hash, so that
+    #: older hashes stay valid.
     added_columns: ClassVar[dict[str, Any]] = {}
-    #: Whether the journal keeps every row, to apply it again where a restored database has lost it.
+    #: Whether the journal keeps every row, to apply it again if a restored database has lost it.
     is_act: ClassVar[bool] = False
 
     sequence = models.PositiveBigIntegerField(editable=False)
@@ -127,19 +128,19 @@ class Chained(AppendOnly):
         ordering = ["sequence"]
 
     def computed_hash(self) -> str:
-        """Hash of the row's current content, equal to ``hash`` unless the row was changed; see :func:`row_hash`."""
+        """Return the hash of the row's content, equal to ``hash`` unless it was changed; see :func:`row_hash`."""
         return row_hash(self)
 
     @classmethod
     def chain(cls, study_id: int | None) -> models.QuerySet[Any]:
-        """Rows of a study's chain, oldest first."""
+        """Return the rows of a study's chain, oldest first."""
         return cls._default_manager.filter(**{cls.study_lookup: study_id}).order_by("sequence", "pk")
 
     @classmethod
     def head(cls, study_id: int | None) -> Head:
-        """Head of a study's chain; unsigned where it is missing.
+        """Return the head of a study's chain; unsigned if it is missing.
 
-        Every chain has had one since its study began (:func:`chains_begin`), so that none is ever signed anew.
+        Every chain has had one since its study began (:func:`chains_begin`), so none is ever signed again from scratch.
         """
         chain = cls._meta.label_lower
         row = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).order_by("pk").first()
@@ -161,7 +162,7 @@ class Chained(AppendOnly):
             rows: unsaved rows, all of one study.
 
         Returns:
-            The rows. A single one has its primary key; of several, none has.
+            The rows. A single one has its primary key; several have none.
 
         Raises:
             ValidationError: a value that its column refuses.
@@ -171,10 +172,11 @@ class Chained(AppendOnly):
             return rows
         study_id = rows[0].study_id  # type: ignore[attr-defined]
         head = cls.head(study_id)
-        # A row that was added behind our back must not keep the site from recording; the chain shows where it is.
+        # A row that was added outside of this method must not keep the site from recording; the chain shows where it
+        # is.
         last = cls._last_sequence(study_id)
         previous = head.hash
-        # The database itself checks that what is referred to exists.
+        # The database itself checks that references exist.
         references = {field.name for field in cls._meta.fields if field.is_relation}
         rows_clean(rows, exclude={"sequence", "previous_hash", "hash"} | references)
         for sequence, row in enumerate(rows, max(head.sequence, last) + 1):
@@ -184,32 +186,32 @@ class Chained(AppendOnly):
         rows_insert(rows)
         head.advance(sequence=rows[-1].sequence, hash=previous)
         label = cls._meta.label_lower
-        # What grows on a chain that has lost rows must not hide that.
+        # Growth of a chain that has lost rows must not hide the loss.
         heads = {} if cls.rows_missing(study_id) else {label: (rows[-1].sequence, previous)}
         note(study_id, heads=heads, acts=[{"chain": label} | row.as_act() for row in rows] if cls.is_act else ())
         return rows
 
     @classmethod
     def _last_sequence(cls, study_id: int | None) -> int:
-        """Sequence number of the last row of a chain, 0 of an empty one; every append asks for it."""
+        """Return the sequence number of a chain's last row, 0 for an empty one; every append asks for it."""
         if cls.of_installation or cls.study_lookup != "study_id":
             return cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
         connection = connections[router.db_for_write(cls)]
         table, column = map(connection.ops.quote_name, (cls._meta.db_table, "study_id"))
-        # Without the ORM, which takes ten times as long to write this statement as the database to carry it out.
+        # Without the ORM, which needs ten times longer to write this statement than the database to execute it.
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT MAX(sequence) FROM {table} WHERE {column} = %s", [study_id])  # noqa: S608
             return cursor.fetchone()[0] or 0
 
     def as_act(self) -> dict[str, Any]:
-        """Every column but the key, for the journal; :meth:`from_act` reads it."""
+        """Return every column except the key, for the journal; :meth:`from_act` reads it."""
         return {column: getattr(self, column) for column in (*hashed_columns(type(self)), "hash")}
 
     @classmethod
     def from_act(cls, act: dict[str, Any]) -> Self:
-        """Unsaved row with the content of one that was lost, for the end of its chain. Raises ValidationError.
+        """Return an unsaved row with the content of a lost one, for the end of its chain. Raises ValidationError.
 
-        An act from before a column was added does not have it.
+        An act from before a column was added lacks it.
         """
         act = {**cls.added_columns, **act}
         columns = set(hashed_columns(cls)) - {"sequence", "previous_hash"}
@@ -218,12 +220,12 @@ class Chained(AppendOnly):
 
     @classmethod
     def acts_lost(cls, study_id: int) -> tuple[list[dict[str, Any]], bool]:
-        """Acts that the journal knows and the chain has lost.
+        """Return acts that the journal knows and the chain has lost.
 
-        Every row names the one before it, so that what was noted and never committed is not among them.
+        Every row names the one before it, so that acts which were noted and never committed are excluded.
 
         Returns:
-            The acts, oldest first, and whether these are all: the journal may have forgotten old ones.
+            The acts, oldest first, and whether they are complete: the journal may have forgotten old ones.
         """
         if not cls.rows_missing(study_id):
             return [], True
@@ -240,7 +242,7 @@ class Chained(AppendOnly):
 
     @classmethod
     def rows_missing(cls, study_id: int | None) -> int:
-        """Number of rows that the journal knows and the chain has lost; at least 1 of a chain with another past."""
+        """Return how many rows the journal knows and the chain has lost; at least 1 for a chain with another past."""
         noted = journal_read(study_id)["heads"].get(cls._meta.label_lower)
         if noted is None:
             return 0
@@ -292,7 +294,7 @@ class Chained(AppendOnly):
 
 
 def pending_settle(study_id: int | None) -> None:
-    """Find out whether the last transaction that the journal heard of was committed: a process may have died over it.
+    """Find out whether the last transaction in the journal was committed: a process may have died during it.
 
     The caller holds the study's lock: that transaction is over.
     """
@@ -304,7 +306,7 @@ def pending_settle(study_id: int | None) -> None:
         _by_label()[chain].chain(study_id).filter(sequence=sequence, hash=hash).exists()
         for chain, (sequence, hash) in ends.items()
     )
-    # Of a restored database nobody knows: rather a row too many.
+    # Unknown for a restored database: better one row too many.
     chains = installation_chains() if study_id is None else chained_models()
     if is_there or any(model.rows_missing(study_id) for model in chains):
         pending_confirm(study_id)
@@ -329,12 +331,12 @@ def append_only_models() -> list[type[AppendOnly]]:
 
 
 def chained_models() -> list[type[Chained]]:
-    """Models of the chains that every study has."""
+    """Return the models of the chains that every study has."""
     return [model for model in _chains() if not model.of_installation]
 
 
 def installation_chains() -> list[type[Chained]]:
-    """Models of the chains that belong to no study; in their methods None stands in place of its id."""
+    """Return the models of the chains that belong to no study; their methods take None instead of its id."""
     return [model for model in _chains() if model.of_installation]
 
 
@@ -343,7 +345,7 @@ def _chains() -> list[type[Chained]]:
 
 
 def acts_models() -> list[type[Chained]]:
-    """Chained models whose rows the journal keeps."""
+    """Return the chained models whose rows the journal keeps."""
     return [model for model in chained_models() if model.is_act]
 
 
@@ -378,7 +380,7 @@ def triggers_install(connection: BaseDatabaseWrapper) -> None:
                         f"CREATE TRIGGER IF NOT EXISTS {_trigger(table, event)} BEFORE {event} ON {table} "
                         f"BEGIN SELECT RAISE(ABORT, '{table} is append-only: {event} refused'); END"
                     )
-                # INSERT OR REPLACE deletes the rows in its way, and no trigger on DELETE hears of it.
+                # INSERT OR REPLACE deletes conflicting rows without firing any trigger on DELETE.
                 cursor.execute(
                     f"CREATE TRIGGER IF NOT EXISTS {_trigger(table, 'INSERT')} BEFORE INSERT ON {table} "
                     f"WHEN EXISTS ({_rows_in_the_way(model)}) BEGIN "
@@ -387,7 +389,7 @@ def triggers_install(connection: BaseDatabaseWrapper) -> None:
 
 
 def _rows_in_the_way(model: type[models.Model]) -> str:
-    """SQL for the rows that conflict with NEW: same key, or same values of an unconditional unique constraint."""
+    """Return SQL for the rows that conflict with NEW: same key, or same values of a full unique constraint."""
     options = model._meta
     unique: list[Sequence[str]] = [[field.name] for field in options.concrete_fields if field.unique]  # the key, too
     unique += [*options.unique_together, *(constraint.fields for constraint in options.total_unique_constraints)]
@@ -407,5 +409,5 @@ def triggers_remove(connection: BaseDatabaseWrapper) -> None:
 
 
 def install_after_migrate(*, using: str, **_: object) -> None:
-    """Receiver of ``post_migrate`` that installs the triggers."""
+    """Install the triggers on ``post_migrate``."""
     triggers_install(connections[using])

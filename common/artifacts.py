@@ -1,4 +1,4 @@
-"""Storage of arrays (npz, never pickles) and models in the storages that the settings name."""
+"""Storage of arrays (npz, never pickles) and models in the storages from the settings."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ else:
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise OSError, as files do, where an S3 storage does not answer: work is then tried again, not given up."""
+    """Raise OSError, as files do, if an S3 storage does not respond: work is then tried again, not abandoned."""
     try:
         yield
     except _S3_ERRORS as error:
@@ -34,7 +34,7 @@ def _as_os_errors() -> Iterator[None]:
 
 @_as_os_errors()
 def _write(storage: Storage, name: str, content: bytes) -> str:
-    """Store ``content`` under exactly ``name``, replacing an earlier file; returns its SHA-256."""
+    """Store ``content`` under exactly ``name``, replacing an earlier file; return its SHA-256."""
     storage.delete(name)
     stored = storage.save(name, ContentFile(content))
     if stored != name:  # another process wrote in between; the name in the database must lead to this content
@@ -44,7 +44,7 @@ def _write(storage: Storage, name: str, content: bytes) -> str:
 
 
 def arrays_save(name: str, **arrays: np.ndarray) -> str:
-    """Store arrays in private storage; returns the SHA-256 of the file."""
+    """Store arrays in private storage; return the SHA-256 of the file."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     return _write(storages["private"], name, buffer.getvalue())
@@ -52,7 +52,7 @@ def arrays_save(name: str, **arrays: np.ndarray) -> str:
 
 @contextmanager
 def arrays_open(name: str) -> Iterator[NpzFile]:
-    """Arrays that :func:`arrays_save` stored under ``name``, each loaded when it is asked for."""
+    """Open arrays that :func:`arrays_save` stored under ``name``, each loaded on access."""
     with _as_os_errors(), storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
 
@@ -76,18 +76,18 @@ def private_save(name: str, file: File) -> None:
 
 @_as_os_errors()
 def private_load(name: str) -> bytes:
-    """Content of a file that :func:`private_save` stored. Raises FileNotFoundError."""
+    """Return the content of a file that :func:`private_save` stored. Raises FileNotFoundError."""
     with storages["private"].open(name) as file:
         return file.read()
 
 
 @contextmanager
 def private_copy(name: str, called: str) -> Iterator[Path]:
-    """Copy of a file in private storage for as long as the block lasts, for readers that need a path.
+    """Copy a file in private storage for the duration of the block, for readers that need a path.
 
     Args:
-        name: In private storage.
-        called: What the copy is called.
+        name: Name in private storage.
+        called: Name of the copy.
     """
     with scratch_folder() as folder:
         path = folder / (Path(called).name or "file")
@@ -98,7 +98,7 @@ def private_copy(name: str, called: str) -> Iterator[Path]:
 
 @_as_os_errors()
 def arrays_digest(name: str) -> str:
-    """SHA-256 of the file that :func:`arrays_save` stored under ``name``; empty where it is no such file any more.
+    """Return the SHA-256 of the file that :func:`arrays_save` stored as ``name``; empty if it is no longer such a file.
 
     Raises:
         FileNotFoundError: there is none.
@@ -118,7 +118,7 @@ def arrays_delete(*names: str) -> None:
 
 @_as_os_errors()
 def arrays_list(folder: str) -> list[str]:
-    """Names of the files directly in ``folder``; a missing folder counts as empty."""
+    """Return names of the files directly in ``folder``; a missing folder counts as empty."""
     try:
         _, files = storages["private"].listdir(folder)
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def arrays_delete_folder(folder: str) -> None:
 
 
 def model_store(name: str, content: bytes) -> str:
-    """Store a published model; returns its SHA-256."""
+    """Store a published model; return its SHA-256."""
     return _write(storages["models"], name, content)
 
 

@@ -1,4 +1,4 @@
-"""Many rows at once: checked column by column, and sent in the database's own way."""
+"""Many rows at once: checked column by column, and sent in the database's native way."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -80,11 +80,11 @@ def _cleaned(field: models.Field, row: models.Model, value: Any) -> Any:
 
 
 def _each_once(work: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
-    """Results of ``work`` for all values, computed once for equal ones."""
+    """Return results of ``work`` for all values, computed once for equal ones."""
     done: dict[Any, Any] = {}
     results = []
     for value in values:
-        # What has no hash is looked at once where rows share the same object.
+        # Values without a hash are computed once if rows share the same object.
         key = (type(value), id(value) if isinstance(value, (list, dict)) else value)
         if key not in done:
             done[key] = work(value)

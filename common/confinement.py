@@ -1,8 +1,8 @@
-"""Processes that handle files of strangers: limits of memory and time, no network, no other programs, no other files.
+"""Processes for untrusted files: limits on memory and time, no network, no other programs, no other files.
 
-Network and programs are refused by a seccomp filter, files by Landlock; neither needs privileges. `protections` says
-what holds on this machine: without Linux, on other machines than x86_64 and aarch64, and with a kernel before 5.13 (or
-one without Landlock) some of it does not.
+Network and programs are refused by a seccomp filter, files by Landlock; neither needs privileges. `protections` reports
+which of these this machine supports: without Linux, on machines other than x86_64 and aarch64, and with a kernel before
+5.13 (or one without Landlock) some are missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER =
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1  # EPERM
 _X32 = 0x40000000
-#: By machine: how the kernel names it, and its numbers of socket, connect, execve, execveat, ptrace, kill,
+#: By machine: its name in the kernel, and its numbers of socket, connect, execve, execveat, ptrace, kill,
 #: process_vm_readv, process_vm_writev and io_uring_setup (linux/audit.h, asm/unistd.h).
 _CALLS = {
     "x86_64": (0xC000003E, (41, 42, 59, 322, 101, 62, 310, 311, 425)),
@@ -39,12 +39,12 @@ _CALLS = {
 #: Numbers of landlock_create_ruleset, landlock_add_rule and landlock_restrict_self, the same on every machine.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _BENEATH = 1, 1
-#: Rights to files (linux/landlock.h): to read them, to list folders; all that the first version knows; to move between
-#: folders (from version 2 on), to cut off (3).
+#: Rights to files (linux/landlock.h): to read them, to list folders; all rights of the first version; to move between
+#: folders (from version 2 on), to truncate (3).
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _READ, _ALL, _MOVE, _CUT = _EXECUTE | _READ_FILE | _READ_FOLDER, (1 << 13) - 1, 1 << 13, 1 << 14
 _ROOT = Path(__file__).parents[1]
-#: What programs and libraries are read from, with what they ask about the machine.
+#: Sources of programs and libraries, and of the facts about the machine that they read.
 _PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/proc/self", "/proc/cpuinfo", "/proc/meminfo")
 _ENVIRONMENT = {
     "PATH": os.defpath,
@@ -57,18 +57,18 @@ _ENVIRONMENT = {
 
 
 class ConfinedProcess:
-    """A module of this program in a process of its own, as a context manager; it is gone when the block ends.
+    """A module of this program in a separate process, as a context manager; the process is gone when the block ends.
 
-    It gets neither settings nor secrets. The module has to call `confine`, and says its answers to `answers`.
+    It gets neither settings nor secrets. The module has to call `confine`, and writes its answers to `answers`.
 
     Args:
-        module: Its name.
-        arguments: Of its command line.
+        module: Name of the module.
+        arguments: Arguments of its command line.
 
     Attributes:
-        stdin: What it is asked.
-        stdout: What it says.
-        late: Whether it was ended as it took too long.
+        stdin: Stream for requests.
+        stdout: Stream of answers.
+        late: Whether it was ended because it took too long.
     """
 
     def __init__(self, module: str, *arguments: str) -> None:
@@ -94,7 +94,7 @@ class ConfinedProcess:
     ) -> None:
         self._process.kill()
         self.stdout.close()
-        with suppress(BrokenPipeError):  # closing writes what is left
+        with suppress(BrokenPipeError):  # closing writes the rest
             self.stdin.close()
         self._process.wait()
 
@@ -110,7 +110,7 @@ class ConfinedProcess:
             timer.cancel()
 
     def ended(self) -> int:
-        """How it ended, once it has: 0, or the negative number of a signal."""
+        """Wait for its end, and return its exit status: 0, or the negative number of a signal."""
         return self._process.wait()
 
     def _stop(self) -> None:
@@ -119,7 +119,7 @@ class ConfinedProcess:
 
 
 def answers() -> IO[bytes]:
-    """Standard output of this process for its answers alone: what libraries print goes where errors go."""
+    """Return this process's standard output, reserved for answers: output of libraries goes to standard error."""
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return stream
@@ -132,16 +132,16 @@ class _Program(ctypes.Structure):
 def confine(
     *, memory: int, seconds: int | None = None, reads: Sequence[Path] = (), writes: Sequence[Path] = ()
 ) -> None:
-    """Confine this process from now on, for good.
+    """Confine this process permanently from now on.
 
-    What it has loaded, and the time that it took, do not count. On Linux it ends with its parent, opens no connection
-    and no program any more, and no files but those of programs and those that are named; see `protections`.
+    Memory and time used so far do not count. On Linux the process ends with its parent, opens no more connections and
+    programs, and no files except those of programs and those that are named; see `protections`.
 
     Args:
-        memory: Bytes that it may take beyond those it has. Then MemoryError is raised.
-        seconds: Of processor time, if it has a limit. Then the process is killed.
-        reads: Files and folders that it reads.
-        writes: Folders in which it also writes.
+        memory: Bytes that it may take in addition to the current ones. Then MemoryError is raised.
+        seconds: Limit of processor time, if any. Then the process is killed.
+        reads: Files and folders that it may read.
+        writes: Folders that it may also write to.
     """
     _limit(resource.RLIMIT_AS, _address_space() + memory)
     if seconds is not None:
@@ -162,10 +162,10 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
 
     Args:
         work: The function.
-        seconds: Processor time that it may take, and a quarter of the time that may pass.
+        seconds: Processor time that it may take, and a quarter of the elapsed time allowed.
 
     Returns:
-        What it returned; None if it raised, crashed or took too long.
+        The function's result; None if it raised, crashed or took too long.
     """
     ours, theirs = os.pipe()
     copy = os.fork()
@@ -178,7 +178,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
             with os.fdopen(theirs, "wb") as stream:
                 stream.write(work())
             os._exit(0)
-        finally:  # whatever was raised, nobody is told
+        finally:  # exceptions are not reported
             os._exit(1)
     os.close(theirs)
     with os.fdopen(ours, "rb") as stream:
@@ -187,7 +187,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
 
 
 def protections() -> dict[str, bool]:
-    """What is kept from a confined process on this machine: ``network``, and other ``files``."""
+    """Return which protections hold on this machine: ``network``, and other ``files``."""
     with ConfinedProcess("common.confinement") as process:
         return json.loads(process.stdout.read() or "{}")
 
@@ -199,7 +199,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _address_space() -> int:
-    """Bytes of this process's address space; 0 where nothing tells."""
+    """Return the bytes of this process's address space; 0 if unknown."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
@@ -217,7 +217,7 @@ class _Beneath(ctypes.Structure):
 
 
 def _refuse_files(libc: ctypes.CDLL, reads: Sequence[Path], writes: Sequence[Path]) -> None:
-    """Refuse all files but those of programs and those named, by Landlock, if the kernel has it."""
+    """Refuse all files except those of programs and those named, by Landlock, if the kernel has it."""
     version = libc.syscall(_CREATE_RULESET, None, 0, _VERSION)
     if version < 1:
         return
@@ -236,7 +236,7 @@ def _refuse_files(libc: ctypes.CDLL, reads: Sequence[Path], writes: Sequence[Pat
 
 
 def _allow(libc: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
-    """Let files at or beneath a path be used; where there is nothing, nothing is allowed."""
+    """Allow files at or beneath a path; if the path does not exist, allow nothing."""
     try:
         parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -266,7 +266,7 @@ def _refuse_calls(libc: ctypes.CDLL) -> None:
 
 
 def _tried() -> dict[str, bool]:
-    """Try what a confined process may not do."""
+    """Return whether each forbidden action of a confined process is refused."""
     confine(memory=1 << 30)
     refused: dict[str, bool] = {}
     attempts: dict[str, Callable[[], object]] = {"network": socket.socket, "files": lambda: os.listdir("/")}

@@ -1,8 +1,8 @@
-"""Numbers of things in logs and in the output of commands, which are in English."""
+"""Numbers with nouns for logs and the output of commands, which are in English."""
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """A number and the word that goes with it.
+    """Return a number with the matching word.
 
     >>> counted(1, "person", "people"), counted(0, "run", "runs"), counted(12000, "row", "rows")
     ('1 person', '0 runs', '12,000 rows')

@@ -12,12 +12,12 @@ logger = logging.getLogger(__name__)
 
 
 def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
-    """Make the task of this full name, which calls a service.
+    """Return a task with this full name, which calls a service.
 
     Args:
-        name: As :func:`send` and the timetable have it.
-        service: What it calls.
-        ids: How many of what is sent the service takes; the task ignores the rest, for rolling updates.
+        name: The name that :func:`send` and the timetable use.
+        service: The service to call.
+        ids: How many of the sent values the service takes; the task ignores the rest, for rolling updates.
     """
 
     def call(*sent: str, **_: object) -> None:
@@ -29,7 +29,7 @@ def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
 def send(task: str, *ids: object) -> None:
     """Queue a task by its full name. If the broker is unavailable, a periodic task does the work later.
 
-    By name, because the tasks call the services that call this.
+    Names are used because the tasks call the services that call this.
     """
 
     def publish() -> None:

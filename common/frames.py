@@ -27,12 +27,12 @@ def frame_read(stream: IO[bytes], *, most: int = 0) -> tuple[dict[str, Any], NDA
     """Read a message.
 
     Args:
-        stream: Where it comes from.
-        most: Bytes that its array may have; whoever writes may be a process that a file of strangers has led astray.
+        stream: The stream to read from.
+        most: Most bytes that its array may have; the sender may be a process that an untrusted file has taken over.
 
     Raises:
         EOFError: there is none, or only a part of one.
-        ValueError: it is none that `frame_write` wrote, or too large.
+        ValueError: it was not written by `frame_write`, or is too large.
     """
     line = stream.readline(_LONGEST_LINE)
     if not line.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: from μ to (ε, δ) and back, and what a μ means for a guess."""
+"""Gaussian differential privacy: from μ to (ε, δ) and back, and the odds of a guess at a given μ."""
 
 from collections.abc import Callable
 
@@ -20,13 +20,13 @@ _UNDERFLOW = 40.0  # φ(40) is 0 in doubles
 
 
 def gdp_delta(mu: ArrayLike, epsilon: ArrayLike) -> FloatArray:
-    """Smallest δ such that every μ-GDP mechanism is (ε, δ)-DP.
+    """Return the smallest δ such that every μ-GDP mechanism is (ε, δ)-DP.
 
     Dong, Roth and Su, "Gaussian Differential Privacy" (2022), Corollary 2.13; Balle and Wang (2018), Theorem 8:
     δ = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2). The relative error is below 1e-12 wherever δ ≥ 1e-100, however small μ is.
 
     Args:
-        mu: μ ≥ 0, any shape; 0 says that nothing was released, so that δ = 0.
+        mu: μ ≥ 0, any shape; 0 means that nothing was released, so δ = 0.
         epsilon: ε ≥ 0, a shape that broadcasts with that of mu.
 
     Returns:
@@ -44,7 +44,7 @@ def gdp_delta(mu: ArrayLike, epsilon: ArrayLike) -> FloatArray:
 
 
 def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> FloatArray:
-    """Largest μ such that every μ-GDP mechanism is (ε, δ)-DP; never too large: gdp_delta(gdp_mu(ε, δ), ε) ≤ δ.
+    """Return the largest μ such that every μ-GDP mechanism is (ε, δ)-DP, rounded down: gdp_delta(gdp_mu(ε, δ), ε) ≤ δ.
 
     ln δ(μ) is concave and increasing: δ(μ) = ∫₀^μ φ(ε/m − m/2) dm, whose integrand is log-concave in m. Newton's method
     that starts below the solution therefore stays below it. It starts from √2·(√(L + ε) − √L), L = ln(1/δ), and
@@ -67,13 +67,13 @@ def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> FloatArray:
 
 
 def gdp_epsilon(mu: ArrayLike, delta: ArrayLike) -> FloatArray:
-    """Smallest ε ≥ 0 such that every μ-GDP mechanism is (ε, δ)-DP; never too small: gdp_delta(μ, ε) ≤ δ.
+    """Return the smallest ε ≥ 0 such that every μ-GDP mechanism is (ε, δ)-DP, rounded up: gdp_delta(μ, ε) ≤ δ.
 
     ln δ(ε) is concave and decreasing: δ(ε) = ∫ e^{ε−s}·Pr[L > s] ds over s > ε, a convolution of log-concave functions.
     Newton's method that starts above the solution, at μ²/2 + μ·√(2·ln(1/δ)), therefore stays above it.
 
     Args:
-        mu: μ ≥ 0, any shape; ε is 0 where 2Φ(μ/2) − 1 ≤ δ.
+        mu: μ ≥ 0, any shape; ε is 0 if 2Φ(μ/2) − 1 ≤ δ.
         delta: 0 < δ < 1, a shape that broadcasts with that of mu.
 
     Returns:
@@ -90,7 +90,7 @@ def gdp_epsilon(mu: ArrayLike, delta: ArrayLike) -> FloatArray:
 
 
 def guess_odds(mu: ArrayLike) -> FloatArray:
-    """Largest probability of guessing rightly whether a holder took part, if both are equally likely before: Φ(μ/2).
+    """Return the largest probability of a right guess whether a holder took part, with even odds before: Φ(μ/2).
 
     The two errors of a test add up to at least 1 − (2Φ(μ/2) − 1) for a μ-GDP mechanism, and a guess is right with
     probability 1 minus half their sum.
@@ -105,9 +105,9 @@ def guess_odds(mu: ArrayLike) -> FloatArray:
 
 
 def record_guess_odds(mu: ArrayLike) -> FloatArray:
-    """Largest probability of guessing rightly which of two equally likely records is a holder's: Φ(μ).
+    """Return the largest probability of a right guess which of two equally likely records is a holder's: Φ(μ).
 
-    Whoever knows that the holder takes part compares two datasets that are two steps apart, one removal and one
+    An attacker who knows that the holder takes part compares two datasets that are two steps apart, one removal and one
     addition: 2μ-GDP (Dong, Roth and Su 2022, Theorem 2.14).
 
     Raises:
@@ -160,7 +160,7 @@ def _newton(step: Callable[[FloatArray], FloatArray], start: FloatArray) -> Floa
 
 
 def _log_delta(mu: FloatArray, epsilon: FloatArray) -> FloatArray:
-    """ln δ, −∞ where μ is 0.
+    """Return ln δ, −∞ where μ is 0.
 
     With x = ε/μ − μ/2, y = x + μ and the Mills ratio R(z) = Φ(−z)/φ(z), φ(x) = e^ε·φ(y), so that
     δ = φ(x)·(R(x) − R(y)), and R(x) − R(y) is the integral of −R′(z) = 1 − z·R(z) from x to y. Where x < 0, R(x) may
@@ -178,14 +178,14 @@ def _log_delta(mu: FloatArray, epsilon: FloatArray) -> FloatArray:
 
 
 def _mills(z: FloatArray) -> FloatArray:
-    """Φ(−z)/φ(z)."""
+    """Return Φ(−z)/φ(z)."""
     return np.sqrt(np.pi / 2) * erfcx(z / np.sqrt(2))
 
 
 def _on_distinct(
     function: Callable[[FloatArray, FloatArray], FloatArray], first: FloatArray, second: FloatArray
 ) -> FloatArray:
-    """The function of every pair, computed once for each distinct pair."""
+    """Return the function of every pair, computed once for each distinct pair."""
     both = np.broadcast_arrays(first, second)
     distinct, place = np.unique(both[0] + 1j * both[1], return_inverse=True)
     return function(distinct.real, distinct.imag)[place].reshape(both[0].shape)[()]

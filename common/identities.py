@@ -1,4 +1,4 @@
-"""Pseudonyms: the one spelling that each of them has, whichever way it comes in, and those that look alike.
+"""Pseudonyms: one spelling for each, whichever way it comes in, and look-alikes.
 
 Files, lists, forms, commands and the API all spell pseudonyms with `canonical`, so the same person is found from each.
 """
@@ -14,18 +14,18 @@ from common.sentences import gettext_noop as _
 from common.spreadsheets import is_formula
 
 LONGEST = 200
-"""Characters of the longest pseudonym."""
+"""Most characters of a pseudonym."""
 ERASED = "erased:"
 """Prefix of the value that replaces the pseudonym of a person whose records were erased."""
 
 #: From here on floating-point columns no longer hold every whole number, and spreadsheets from 16 digits on.
 _INEXACT, _DIGITS_16 = 2**53, 10**15
 _SHOWN = 60
-#: Most pseudonyms look like this, and such a one is its own canonical spelling.
+#: Most pseudonyms look like this, and are then their own canonical spelling.
 _PLAIN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST - 1}}}")
 _POINT_ZERO = re.compile(r"([+-]?[0-9]+)\.0+")
 _SHORTENED = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?E\+[0-9]+", re.IGNORECASE)
-#: Characters that Unicode counts as letters, marks or signs and that nobody sees.
+#: Characters that Unicode counts as letters, marks or signs and that are invisible.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -40,7 +40,7 @@ class PseudonymError(ValueError):
 
 
 def canonical(value: object) -> str:
-    r"""Return the one spelling of a pseudonym, which may be a text or a number.
+    r"""Return the canonical spelling of a pseudonym, which may be a text or a number.
 
     Raises:
         PseudonymError: it is invalid.
@@ -81,7 +81,7 @@ def canonical(value: object) -> str:
 
 
 def spelling(value: object) -> str:
-    r"""Return a value as `canonical` spells it, even if it is no valid pseudonym.
+    r"""Return a value as `canonical` spells it, even if it is not a valid pseudonym.
 
     >>> spelling(None), spelling(float("nan")), spelling("=1+1"), spelling(True)
     ('', '', '=1+1', 'true')
@@ -102,15 +102,15 @@ def spelling(value: object) -> str:
 
 
 def is_inexact(value: object) -> bool:
-    """Whether a value is a number so large, or so far from whole, that a file may hold another one than was meant."""
+    """Return whether a number is so large, or so far from whole, that a file may hold a different one than intended."""
     if isinstance(value, str | bool) or not isinstance(value, Integral | Real | Decimal):
         return False
     least = _DIGITS_16 if isinstance(value, float) else _INEXACT
-    return bool(value == value and abs(value) >= least)  # type: ignore[operator]  # of numbers alone
+    return bool(value == value and abs(value) >= least)  # type: ignore[operator]  # only for numbers
 
 
 def former_spellings(name: str) -> list[str]:
-    """Return a canonical pseudonym, and how it was spelled where only its ends were trimmed."""
+    """Return a canonical pseudonym, and its spellings from when only its ends were trimmed."""
     spelled = [name, unicodedata.normalize("NFD", name)]
     return list(dict.fromkeys([*spelled, f"{name}.0"] if name.isdecimal() else spelled))
 
@@ -144,7 +144,7 @@ def _shown(name: str) -> str:
 
 # --- Look-alikes ----------------------------------------------------------------------------------------------------
 
-#: Letters and digits that are taken for each other, in lower case: Latin ones with digits, Cyrillic and Greek ones.
+#: Letters and digits that are easily confused, in lower case: Latin ones with digits, Cyrillic and Greek ones.
 _TAKEN_FOR = str.maketrans(
     "01i|\u0131\u0142"
     "\u0430\u0431\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455\u04bb\u04cf\u0501\u051b\u051d"
@@ -157,10 +157,10 @@ _COMMA_ZERO = re.compile(r"(\d+),0+")
 
 
 def resemblance(name: str) -> str:
-    r"""Return what pseudonyms that are easily taken for each other have in common.
+    r"""Return a key that is the same for pseudonyms that are easily confused.
 
-    Case, punctuation, leading zeros, and letters that look like other letters or digits make no difference. Between two
-    digits it matters that something separates them.
+    Case, punctuation, leading zeros, and letters that look like other letters or digits make no difference. A separator
+    between two digits does.
 
     >>> resemblance("P-0017") == resemblance("p17") == resemblance("\u0420_l7")
     True
@@ -177,7 +177,7 @@ def resemblance(name: str) -> str:
 
 
 def look_alikes(new: Iterable[str], others: Iterable[str] = ()) -> list[tuple[str, ...]]:
-    """Return groups of different pseudonyms that look alike, each with at least one of the ``new`` ones.
+    """Return groups of different pseudonyms that resemble each other, each with at least one of the ``new`` ones.
 
     >>> look_alikes(["P-17", "P-017", "Q-1"], others=["q1", "R-2"])
     [('P-017', 'P-17'), ('Q-1', 'q1')]

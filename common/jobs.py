@@ -1,8 +1,8 @@
-"""Work in the background: claims on rows, parts of it done once, guards against errors, and the sweep.
+"""Work in the background: claims on rows, parts that are done once, guards against errors, and the sweep.
 
-A claim, a lease with a heartbeat, keeps two workers from doing the same work twice, and lets the work of a dead process
-be taken over. It is not what keeps charges and labels right. That is done by the transactions of the services, which
-would hold even if two workers believed that they own a row.
+A claim, a lease with a heartbeat, keeps two workers from doing the same work twice, and lets another take over the work
+of a dead process. Correct charges and labels do not depend on it: the transactions of the services ensure them, even if
+two workers believe that they own a row.
 """
 
 import logging
@@ -26,40 +26,40 @@ from common.dispatch import send
 from common.sentences import said_by
 from common.worker_heartbeats import worker_name
 
-#: So much of a worker's name fits into a claim, with its process and what makes the claim unique.
+#: Length of the part of a worker's name in a claim, which also has its process and a unique suffix.
 _NAMED = 62
-#: How many workers may die over one part before it is given up: more than accidents explain.
+#: How many workers may die over one part before it is abandoned: more than accidents explain.
 DEATHS = 20
 logger = logging.getLogger(__name__)
 
 
 def stale_before() -> datetime:
-    """Time before which a heartbeat belongs to a dead worker."""
+    """Return the time before which a heartbeat belongs to a dead worker."""
     return timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
 
 
 def silent() -> Q:
-    """Query for rows of which no live worker has been heard."""
+    """Return a query for rows without a heartbeat from a live worker."""
     return Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
 
 
 def without_worker() -> Q:
-    """Query for rows without a live worker."""
+    """Return a query for rows without a live worker."""
     return Q(claimed_by="") | silent()
 
 
 def worker_claims(name: str, claim: str) -> bool:
-    """Whether the worker of this name, as its heartbeat has it, made a claim."""
+    """Return whether the worker of this name, as in its heartbeat, made a claim."""
     return claimant(claim) == name[-_NAMED:]
 
 
 def claimant(claim: str) -> str:
-    """Name of whoever made a claim: a worker, or a host and a process where a command did; its end, where long."""
+    """Return the maker of a claim: a worker, or host and process of a command; the end of its name if it is long."""
     return claim.rpartition(":")[0]
 
 
 def claiming_process(claim: str) -> int:
-    """Id of the process that holds a claim, on its host: of a worker's processes the one that carries out the task."""
+    """Return the id of the process that holds a claim, on its host: the worker's process that carries out the task."""
     return int(claim.rpartition(":")[2].partition("-")[0])
 
 
@@ -122,7 +122,7 @@ class Part(models.Model):
 
 
 def parts_send(parts: models.QuerySet, task: str) -> None:
-    """Queue a task for each part that waits."""
+    """Queue a task for each waiting part."""
     for pk in parts.filter(without_worker()).exclude(state=Part.State.DONE).values_list("pk", flat=True):
         send(task, pk)
 
@@ -132,12 +132,12 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
 
     Args:
         part: The row, a :class:`Part`.
-        is_due: Whether the row, looked up anew under the claim, is to be done.
-        work: Computes what comes of the part and returns the name of the file; empty where it leaves none.
-        died: What is said where workers died over it again and again.
+        is_due: Whether the row, looked up again under the claim, is to be done.
+        work: Computes the part's result and returns the name of the file; empty if it leaves none.
+        died: Message if workers died over it repeatedly.
 
     Returns:
-        Whether this call has done it.
+        Whether this call did it.
 
     Raises:
         PartDied: Too many workers died over it.
@@ -148,12 +148,12 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
     with lease(type(part), part.pk) as token:
         if token is None:
             return False
-        # Looked up under the claim: who ends a job waits for claims to end.
+        # Looked up under the claim: the process that ends a job waits for claims to end.
         row = rows.first()
         if row is None or row.state == Part.State.DONE or not is_due(row):
             return False
         mine = rows.filter(claimed_by=token)
-        if row.state == Part.State.RUNNING:  # but nobody's: who was at it died
+        if row.state == Part.State.RUNNING:  # but without a claim: the worker on it died
             mine.update(deaths=row.deaths + 1)
             if row.deaths + 1 >= DEATHS:
                 raise PartDied(died)
@@ -165,7 +165,7 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
             raise
         if not mine.update(state=Part.State.DONE, artifact=artifact):
             if artifact:
-                arrays_delete(artifact)  # it was done anew by somebody else, or nobody waits for it any more
+                arrays_delete(artifact)  # another worker has done it again, or nothing waits for it any more
             return False
     return True
 
@@ -179,14 +179,14 @@ def guarded(
     unexpected: str,
     retry: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """End work that cannot go on; leave it to the sweep where database or storage do not answer.
+    """End work that cannot continue; leave it to the sweep if the database or storage does not respond.
 
     Args:
-        work: What it is, for the log.
+        work: Name of the work, for the log.
         expected: Errors whose messages say what to do, and hold nothing of private data.
         fail: Ends the work with a message for staff.
-        unexpected: The message of all other errors.
-        retry: Called where it will be tried again.
+        unexpected: The message for all other errors.
+        retry: Called if it will be tried again.
     """
     try:
         yield
@@ -202,10 +202,10 @@ def guarded(
 
 
 def send_on(rows: QuerySet, task: str) -> list[Any]:
-    """Queue a task for each row that nobody alive works on; returns their keys.
+    """Queue a task for each row that no live worker is working on; return their keys.
 
-    The heartbeat then says that the row was just sent, so that no other sweep sends it again; the dead worker's claim
-    goes, because a fresh heartbeat would make it look alive.
+    The heartbeat then shows that the row was just sent, so that no other sweep sends it again; the dead worker's claim
+    is removed, because a fresh heartbeat would make it look alive.
     """
     waiting, sent = rows.filter(silent()), []
     for pk in waiting.values_list("pk", flat=True):

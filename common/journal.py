@@ -1,13 +1,13 @@
-"""Journal outside the database: how far every chain had come when it was last written (condition 7 of the guarantee).
+"""Journal outside the database: the last known end of every chain (condition 7 of the guarantee).
 
-A backup that is restored forgets what was released since, and who withdrew since. The journal does not: a study whose
-chains end before the journal says is locked until :mod:`accounting.restores` has settled the difference. The journal is
-a directory with two files for each study, and ``installation.json`` for the chains of none (in place of a study's id
-stands None); it must not be restored together with the database.
+A restored backup lacks the releases since then, and the withdrawals. The journal does not: a study whose chains end
+earlier than the journal records is locked until :mod:`accounting.restores` has settled the difference. The journal is a
+directory with two files for each study, and ``installation.json`` for the chains that belong to none (their study id is
+None); it must not be restored together with the database.
 
-- ``study-N.json``: ``heads`` (chain → sequence and hash), ``facts`` (what is needed to settle a gap), and ``pending``:
-  what a transaction that was about to commit noted. A crash in between leaves it there; the next transaction of the
-  study sees in the database whether it was committed (:meth:`common.append_only.Chained.append`).
+- ``study-N.json``: ``heads`` (chain → sequence and hash), ``facts`` (data to settle a gap), and ``pending``: the notes
+  of a transaction that was about to commit. A crash in between leaves them there; the next transaction of the study
+  sees in the database whether it was committed (:meth:`common.append_only.Chained.append`).
 - ``study-N.acts``: rows that must not be lost with the database, encrypted with a key that is not in the database:
   decisions, circumstances, erasures. One line for each transaction.
 """
@@ -42,9 +42,9 @@ class Note:
     Attributes:
         study_id: the study; None for the installation.
         heads: chain → sequence and hash of its last row.
-        facts: what is needed to settle a gap.
+        facts: data to settle a gap.
         acts: rows that must not be lost, each with the name of its chain as ``chain``.
-        replace: whether ``heads`` take the place of all that were noted.
+        replace: whether ``heads`` replace all earlier ones.
     """
 
     study_id: int | None
@@ -55,26 +55,26 @@ class Note:
     token: str = field(default="", init=False)
 
     def __call__(self) -> None:
-        """Confirm, after the commit, what was noted before it."""
+        """Confirm, after the commit, the notes made before it."""
         with _rewriting(self.study_id, sync=False) as content:
             if self.token and content["pending"].get("token") == self.token:
                 _fold(content)
 
 
 def note(study_id: int | None, **noted: Any) -> None:
-    """Let the journal know of this transaction right before its commit; see :class:`Note` for what can be noted."""
+    """Note this transaction in the journal right before its commit; see :class:`Note` for the possible fields."""
     transaction.on_commit(Note(study_id, **noted), robust=True)
 
 
 def notes_write(notes: Iterable[Note]) -> None:
-    """Write what a transaction notes; the database calls it right before the commit. Raises OSError."""
+    """Write a transaction's notes; the database calls it right before the commit. Raises OSError."""
     by_study: dict[int | None, list[Note]] = {}
     for each in notes:
         by_study.setdefault(each.study_id, []).append(each)
     for study_id, own in by_study.items():
         token = uuid4().hex
         with _rewriting(study_id) as content:
-            if content["pending"]:  # of a transaction that nobody could look for: rather a row too many
+            if content["pending"]:  # of a transaction that could not be looked up: better one row too many
                 _fold(content)
             heads: dict[str, Any] = {}
             facts: dict[str, Any] = {}
@@ -88,7 +88,7 @@ def notes_write(notes: Iterable[Note]) -> None:
 
 
 def journal_read(study_id: int | None) -> dict[str, Any]:
-    """Journal of a study: ``heads``, ``facts`` and ``pending``; all empty before the first note."""
+    """Return the journal of a study: ``heads``, ``facts`` and ``pending``; all empty before the first note."""
     content: dict[str, Any] = {"heads": {}, "facts": {}, "pending": {}}
     try:
         return content | json.loads(_path(study_id).read_text())
@@ -97,32 +97,32 @@ def journal_read(study_id: int | None) -> dict[str, Any]:
 
 
 def is_noted(study_id: int) -> bool:
-    """Whether anything was ever noted of a study with this number, also of one that the database has forgotten."""
+    """Return whether a study with this number was ever noted, even if the database no longer has it."""
     return _path(study_id).exists()
 
 
 def pending_confirm(study_id: int | None) -> None:
-    """Take what is pending for committed: it is in the database, or nobody knows."""
+    """Treat the pending notes as committed: they are in the database, or this cannot be known."""
     with _rewriting(study_id) as content:
         if content["pending"]:
             _fold(content)
 
 
 def pending_forget(study_id: int | None) -> None:
-    """Forget what is pending: its transaction was never committed."""
+    """Drop the pending notes: their transaction was never committed."""
     with _rewriting(study_id) as content:
         content["pending"] = {}
 
 
 def head_note(study_id: int | None, chain: str, sequence: int, hash: str, **facts: Any) -> None:
-    """Note at once, whatever the database says, that a chain has come to ``sequence``, and ``facts``."""
+    """Note at once, regardless of the database, that a chain has reached ``sequence``, and ``facts``."""
     with _rewriting(study_id) as content:
         content["heads"][chain] = [sequence, hash]
         content["facts"].update(facts)
 
 
 def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
-    """Rows that were noted as acts, oldest first. What cannot be decrypted or read any more is left out."""
+    """Yield rows that were noted as acts, oldest first. Rows that can no longer be decrypted or read are left out."""
     try:
         lines = _acts_path(study_id).read_text().splitlines()
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
 
 
 def acts_forget(study_id: int | None, age: timedelta) -> None:
-    """Forget acts that are older than ``age``: no backup that lacks them is kept any longer."""
+    """Delete acts that are older than ``age``: no backup that lacks them is kept any longer."""
     path, oldest = _acts_path(study_id), timezone.now() - age
     with _locked(study_id):
         if path.exists():
@@ -145,7 +145,7 @@ def acts_forget(study_id: int | None, age: timedelta) -> None:
 
 
 def acts_rotate() -> int:
-    """Encrypt the acts of all studies anew with today's key; returns how many lines. What nobody can read stays."""
+    """Encrypt the acts of all studies again with the current key; return how many lines. Unreadable ones stay."""
     done = 0
     for path in sorted(Path(settings.JOURNAL_DIR).glob("study-*.acts")):
         study_id = int(path.stem.removeprefix("study-"))
@@ -191,7 +191,7 @@ def _locked(study_id: int | None) -> Iterator[None]:
 
 @contextmanager
 def _rewriting(study_id: int | None, *, sync: bool = True) -> Iterator[dict[str, Any]]:
-    """Change a study's file: one process at a time, and wholly or not at all."""
+    """Change a study's file: one process at a time, and atomically."""
     with _locked(study_id):
         content = journal_read(study_id)
         yield content
@@ -209,7 +209,7 @@ def _replace(path: Path, content: str, *, sync: bool) -> None:
 
 
 def _fold(content: dict[str, Any]) -> None:
-    """Take what is pending into what is known; a later state of a chain that was noted before stays."""
+    """Merge pending notes into the known ones; a later state of a chain that was noted before stays."""
     pending, content["pending"] = content["pending"], {}
     content["facts"].update(pending["facts"])
     if pending["replace"]:
@@ -226,7 +226,7 @@ def _acts_write(study_id: int | None, acts: list[dict[str, Any]]) -> None:
         return
     plain = json.dumps(acts, cls=DjangoJSONEncoder).encode()
     line = {"at": timezone.now().isoformat(), "rows": cipher(*_ACTS).encrypt(zlib.compress(plain)).decode()}
-    # A line that a crash has cut off ends with the next one's line break.
+    # If a crash has cut off a line, it ends with the next one's line break.
     with open(_acts_path(study_id), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(f"\n{json.dumps(line)}")
         file.flush()

@@ -1,8 +1,9 @@
-"""Keys of people's records: one for each person in each dataset, which is destroyed when their records are erased.
+"""Keys of people's records: one for each person in each dataset, destroyed when their records are erased.
 
-A ring holds the keys of one dataset by the numbers of the people whose rows they encrypt, or the one key of a scan.
-Rings lie in a storage of their own and are in no backup that holds records: whoever has an old backup and the rings of
-today reads the records of those who have not had theirs erased since. Rings are changed under the lock of their study.
+A ring holds the keys of one dataset by the numbers of the people whose rows they encrypt, or the only key of a scan.
+Rings are kept in a separate storage and are in no backup that holds records: with an old backup and the current rings,
+only the records of people who have not had theirs erased since can be read. Rings are changed under the lock of their
+study.
 """
 
 import io
@@ -23,7 +24,7 @@ _LENGTH, _NONCE = 32, 12
 
 
 class KeyGoneError(Exception):
-    """A key was destroyed, as what it belongs to was erased."""
+    """A key was destroyed because the data that it belongs to were erased."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +35,14 @@ class Ring:
     keys: np.ndarray
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
-        """Whether there is a key of each of some numbers."""
+        """Return whether there is a key for each of some numbers."""
         return np.isin(numbers, self.numbers)
 
     def keys_of(self, numbers: np.ndarray) -> list[bytes]:
-        """Keys of some numbers, in their order.
+        """Return the keys of some numbers, in their order.
 
         Raises:
-            KeyGoneError: of one there is none.
+            KeyGoneError: one of them has no key.
         """
         if not self.has(numbers).all():
             raise KeyGoneError("The records of somebody were erased.")
@@ -50,7 +51,7 @@ class Ring:
 
 
 def ring_load(name: str) -> Ring:
-    """The ring of this name; an empty one where there is none, or none any more."""
+    """Return the ring of this name; empty if there is none (any more)."""
     try:
         with _storage().open(name) as file, np.load(file, allow_pickle=False) as arrays:
             return Ring(arrays["numbers"], arrays["keys"])
@@ -59,7 +60,7 @@ def ring_load(name: str) -> Ring:
 
 
 def keys_make(name: str, numbers: np.ndarray) -> Ring:
-    """The ring of this name with keys of some more numbers (N,); those that it has stay."""
+    """Return the ring of this name with keys for some more numbers (N,); existing keys stay."""
     ring = ring_load(name)
     new = np.setdiff1d(numbers, ring.numbers)
     if len(new):
@@ -72,7 +73,7 @@ def keys_make(name: str, numbers: np.ndarray) -> Ring:
 
 
 def keys_destroy(name: str, numbers: Collection[int]) -> None:
-    """Destroy the keys of some numbers, for good: what they encrypt is nowhere to be read again."""
+    """Destroy the keys of some numbers permanently: the data encrypted with them can never be read again."""
     ring = ring_load(name)
     stays = ~np.isin(ring.numbers, list(numbers))
     if not stays.all():
@@ -80,20 +81,20 @@ def keys_destroy(name: str, numbers: Collection[int]) -> None:
 
 
 def ring_destroy(name: str) -> None:
-    """Destroy all keys of a ring, for good, also those that a writer left beside it which died."""
+    """Destroy all keys of a ring permanently, including those left next to it by a writer that died."""
     for each in (f"{name}{UNFINISHED}", name):
         _storage().delete(each)
 
 
 def content_seal(name: str, content: bytes) -> bytes:
-    """Content, encrypted with the only key of the ring ``name``, which is made if there is none."""
+    """Return content, encrypted with the only key of the ring ``name``, which is made if there is none."""
     (key,) = keys_make(name, np.zeros(1, dtype=np.int64)).keys_of(np.zeros(1, dtype=np.int64))
     nonce = secrets.token_bytes(_NONCE)
     return nonce + AESGCM(key).encrypt(nonce, content, name.encode())
 
 
 def content_open(name: str, sealed: bytes) -> bytes:
-    """What :func:`content_seal` was given.
+    """Return the content that :func:`content_seal` encrypted.
 
     Raises:
         KeyGoneError: the ring was destroyed.

@@ -1,7 +1,6 @@
-"""Secret keys of the installation, one for each purpose, and what they encrypt.
+"""Secret keys of the installation, one for each purpose, and the data that they encrypt.
 
-Whoever has one of them has none of the others. Where a purpose has no key of its own, what it needs follows from the
-site's secret key.
+One of them gives no access to the others. If a purpose has no key, its keys are derived from the site's secret key.
 """
 
 import base64
@@ -15,7 +14,7 @@ from django.conf import settings
 
 
 class Purpose(StrEnum):
-    """What a key is for; the settings are named after it."""
+    """Purpose of a key; the settings are named after it."""
 
     SESSIONS = "SECRET"
     """Sessions, forms, links in mails, limits on tries."""
@@ -28,13 +27,13 @@ class Purpose(StrEnum):
 
 
 def keys_of(purpose: Purpose) -> list[str]:
-    """Keys of a purpose: today's, then earlier ones, whose signatures still count and which still decrypt."""
+    """Return keys of a purpose: the current one, then earlier ones, which still verify signatures and decrypt."""
     own, earlier = (getattr(settings, f"{purpose}_KEY{end}") for end in ("", "_FALLBACKS"))
     return [own, *earlier] if own else [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
 
 
 def digest(use: str, content: str, key: str | None = None) -> str:
-    """64 hexadecimal digits that stand for ``content``: its HMAC-SHA256 under the key for signatures, or ``key``."""
+    """Return 64 hexadecimal digits for ``content``: its HMAC-SHA256 under the key for signatures, or ``key``."""
     keyed = hmac.HMAC(key_derive(key or keys_of(Purpose.SIGNING)[0], use), hashes.SHA256())
     keyed.update(content.encode())
     return keyed.finalize().hex()
@@ -42,10 +41,10 @@ def digest(use: str, content: str, key: str | None = None) -> str:
 
 @lru_cache(maxsize=64)
 def key_derive(key: str, use: str) -> bytes:
-    """32 bytes that follow from a key, for one use: HKDF-SHA256 (RFC 5869)."""
+    """Return 32 bytes derived from a key, for one use: HKDF-SHA256 (RFC 5869)."""
     return HKDF(hashes.SHA256(), 32, salt=None, info=f"ipate: {use}".encode()).derive(key.encode())
 
 
 def cipher(purpose: Purpose, use: str) -> MultiFernet:
-    """Cipher for one use of a purpose's keys: encrypts with today's, decrypts with earlier ones, too."""
+    """Return a cipher for one use of a purpose's keys: it encrypts with the current key and decrypts with all."""
     return MultiFernet([Fernet(base64.urlsafe_b64encode(key_derive(key, use))) for key in keys_of(purpose)])

@@ -10,7 +10,7 @@ _run: ContextVar[str] = ContextVar("run", default="-")
 
 @contextmanager
 def logging_run(run: object) -> Iterator[None]:
-    """Context in which every log line carries the run's id as ``run``."""
+    """Add the run's id as ``run`` to every log line within the block."""
     token = _run.set(str(run))
     try:
         yield

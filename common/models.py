@@ -1,4 +1,4 @@
-"""Tables that belong to no app alone."""
+"""Tables that belong to no single app."""
 
 import json
 from typing import Any
@@ -11,10 +11,10 @@ _MARK = '{"template": '
 
 
 class ThrottleEntry(models.Model):
-    """One counted event, such as a failed sign-in, under a keyed hash of what it is counted for.
+    """One counted event, such as a failed sign-in, under a keyed hash of the subject of the count.
 
     ``common.throttle`` writes and reads these rows. ``key`` is an HMAC-SHA256 in hexadecimal; no name, address,
-    password or code is stored. From ``expires_at`` on the row counts no more.
+    password or code is stored. From ``expires_at`` on the row no longer counts.
     """
 
     key = models.CharField(max_length=64)
@@ -32,7 +32,7 @@ class ThrottleEntry(models.Model):
 
 
 class WorkerHeartbeat(models.Model):
-    """Moment at which a Celery worker was last heard from; ``common.worker_heartbeats`` writes it."""
+    """Time at which a Celery worker was last heard from; ``common.worker_heartbeats`` writes it."""
 
     name = models.CharField(max_length=300, unique=True, help_text="Celery's name of the worker, and its process.")
     heard_at = models.DateTimeField(db_index=True)
@@ -58,7 +58,7 @@ class BackupRecord(models.Model):
 
 
 class Pulse(models.Model):
-    """When something that should happen again and again last happened; ``ipate_web.watching`` writes and reads it."""
+    """Time at which a recurring event last happened; ``ipate_web.watching`` writes and reads it."""
 
     name = models.CharField(max_length=50, unique=True)
     at = models.DateTimeField()
@@ -73,7 +73,7 @@ class Pulse(models.Model):
 
 
 class SentenceField(models.TextField):
-    """Text, or a :class:`~common.sentences.Sentence`, which is kept as JSON and comes back as one."""
+    """Text, or a :class:`~common.sentences.Sentence`, which is stored as JSON and restored as one."""
 
     def deconstruct(self) -> Any:
         name, _path, args, given = super().deconstruct()

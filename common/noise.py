@@ -1,11 +1,11 @@
 """Sources of noise.
 
 `SystemNoise` is the only source a real vote may use: the privacy proofs assume that nobody can predict the noise, and
-the output of a statistical generator can be predicted from a few of its values. `SimulationNoise` repeats itself from
-a seed and is marked, so that whoever writes to a ledger can refuse it.
+the output of a statistical generator can be predicted from a few of its values. `SimulationNoise` repeats itself from a
+seed and is marked, so that code that writes to a ledger can refuse it.
 
-Numbers that are released themselves, not only compared, take their noise from `rounded_normal`: integers, without the
-low bits by which a draw in floating point can be told from an ideal one.
+Numbers that are released, not only compared, take their noise from `rounded_normal`: integers, without the low bits by
+which a draw in floating point can be told from an ideal one.
 """
 
 import math
@@ -32,7 +32,7 @@ JOINT_NORMAL_DISTANCE = 2.0**-236
 sum of one Gaussian and other noise that is independent of it: docs/sites.md."""
 
 GRID = 2.0**-16
-"""What noise is a multiple of; so are the weights of votes."""
+"""Unit of noise: it is a multiple of this, and so are the weights of votes."""
 
 _QUANTILE_ERROR = 1e-13  # a hundred times the largest relative error of ndtri and log, 1e-15
 _MORE_BYTES = 32
@@ -44,15 +44,15 @@ class Noise(Protocol):
     is_simulation: ClassVar[bool]
 
     def normal(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Gaussian noise of standard deviation `scale`."""
+        """Return Gaussian noise of standard deviation `scale`."""
         ...
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Laplace noise of density exp(-|x| / scale) / (2 scale)."""
+        """Return Laplace noise of density exp(-|x| / scale) / (2 scale)."""
         ...
 
     def rounded_normal(self, scale: float, shape: Shape) -> NDArray[np.int64]:
-        """Gaussian noise of standard deviation `scale`, rounded to the nearest integer."""
+        """Return Gaussian noise of standard deviation `scale`, rounded to the nearest integer."""
         ...
 
 
@@ -69,11 +69,11 @@ class SystemNoise:
     is_simulation: ClassVar[bool] = False
 
     def normal(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Gaussian noise rounded to multiples of `GRID`: on counts that are, the rounded Gaussian mechanism."""
+        """Return Gaussian noise rounded to multiples of `GRID`: on counts that are, the rounded Gaussian mechanism."""
         return np.multiply(GRID, self.rounded_normal(scale / GRID, shape), dtype=np.float64)
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Laplace noise rounded to multiples of `GRID`, drawn like `rounded_normal` and as close to the ideal."""
+        """Return Laplace noise rounded to multiples of `GRID`, drawn like `rounded_normal`, just as near the ideal."""
         unit = _require_scale(scale / GRID)
         drawn = _rounded(
             shape,
@@ -84,19 +84,19 @@ class SystemNoise:
         return np.multiply(GRID, drawn, dtype=np.float64)
 
     def rounded_normal(self, scale: float, shape: Shape) -> NDArray[np.int64]:
-        """Integers k with probability Φ((k + ½)/scale) - Φ((k - ½)/scale), within `ROUNDED_NORMAL_DISTANCE`.
+        """Return integers k with probability Φ((k + ½)/scale) - Φ((k - ½)/scale), within `ROUNDED_NORMAL_DISTANCE`.
 
         Added to an integer count this is round(count + N(0, scale²)): a function of the Gaussian mechanism's output, so
-        that it costs no more, with nothing in the low bits. Sums that are not integers are counted in a finer unit.
+        it costs no more, and its low bits hold nothing. Sums that are not integers are counted in a finer unit.
 
         The magnitude is the inverse of the distribution function at a uniform point of infinitely many bits, of which
-        53 are drawn first. They leave an interval; where both its ends, after the error of `ndtri`, round to the same
-        integer, no further bit matters. Elsewhere (a share of about 1e-13·scale of the draws, and the far tail) 256
+        53 are drawn first. They leave an interval; if both its ends, after the error of `ndtri`, round to the same
+        integer, no further bit matters. Otherwise (a share of about 1e-13·scale of the draws, and the far tail) 256
         more bits are drawn and compared with the boundary between two integers in 512-bit arithmetic.
 
         Args:
             scale: standard deviation, above 0, at most 2^34.
-            shape: of the result. A million numbers take about 0.1 s.
+            shape: shape of the result. A million numbers take about 0.1 s.
 
         Raises:
             ValueError: scale out of range.
@@ -148,7 +148,7 @@ def _rounded(
     guess: Callable[[float], float],
     tail_beyond: Callable[[Any, Any], Any],
 ) -> NDArray[np.int64]:
-    """Symmetric noise rounded to the nearest integer, see `SystemNoise.rounded_normal`.
+    """Return symmetric noise rounded to the nearest integer, see `SystemNoise.rounded_normal`.
 
     quantile: magnitude at a tail probability in (0, 1/2), with a relative error below `_QUANTILE_ERROR`.  guess: the
     same from the logarithm of the probability.  tail_beyond: in multiple precision, the probability beyond a magnitude.
@@ -161,10 +161,10 @@ def _rounded(
     magnitude = np.array(below, dtype=np.int64)
     undecided = [tuple(place) for place in np.argwhere(above != below)]
     if undecided:
-        # Imported here: it is not often needed, and takes long to import.
+        # Imported here: it is seldom needed, and takes long to import.
         from mpmath import MPContext
 
-        exact = MPContext()  # its own: the precision of the shared one may be changed by another thread
+        exact = MPContext()  # a separate context: another thread may change the precision of the shared one
         exact.prec = 512
         for place in undecided:
             magnitude[place] = _refined_magnitude(int(cell[place]), guess, tail_beyond, exact)
@@ -174,7 +174,7 @@ def _rounded(
 def _refined_magnitude(
     cell: int, guess: Callable[[float], float], tail_beyond: Callable[[Any, Any], Any], exact: Any
 ) -> int:
-    """The rounded magnitude of which the first bits, `cell`, do not decide; ``exact`` is the arithmetic to use."""
+    """Return the rounded magnitude if its first bits, `cell`, do not decide it; ``exact`` is the arithmetic to use."""
     half = exact.mpf(0.5)
     more = int.from_bytes(urandom(_MORE_BYTES), "little")
     tail = (cell + (more + half) / 2 ** (8 * _MORE_BYTES)) / 2**54

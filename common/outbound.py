@@ -1,7 +1,7 @@
-"""Requests that the site makes to addresses which its users name: to public hosts alone, over TLS, never redirected.
+"""Requests of the site to addresses named by its users: only to public hosts, over TLS, never redirected.
 
-The host's name is resolved once, every address that it has is checked, and the connection goes to one that was: an
-answer that changes between check and connection leads nowhere else. The certificate is checked for the name.
+The host's name is resolved once, all its addresses are checked, and the connection goes to a checked one: a DNS answer
+that changes between check and connection has no effect. The certificate is checked for the name.
 """
 
 import http.client
@@ -17,18 +17,18 @@ from django.conf import settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Seconds for each step of a request, and for the whole of it however slowly the other side talks.
+#: Seconds for each step of a request, and for all of it, even if the other side is slow.
 STEP, WHOLE = 10.0, 30.0
-#: Ways to write an IPv4 address as an IPv6 one, by which a private one could look public: NAT64, 6to4, Teredo.
+#: Ways to write an IPv4 address as an IPv6 one that could make a private one look public: NAT64, 6to4, Teredo.
 _WRAPPED = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")]
 #: No public hosts either, though `ipaddress` calls them global: relays of 6to4 (RFC 7526), examples (RFC 9637).
 _SPECIAL = [ipaddress.ip_network(each) for each in ("192.88.99.0/24", "3fff::/20")]
-#: The port of HTTPS: at others programs may listen that were not made for strangers.
+#: The port of HTTPS: on others, programs may listen that were not made for the public.
 _PORT = 443
 
 
 class RefusedAddressError(ValueError):
-    """The address may not be asked; ``code`` says why, for whoever tells people."""
+    """The address may not be requested; ``code`` is the reason, for the message to people."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -37,7 +37,7 @@ class RefusedAddressError(ValueError):
 
 @dataclass(frozen=True)
 class _Target:
-    """Destination of a request: ``address`` is checked, ``host`` is what the certificate has to name."""
+    """Destination of a request: ``address`` is checked, ``host`` must be named in the certificate."""
 
     host: str
     port: int
@@ -49,18 +49,18 @@ def url_check(url: str) -> None:
     """Check that a request to ``url`` would be made.
 
     Raises:
-        RefusedAddressError: it is not https, carries a password, or leads to an address that is not allowed.
+        RefusedAddressError: it is not https, contains a password, or leads to an address that is not allowed.
         OSError: the host's name is not known.
     """
     _target(url)
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """Post ``body`` to ``url``; the answer's status, whatever it is. Redirections are not followed.
+    """Post ``body`` to ``url``; return the response's status, whatever it is. Redirections are not followed.
 
     Raises:
         RefusedAddressError: as :func:`url_check`.
-        OSError, http.client.HTTPException: nobody answers, or not in time, or not as HTTP over TLS.
+        OSError, http.client.HTTPException: there is no answer, or not in time, or not as HTTP over TLS.
     """
     target = _target(url)
     connection = _PinnedConnection(target)
@@ -99,7 +99,7 @@ def _target(url: str) -> _Target:
 
 
 def is_allowed(address: Address) -> bool:
-    """Whether requests may go to ``address``: public ones, and those of the networks in WEBHOOK_NETWORKS."""
+    """Return whether requests may go to ``address``: public ones, and those of the networks in WEBHOOK_NETWORKS."""
     if _is_named(address):
         return True
     address = _unmapped(address)
@@ -111,7 +111,7 @@ def is_allowed(address: Address) -> bool:
 
 
 def _is_named(address: Address) -> bool:
-    """Whether it is of one of the networks in WEBHOOK_NETWORKS."""
+    """Return whether it is in one of the networks in WEBHOOK_NETWORKS."""
     address = _unmapped(address)
     return any(address in network for network in settings.WEBHOOK_NETWORKS if network.version == address.version)
 
@@ -121,7 +121,7 @@ def _unmapped(address: Address) -> Address:
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
-    """HTTPS connection to an address that was checked, for a host of another name."""
+    """HTTPS connection to a checked address, for a host with another name."""
 
     def __init__(self, target: _Target) -> None:
         self._tls = ssl.create_default_context()
@@ -137,7 +137,7 @@ class _PinnedConnection(http.client.HTTPSConnection):
             raise
 
     def abort(self) -> None:
-        """Break off, so that whoever waits for the other side gets an OSError."""
+        """Abort, so that a thread waiting for the other side gets an OSError."""
         if self.sock is not None:
             try:
                 self.sock.shutdown(socket.SHUT_RDWR)

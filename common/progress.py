@@ -1,4 +1,4 @@
-"""Progress, and its bars in commands: drawn on a terminal, lines now and then where output goes to a log or a file."""
+"""Progress, and its bars in commands: drawn on a terminal, occasional lines in logs and files."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -7,18 +7,18 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 Progress = Callable[[int, int], None]
-"""Called as ``progress(done, total)`` while something long goes on."""
+"""Called as ``progress(done, total)`` during long work."""
 
 #: Seconds between two lines.
 _EVERY = 10.0
 
 
 def silent(done: int, total: int) -> None:
-    """The progress of what nobody follows."""
+    """Ignore progress."""
 
 
 def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
-    """Progress bar, as tqdm's: of ``items``, or to be updated. A terminal's goes when it is done, lines stay."""
+    """Return a progress bar like tqdm's: of ``items``, or to be updated. On a terminal it disappears when done."""
     if sys.stderr.isatty():
         return tqdm(items, **{"leave": False, **options})
     return _Lines(items, **{**options, "leave": True, "mininterval": _EVERY, "miniters": 1, "ncols": 0})
@@ -47,10 +47,10 @@ class _Lines(tqdm):
         return super().display(msg, pos)
 
     def moveto(self, n: int) -> None:
-        """Stay: several bars write their lines one after the other."""
+        """Stay: several bars write their lines one after another."""
 
     def close(self) -> None:
-        """Say how far it came; tqdm itself would end its one line, which is none here."""
+        """Print the final count; tqdm itself would end its one line, which does not exist here."""
         if not self.disable:
             self.display()
             self.disable = True

@@ -1,4 +1,4 @@
-"""The process in which a list, a document or a picture is read: asked through standard input. See `reading`."""
+"""The process that reads a list, a document or a picture: asked through standard input. See `reading`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.confinement import answers, confine
 
 
 def main() -> None:
-    """Read what is asked, confined, and write lines of JSON; the last one says that it is the end, or what is wrong."""
+    """Read the request, confined, and write lines of JSON; the last one marks the end, or reports the error."""
     output = answers()
     request = json.loads(sys.stdin.buffer.readline())
     if request["ask"] == "picture":
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 class Unreadable(Exception):
-    """The content is not what it was said to be. The message is for whoever sent it."""
+    """The content does not have the declared form. The message is for the sender."""
 
 
 def _table(content: bytes, request: dict[str, Any]) -> Iterator[Any]:

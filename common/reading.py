@@ -1,6 +1,6 @@
-"""Reading of uploaded lists, documents and pictures in a process of its own, with limits and without network or files.
+"""Reading of uploaded lists, documents and pictures in a separate process, with limits, without network or files.
 
-Datasets have a reader of their own (:mod:`learning.formats.apart`).
+Datasets have a separate reader (:mod:`learning.formats.apart`).
 """
 
 import json
@@ -17,24 +17,24 @@ _PATIENCE = 2
 
 
 class UnreadableError(Exception):
-    """The content is not what it was said to be, or takes too much to be read. The message says which."""
+    """The content does not have the declared form, or takes too much to read. The message says which."""
 
 
 def table_read(text: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Rows of a CSV file, each with the number of its last line.
+    """Yield the rows of a CSV file, each with the number of its last line.
 
     Raises:
-        UnreadableError: it is no CSV.
+        UnreadableError: it is not CSV.
     """
     for line, cells in _read("table", text.encode(), delimiter=delimiter):
         yield line, list(cells)
 
 
 def table_read_named(text: str, *, delimiter: str = ",") -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of a CSV file by the names in its first line; a cell that is missing is empty. The first yields the names.
+    """Yield a CSV file's rows by the names in its first line, which comes first; missing cells are empty.
 
     Raises:
-        UnreadableError: it is no CSV.
+        UnreadableError: it is not CSV.
     """
     names: list[str] | None = None
     for line, cells in table_read(text, delimiter=delimiter):
@@ -48,25 +48,25 @@ def table_read_named(text: str, *, delimiter: str = ",") -> Iterator[tuple[int, 
 
 
 def document_parse(content: bytes | str) -> Any:
-    """Content of a JSON file.
+    """Return the content of a JSON file.
 
     Raises:
-        UnreadableError: it is no JSON.
+        UnreadableError: it is not JSON.
     """
     ((document,),) = _read("document", content.encode() if isinstance(content, str) else content)
     return document
 
 
 def picture_redraw(content: bytes, *, most_pixels: int, pixels: int) -> bytes:
-    """A PNG drawn anew from the pixels of another, so that nothing else of it stays.
+    """Return a PNG redrawn from the pixels of another, without any of its other content.
 
     Args:
-        content: Of a PNG file.
-        most_pixels: How wide and high it may be.
-        pixels: How wide and high what is drawn may be.
+        content: Content of a PNG file.
+        most_pixels: Largest width and height that it may have.
+        pixels: Largest width and height of the result.
 
     Raises:
-        UnreadableError: it is no PNG, or too large.
+        UnreadableError: it is not a PNG, or too large.
     """
     ((drawn,),) = _read("picture", content, most_pixels=most_pixels, pixels=pixels)
     return bytes.fromhex(drawn)
@@ -80,7 +80,7 @@ def _read(ask: str, content: bytes, **about: Any) -> Iterator[list[Any]]:
             process.stdin.write(json.dumps(request).encode() + b"\n" + content)
             process.stdin.close()
         except BrokenPipeError:
-            pass  # how it ended says more
+            pass  # its exit status says more
         for line in process.stdout:
             answer = json.loads(line)
             if isinstance(answer, list):

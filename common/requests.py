@@ -11,8 +11,8 @@ class SignedInRequest(HttpRequest):
     """Request of a view behind ``login_required``: its user is never anonymous.
 
     Attributes:
-        user: who has signed in.
-        can: the user's permissions in the study that the page is about; only where it is about one.
+        user: the signed-in user.
+        can: the user's permissions in the study that the page is about; only if it is about one.
     """
 
     user: User
@@ -20,14 +20,14 @@ class SignedInRequest(HttpRequest):
 
 
 def client_address(request: HttpRequest) -> str:
-    """The network address of the client, for limits.
+    """Return the network address of the client, for limits.
 
-    Behind a proxy (``settings.BEHIND_PROXY``) it is the last entry of ``X-Forwarded-For``, which the proxy itself
-    adds; else that header, which anyone can send, is not read. IPv6 addresses are cut to their /64 network, all of
-    which one client may have.
+    Behind a proxy (``settings.BEHIND_PROXY``) it is the last entry of ``X-Forwarded-For``, which the proxy itself adds;
+    otherwise that header, which anyone can send, is not read. IPv6 addresses are cut to their /64 network, because one
+    client may own all of it.
 
     Returns:
-        An IPv4 address, an IPv6 network, or the connection's own word where it is neither (such as a local socket's).
+        An IPv4 address, an IPv6 network, or the connection's own text if it is neither (such as a local socket's).
     """
     address = request.META.get("REMOTE_ADDR", "")
     if settings.BEHIND_PROXY:

@@ -12,12 +12,12 @@ from typing import Any
 from django.db import models
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-#: From here on every float is whole, and PostgreSQL gives it back from JSON as an integer.
+#: From here on every float is whole, and PostgreSQL returns it from JSON as an integer.
 _WHOLE = 10**16
 
 
 def row_hash(row: models.Model) -> str:
-    """SHA-256 of a row's canonical JSON, in hexadecimal, over every column but the key and the hash itself.
+    """Return the SHA-256 (hexadecimal) of a row's canonical JSON, over every column except the key and the hash.
 
     Values are written so that they mean the same on every database.
     """
@@ -27,14 +27,14 @@ def row_hash(row: models.Model) -> str:
 
 @cache
 def hashed_columns(model: type[models.Model]) -> tuple[str, ...]:
-    """Columns that the hash of a row covers."""
+    """Return the columns that the hash of a row covers."""
     return tuple(
         field.attname for field in model._meta.concrete_fields if not field.primary_key and field.attname != "hash"
     )
 
 
 def possible_hashes(columns: Sequence[str], values: Sequence[Any], added: Mapping[str, Any]) -> Iterator[str]:
-    """Hashes with which a row may have been recorded, given its current values.
+    """Yield hashes with which a row may have been recorded, given its current values.
 
     Args:
         columns: the model's :func:`hashed_columns`.
@@ -50,7 +50,7 @@ def possible_hashes(columns: Sequence[str], values: Sequence[Any], added: Mappin
 
 
 def zeros_without_sign(value: Any) -> Any:
-    """JSON value without negative zeros: PostgreSQL would not give the sign back."""
+    """Return a JSON value without negative zeros: PostgreSQL would not return the sign."""
     if isinstance(value, list):
         return [zeros_without_sign(each) for each in value]
     if isinstance(value, dict):
@@ -59,7 +59,7 @@ def zeros_without_sign(value: Any) -> Any:
 
 
 def _content_hash(columns: Iterable[str], values: Iterable[Any], added: Mapping[str, Any]) -> str:
-    # A column that is younger than the first rows counts only where it says more than they do.
+    # A column that was added after the first rows counts only if its value differs from theirs.
     content = {
         column: canonical(value)
         for column, value in zip(columns, values, strict=True)
@@ -69,12 +69,12 @@ def _content_hash(columns: Iterable[str], values: Iterable[Any], added: Mapping[
 
 
 def json_digest(value: Any) -> str:
-    """SHA-256 of a JSON value, in hexadecimal: the same before and after any database has kept it."""
+    """Return the SHA-256 of a JSON value, in hexadecimal: the same before and after any database has stored it."""
     return hashlib.sha256(_encode(_numbers_alike(value)).encode()).hexdigest()
 
 
 def _numbers_alike(value: Any) -> Any:
-    """JSON value with floats for all numbers, none a negative zero: databases give back the one for the other."""
+    """Return a JSON value with all numbers as floats and no negative zero: databases may swap integers and floats."""
     if isinstance(value, (list, tuple)):
         return [_numbers_alike(each) for each in value]
     if isinstance(value, dict):
@@ -84,7 +84,7 @@ def _numbers_alike(value: Any) -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """Value of a column as JSON has it, the same on every database."""
+    """Return the value of a column in JSON form, the same on every database."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds")
     if value is None or isinstance(value, (bool, int, float, str, list, dict)):
@@ -93,7 +93,7 @@ def canonical(value: Any) -> Any:
 
 
 def _floats_again(value: Any) -> Any:
-    """JSON value as it was written, where PostgreSQL has made integers of floats."""
+    """Return a JSON value as it was written, where PostgreSQL has turned floats into integers."""
     if isinstance(value, list):
         return [_floats_again(each) for each in value]
     if isinstance(value, dict):

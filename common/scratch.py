@@ -1,4 +1,4 @@
-"""Folders for copies of private files that a reader needs at a path; what killed processes leave is swept."""
+"""Folders for copies of private files that a reader needs at a path; leftovers of killed processes are swept."""
 
 import shutil
 import tempfile
@@ -12,13 +12,13 @@ _PREFIX = "ipate-scratch-"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Folder of this process's own for as long as the block lasts; nobody else may read it."""
+    """Provide a folder for this process for the duration of the block; no other user may read it."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         yield Path(folder)
 
 
 def scratch_sweep(seconds: float) -> None:
-    """Delete the folders on this machine that were made longer ago than this, their processes having been killed."""
+    """Delete folders on this machine that are older than this, because their processes were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             is_old = folder.stat().st_mtime < time.time() - seconds

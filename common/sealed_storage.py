@@ -1,10 +1,10 @@
-"""Storage that encrypts every file, before it reaches the storage that keeps it.
+"""Storage that encrypts every file before it reaches the underlying storage.
 
-Each file has a key of its own, by which its content is encrypted in blocks (AES-256-GCM; the nonce of a block is its
-number and whether it is the last, as in STREAM of Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated
-Encryption and its Nonce-Reuse Misuse-Resistance", 2015). That key stands at the beginning of the file, encrypted by the
-installation's key for records together with the file's name: no file passes for another, and a new key for records
-needs no more than a new beginning.
+Each file has a separate key, which encrypts its content in blocks (AES-256-GCM; the nonce of a block is its number and
+whether it is the last, as in STREAM of Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated Encryption and its
+Nonce-Reuse Misuse-Resistance", 2015). That key is at the beginning of the file, encrypted by the installation's key for
+records together with the file's name: no file passes for another, and a new key for records only requires a new
+beginning.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _NONCE, _TAG, _KEY = 12, 16, 32
 _HEADER = len(_MAGIC) + _NONCE + _KEY + _TAG
 _BLOCK = 1 << 18
 _USE = "files at rest"
-#: End of the name of a file that is about to take the place of another one.
+#: Suffix of a file that is about to replace another one.
 UNFINISHED = ".new"
 
 
 class SealError(OSError):
-    """A file is not as it was stored, or was encrypted by a key that this installation does not have."""
+    """A file that differs from its stored content, or was encrypted by a key that this installation does not have."""
 
 
 class SealedStorage(Storage):
-    """Storage whose files another one keeps, encrypted.
+    """Storage that encrypts files and stores them in another storage.
 
     Args:
         backend: Class of the other storage.
-        options: Of that class.
+        options: Options of that class.
     """
 
     def __init__(self, backend: str, options: dict[str, Any]) -> None:
@@ -63,21 +63,21 @@ class SealedStorage(Storage):
         return self.inner.get_modified_time(name)
 
     def size(self, name: str) -> int:
-        """Bytes of the content."""
+        """Return the bytes of the content."""
         return _plain_size(self.inner.size(name))
 
     def replace(self, name: str, content: File) -> None:
-        """Store a file in place of the one that is there, if there is one: a crash leaves one of them, whole.
+        """Store a file, replacing an existing one atomically: a crash leaves one of them, complete.
 
-        Nobody else may write the file meanwhile.
+        Nothing else may write the file in the meantime.
         """
         with _sealed(name, content) as sealed:
             self._put(name, sealed)
 
     def rewrap(self, name: str) -> None:
-        """Encrypt the key of a file by today's key for records. Nobody may write the file meanwhile.
+        """Encrypt the key of a file with the current key for records. Nothing else may write the file in the meantime.
 
-        A file without any content has no key: whoever was to write it died.
+        A file without any content has no key: its writer died.
         """
         with self.inner.open(name) as file, tempfile.TemporaryFile() as copy:
             if not (header := file.read(_HEADER)):
@@ -91,11 +91,11 @@ class SealedStorage(Storage):
     def _put(self, name: str, sealed: IO[bytes]) -> None:
         try:
             path = self.inner.path(name)
-        except NotImplementedError:  # an object store puts an object in place of another at once
+        except NotImplementedError:  # an object store replaces an object at once
             self.inner._save(name, File(sealed))  # type: ignore[attr-defined]
             return
         beside = f"{name}{UNFINISHED}"
-        self.inner.delete(beside)  # left by a writer that died; of a ring, with keys that were destroyed since
+        self.inner.delete(beside)  # left by a writer that died; for a ring, with keys that were destroyed since
         self.inner.save(beside, File(sealed))
         with open(self.inner.path(beside), "rb") as written:
             os.fsync(written.fileno())
@@ -121,7 +121,7 @@ class SealedStorage(Storage):
 
 
 class _Opened(io.RawIOBase):
-    """Content of a file of the inner storage, decrypted block by block, from wherever it is read."""
+    """Content of a file of the inner storage, decrypted block by block, from any position that is read."""
 
     def __init__(self, name: str, file: IO[bytes], size: int) -> None:
         self._name, self._file, self._size, self._at = name, file, _plain_size(size), 0
@@ -129,7 +129,7 @@ class _Opened(io.RawIOBase):
         self._known, self._content = -1, b""
         self._last = _count(size) - 1
         if self._size == 0:
-            self._block(0)  # or nothing would be looked at
+            self._block(0)  # otherwise nothing would be checked
 
     def readable(self) -> bool:
         return True
@@ -171,7 +171,7 @@ class _Opened(io.RawIOBase):
 
 @contextmanager
 def _sealed(name: str, content: File) -> Iterator[IO[bytes]]:
-    """Content as it is stored under ``name``."""
+    """Provide the content as it is stored under ``name``."""
     key, number, rest = secrets.token_bytes(_KEY), 0, bytearray()
     cipher = AESGCM(key)
     with tempfile.SpooledTemporaryFile(max_size=64 * _BLOCK) as sealed:
@@ -192,12 +192,12 @@ def _nonce(number: int, *, last: bool) -> bytes:
 
 
 def _count(size: int) -> int:
-    """Number of blocks in a file of ``size`` bytes."""
+    """Return the number of blocks in a file of ``size`` bytes."""
     return max(1, -(-(size - _HEADER) // (_BLOCK + _TAG)))
 
 
 def _plain_size(size: int) -> int:
-    """Bytes of the content of a file of ``size`` bytes."""
+    """Return the bytes of the content of a file of ``size`` bytes."""
     return max(0, size - _HEADER - _TAG * _count(size))
 
 
@@ -208,10 +208,10 @@ def _header(name: str, key: bytes) -> bytes:
 
 
 def _file_key(name: str, header: bytes) -> bytes:
-    """The key of a file by its beginning.
+    """Return the key of a file from its beginning.
 
     Raises:
-        SealError: it is none of ours, or was encrypted by another key for records.
+        SealError: it was not made by this storage, or was encrypted by another key for records.
     """
     if not header.startswith(_MAGIC) or len(header) < _HEADER:
         raise SealError(f"{name} is not encrypted as this installation does it.")

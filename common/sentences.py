@@ -26,7 +26,7 @@ class Sentence(str):
         return sentence
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that `from_json` reads; values that JSON does not know become their texts."""
+        """Return JSON that `from_json` reads; values that JSON does not know become their texts."""
         return {"template": self.template, "values": {name: _value(each) for name, each in self.values.items()}}
 
     @classmethod
@@ -44,12 +44,12 @@ def _value(value: Any) -> Any:
 
 
 def said_by(error: Exception) -> str:
-    """What an error says, as the sentence that it was raised with."""
+    """Return an error's message, as the sentence that it was raised with."""
     return next((each for each in error.args if isinstance(each, Sentence)), str(error))
 
 
 def in_words(document: Any) -> Any:
-    """A JSON document with each sentence in it as English text."""
+    """Return a JSON document with each sentence in it as English text."""
     if isinstance(document, list):
         return [in_words(each) for each in document]
     if not isinstance(document, dict):

@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from common.requests import client_address
 from common.throttle import Attempt, Counter, attempt_begin, counter_reset, is_noted, keyed_hash, note_set
 
-#: For the person who signed in from an address, other people's failures do not count there for so long afterwards.
+#: How long other people's failures from an address do not count for a person who signed in from it.
 KNOWN_FOR = timedelta(days=30)
 
 
@@ -32,7 +32,7 @@ def _sign_in_begin(name: str, address: str) -> Attempt:
 
 
 def _counted_name(typed: str) -> str:
-    """The user name of the account that ``typed`` names, by name or address, so that both count as one; else itself."""
+    """Return the user name for a name or address, so that both count as one; otherwise ``typed`` itself."""
     user = get_user_by_username(typed) or next(iter(filter_users_by_email(typed, prefer_verified=True)), None)
     name = user.get_username() if user else typed
     return unicodedata.normalize("NFKC", name).casefold()
@@ -41,14 +41,14 @@ def _counted_name(typed: str) -> str:
 class ThrottledBackend(AuthenticationBackend):
     """Check of name or address and password, behind the limits; for every form that calls ``authenticate``.
 
-    Failures are counted whether or not there is an account of the name.
+    Failures are counted whether or not an account of the name exists.
     """
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> User | None:
-        """The active user with this name or address and this password, or None.
+        """Return the active user with this name or address and this password, or None.
 
         Raises:
-            TooManyTriesError: the limit is reached; the password was not looked at.
+            TooManyTriesError: the limit is reached; the password was not checked.
         """
         typed = credentials.get("username") or credentials.get("email")
         if not typed or not credentials.get("password"):

@@ -1,4 +1,4 @@
-"""Signatures that others can check: Ed25519, with a key pair that follows from the key for signatures."""
+"""Signatures that others can check: Ed25519, with a key pair derived from the key for signatures."""
 
 import base64
 import hashlib
@@ -15,13 +15,13 @@ _USE = "signatures for others"
 
 
 def signed(content: dict[str, Any]) -> str:
-    """The content as a JSON Web Signature (RFC 7515, 8037), which names the key of `public_keys` that it is for."""
+    """Return the content as a JSON Web Signature (RFC 7515, 8037), which names its key in `public_keys`."""
     key = _private_key(keys_of(Purpose.SIGNING)[0])
     return jwt.encode(content, key, algorithm=ALGORITHM, headers={"kid": _public_key(key)["kid"]})
 
 
 def public_keys() -> list[dict[str, str]]:
-    """The public keys as JSON Web Keys (RFC 7517), each with its PEM: today's, then those of earlier keys."""
+    """Return the public keys as JSON Web Keys (RFC 7517), each with its PEM: the current one, then earlier ones."""
     return [_public_key(_private_key(secret)) for secret in keys_of(Purpose.SIGNING)]
 
 

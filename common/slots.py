@@ -1,6 +1,6 @@
-"""Slots for requests that compute for long: one at a time for each person, and few at once on a machine.
+"""Slots for requests with long computations: one at a time for each person, and few at once on a machine.
 
-A slot is a lock on a file, so that it is free again when the process that had it ends, however it ends.
+A slot is a lock on a file, so it is free again when its process ends, however it ends.
 """
 
 import fcntl
@@ -20,9 +20,9 @@ class NoSlotError(Exception):
 
 @contextmanager
 def slot(person: object) -> Iterator[None]:
-    """Hold one of the machine's `PLANS_AT_ONCE` slots, and the only one of this person, for as long as the block lasts.
+    """Hold one of the machine's `PLANS_AT_ONCE` slots, and the only one of this person, during the block.
 
-    Nobody waits for one: whoever waits takes a process of the site from somebody else.
+    It never waits for one: a waiting request would keep a process of the site from other people.
 
     Args:
         person: Id of an account.
@@ -37,7 +37,7 @@ def slot(person: object) -> Iterator[None]:
 
 
 def _take(stack: ExitStack, names: list[str]) -> None:
-    """Lock the first of these files that is not locked."""
+    """Lock the first unlocked one of these files."""
     folder = Path(settings.VAR_DIR, "slots")
     folder.mkdir(exist_ok=True, mode=0o700)
     for name in names:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def is_formula(text: str) -> bool:
-    """Whether a spreadsheet would calculate what a cell says; numbers, their ranges and single signs are none.
+    """Return whether a spreadsheet would evaluate a cell; numbers, their ranges and single signs are no formulas.
 
     >>> is_formula("=1+1"), is_formula("@SUM(A1)"), is_formula("-1.5"), is_formula("+"), is_formula("<=50K")
     (True, True, False, False, False)
@@ -57,7 +57,7 @@ def _is_number(cell: object) -> bool:
 
 
 def csv_pieces(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    r"""A table with a header.
+    r"""Yield a table with a header.
 
     >>> "".join(csv_pieces(("day", "kind"), [{"day": "2026-01-01", "kind": "given"}]))
     'day,kind\r\n2026-01-01,given\r\n'
@@ -74,7 +74,7 @@ def csv_pieces(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Ite
 
 
 def json_pieces(head: Mapping[str, Any], lists: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
-    r"""A JSON object: what heads it, then the lists by name.
+    r"""Yield a JSON object: its leading fields, then the lists by name.
 
     >>> "".join(json_pieces({"study": "ward"}, {"releases": [{"sequence": 1}, {"sequence": 2}]}))
     '{"study": "ward", "releases": [{"sequence": 1}, {"sequence": 2}]}\n'

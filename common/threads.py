@@ -1,4 +1,4 @@
-"""Threads of numeric libraries: one, because tasks run side by side, one process for each core."""
+"""Threads of numeric libraries: one, because tasks run in parallel, one process for each core."""
 
 import sys
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from threadpoolctl import ThreadpoolController
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Context in which every numeric library that is loaded computes in one thread."""
+    """Make every loaded numeric library compute in one thread within the block."""
     with _pools(len(sys.modules)).limit(limits=1):
         yield
 
 
 @lru_cache(maxsize=1)
 def _pools(modules: int) -> ThreadpoolController:
-    """Pools of threads of this process, found once for a number of imported modules.
+    """Return the thread pools of this process, found once for a number of imported modules.
 
-    The search reads the list of everything that is mapped into the process, which takes longer than many a small task.
+    The search reads the list of everything that is mapped into the process, which takes longer than many small tasks.
     """
     return ThreadpoolController()

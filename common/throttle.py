@@ -1,7 +1,7 @@
 """Limits on failed tries, counted in the database for all processes of the site together.
 
-A try is recorded before it is judged and forgotten when it succeeds, so that tries that run at the same time, in
-whatever processes, cannot together exceed a limit.
+A try is recorded before it is judged and deleted when it succeeds, so that tries at the same time, in any processes,
+cannot together exceed a limit.
 """
 
 import json
@@ -33,7 +33,7 @@ class Counter:
     """Subject of a count of failed tries, and how many are allowed.
 
     Attributes:
-        key: From :func:`keyed_hash`.
+        key: Key from :func:`keyed_hash`.
         tries: The largest number of failed tries within ``window``.
         window: How long a failed try counts.
     """
@@ -55,12 +55,12 @@ class Attempt:
 
 
 def keyed_hash(purpose: str, *subject: str) -> str:
-    """A keyed hash (HMAC-SHA256 under the site's secret key, hexadecimal) of what is counted and for whom."""
+    """Return a keyed hash (HMAC-SHA256 under the site's secret key, hexadecimal) of the event and its subject."""
     return salted_hmac("common.throttle", json.dumps([purpose, *subject]), algorithm="sha256").hexdigest()
 
 
 def attempt_begin(counters: Sequence[Counter]) -> Attempt:
-    """Record a try with each of ``counters``. To be called outside of transactions, which would hide it from others.
+    """Record a try with each of ``counters``. Call it outside of transactions, which would hide it from others.
 
     Raises:
         TooManyTriesError: one of the counters is at its limit.
@@ -78,7 +78,7 @@ def attempt_begin(counters: Sequence[Counter]) -> Attempt:
 
 
 def counters_check(counters: Sequence[Counter], own: Attempt | None = None) -> None:
-    """Look whether another try is allowed, leaving the entries of ``own`` out of the count.
+    """Check whether another try is allowed, leaving the entries of ``own`` out of the count.
 
     Raises:
         TooManyTriesError: one of the counters is at its limit.
@@ -95,7 +95,7 @@ def counters_check(counters: Sequence[Counter], own: Attempt | None = None) -> N
 
 
 def counter_reset(key: str) -> None:
-    """Forget all that is recorded under ``key``."""
+    """Delete all records under ``key``."""
     ThrottleEntry.objects.filter(key=key).delete()
 
 
@@ -107,10 +107,10 @@ def note_set(key: str, duration: timedelta) -> None:
 
 
 def is_noted(key: str) -> bool:
-    """Whether :func:`note_set` was called for ``key`` and its time has not passed."""
+    """Return whether :func:`note_set` was called for ``key`` and its time has not passed."""
     return ThrottleEntry.objects.filter(key=key, expires_at__gt=timezone.now()).exists()
 
 
 def entries_sweep() -> int:
-    """Delete what counts no more; returns the number of rows."""
+    """Delete expired entries; return the number of rows."""
     return ThrottleEntry.objects.filter(expires_at__lte=timezone.now()).delete()[0]

@@ -5,7 +5,7 @@ from numbers import Real
 
 
 def require_positive(name: str, value: float) -> float:
-    """`value` as a float; ValueError unless it is a finite number above 0.
+    """Return `value` as a float; ValueError unless it is a finite number above 0.
 
     >>> require_positive("sigma", 40)
     40.0

@@ -1,4 +1,4 @@
-"""Heartbeats of the workers: a row for each worker that takes tasks, written anew while it does."""
+"""Heartbeats of the workers: a row for each worker that takes tasks, updated while it does."""
 
 import logging
 import os
@@ -15,28 +15,28 @@ from common.models import WorkerHeartbeat
 
 logger = logging.getLogger(__name__)
 
-#: How long the row of a worker that died stays, for whoever looks for it.
+#: How long the row of a dead worker stays, for people who look for it.
 KEPT = timedelta(days=1)
 
 
-#: Name of the worker that this process belongs to, as its heartbeat has it; empty outside of workers.
+#: Name of the worker that this process belongs to, as in its heartbeat; empty outside of workers.
 _own_name = ""
 
 
 @worker_init.connect
 def _own_name_note(sender: Any = None, **_: object) -> None:
-    """Note the worker's name before its children are forked, which inherit it."""
+    """Store the worker's name before its children are forked, which inherit it."""
     global _own_name
     _own_name = f"{sender.hostname}:{os.getpid()}"
 
 
 def worker_name() -> str:
-    """Name of the worker that this process, or its parent, is; empty outside of workers."""
+    """Return the name of the worker that this process, or its parent, is; empty outside of workers."""
     return _own_name
 
 
 def live_worker_count() -> int:
-    """Number of workers heard from within ``HEARTBEAT_TIMEOUT``."""
+    """Return the number of workers heard from within ``HEARTBEAT_TIMEOUT``."""
     alive = timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
     return WorkerHeartbeat.objects.filter(heard_at__gte=alive).count()
 
@@ -44,7 +44,7 @@ def live_worker_count() -> int:
 class HeartbeatStep(bootsteps.StartStopStep):
     """Part of a Celery worker that writes its heartbeat while it is connected to the broker and takes tasks.
 
-    It beats in the worker's main process, so that a worker whose children are all at long tasks is heard, too.
+    It beats in the worker's main process, so that a worker whose children are all busy with long tasks is heard, too.
     """
 
     requires = {"celery.worker.consumer.tasks:Tasks"}

@@ -1,4 +1,4 @@
-"""Runs and data, for looking, and for what only a hand can repair: names, and claims that a lost worker left."""
+"""Admin of runs and data, read-only except for manual repairs: names, and claims that a lost worker left."""
 
 from django.contrib import admin
 
@@ -43,7 +43,7 @@ class OfRunAdmin(ReadOnlyAdmin):
 
 
 class PieceAdmin(OfRunAdmin):
-    """Admin of pieces of a run's work, each of which a worker claims."""
+    """Admin of pieces of a run's work, each claimed by a worker."""
 
     list_filter = ("state",)
     repairable = ("claimed_by",)

@@ -1,8 +1,8 @@
-"""Comparisons from public values: of runs with one another, of forecasts with outcomes, and of classes beside levels.
+"""Comparisons from public values: runs with one another, forecasts with outcomes, and classes next to levels.
 
 Individualized PATE (Boenisch et al., 2023) discusses in sections 6.3 and 7.3 what it means for the accuracy of a class
-if its owners choose other levels than the rest. Whether they do is private here: which classes the holders of a level
-own is counted by nobody. So both stand beside each other, and nothing is computed across them.
+if its owners choose other levels than the rest. Whether they do is private here: nobody counts which classes the
+holders of a level own. So both are shown next to each other, and nothing is computed across them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from training.models import Run, RunResult, StudentModel
 from training.selectors import GroupSpending, run_groups
 
 MOST = 6
-"""Runs that are compared at once: as many columns as a screen holds."""
+"""Most runs in a comparison: the number of columns that fit on a screen."""
 
 _FIELDS = ("batch_size", "wanted_labels", "seed")
 _DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
@@ -30,9 +30,9 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter with its value in each of the runs; None where a run has none.
+    """A parameter with its value in each of the runs; None if a run has none.
 
-    ``name`` is dotted where it is of something that was chosen: "choices.aggregator.sigma".
+    ``name`` is dotted if it belongs to something that was chosen: "choices.aggregator.sigma".
     """
 
     name: str
@@ -45,12 +45,12 @@ class ComparedRun:
 
     Attributes:
         run: The run.
-        accuracy: Of its published student on the test data, rounded; None where nobody knows.
-        evaluation: Of it on the test data, see `training.methods.lessons`; empty where nobody knows.
-        label_accuracy: Share of the released labels that are right, rounded; None where nobody knows.
+        accuracy: Accuracy of its published student on the test data, rounded; None if unknown.
+        evaluation: Evaluation of the student on the test data, see `training.methods.lessons`; empty if unknown.
+        label_accuracy: Share of the released labels that are right, rounded; None if unknown.
         share: Part of every cap that it may use; None before its approval and in rehearsals.
-        groups: What it charged each group.
-        minutes: From its approval to its end; None before.
+        groups: Charge of each group.
+        minutes: Minutes from its approval to its end; None before the end.
     """
 
     run: Run
@@ -68,20 +68,20 @@ class ComparedRun:
 
     @property
     def used(self) -> float | None:
-        """The part of its members' caps that was used by the group that used most; None where nothing is charged."""
+        """Largest part of its members' caps that any group has used; None if nothing is charged."""
         return max((group.spent_share for group in self.groups), default=None)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Runs side by side, with those of their parameters that are not the same in all of them."""
+    """Runs side by side, with the parameters that differ between them."""
 
     runs: list[ComparedRun]
     parameters: list[Parameter]
 
 
 def runs_compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs; their datasets and students are read with them where they were selected."""
+    """Compare runs; their datasets and students are read with them if they were selected."""
     each = [run_parameters(run) for run in runs]
     names = list(dict.fromkeys(name for parameters in each for name in parameters))
     table = [Parameter(name, [parameters.get(name) for parameters in each]) for name in names]
@@ -90,7 +90,7 @@ def runs_compare(runs: Sequence[Run]) -> Comparison:
 
 
 def run_parameters(run: Run) -> dict[str, Any]:
-    """Parameters that a run was given, by dotted name, with the defaults of what was left out."""
+    """Return the parameters of a run by dotted name, with defaults for missing ones."""
     parameters: dict[str, Any] = {name: str(getattr(run, name) or "") or None for name in _DATASETS}
     parameters |= {"method": run.method, "variant": run.variant or None}
     parameters |= _dotted("rehearsed", run.rehearsed)
@@ -106,7 +106,7 @@ def run_parameters(run: Run) -> dict[str, Any]:
 
 
 def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """All parameters of a learner or student; those given alone where this version of it does not know them."""
+    """Return all parameters of a learner or student; only the given ones if this version of it does not know them."""
     try:
         return learner_parameters(student_create(name, settings))
     except ValueError:
@@ -114,7 +114,7 @@ def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dotted(name: str, value: Any) -> dict[str, Any]:
-    """The values of nested objects, by the names that lead to them."""
+    """Return the values of nested objects, by their dotted paths."""
     if not isinstance(value, dict):
         return {name: value}
     return {key: inner for each, within in value.items() for key, inner in _dotted(f"{name}.{each}", within).items()}
@@ -135,7 +135,7 @@ def _compared(run: Run) -> ComparedRun:
 
 
 def _minutes(run: Run) -> int | None:
-    """Minutes between two moments as they are told, cut to the minute: no more precise than these."""
+    """Return the minutes between two times as displayed, cut to the minute: no more precise than these."""
     if run.approved_at is None or run.ended_at is None:
         return None
     first, last = (moment.replace(second=0, microsecond=0) for moment in (run.approved_at, run.ended_at))
@@ -147,7 +147,7 @@ def _minutes(run: Run) -> int | None:
 
 @dataclass(frozen=True)
 class ForecastOutcome:
-    """A forecast with the published share of right ones that was measured in the end; None where nobody could.
+    """A forecast with the published share of right ones that was measured in the end; None if it could not be measured.
 
     ``inside``: whether it lies in the interval of the forecast, to within its rounding.
     """
@@ -157,12 +157,12 @@ class ForecastOutcome:
     inside: bool | None
 
     def to_json(self) -> dict[str, Any]:
-        """Part of cards and of the API."""
+        """Return the entry for cards and the API."""
         return self.forecast.to_json() | {"came": self.came, "inside": self.inside}
 
 
 def came_of(run: Run) -> Mapping[str, Any]:
-    """Content of a run's table, or the card of its first version, published or not; empty before there is either."""
+    """Return the content of a run's table, or the card of its first version, published or not; empty before either."""
     result = RunResult.objects.filter(run=run).first()
     if result is not None:
         return result.content
@@ -171,18 +171,18 @@ def came_of(run: Run) -> Mapping[str, Any]:
 
 
 def forecast_outcomes(run: Run) -> list[ForecastOutcome]:
-    """Forecasts of a run that was approved, against its table or its first version: another was nobody's plan."""
+    """Return an approved run's forecasts with its table or its first version; the plan was about no other version."""
     return outcomes_of(run, came_of(run))
 
 
 def outcomes_of(run: Run, card: Mapping[str, Any]) -> list[ForecastOutcome]:
-    """Forecasts of a run against what a card, or a table, says; without any nothing has come yet."""
+    """Return forecasts of a run with the results in a card or table; without one, there are no results yet."""
     return [_outcome(Forecast.from_json(each), card) for each in run.plan.get("forecasts", [])]
 
 
 def _outcome(forecast: Forecast, card: Mapping[str, Any]) -> ForecastOutcome:
     if forecast.of == TABLE:
-        # Of synthetic rows; how far a table of counts is from the true one, nobody can look up.
+        # Only for synthetic rows: the distance of a table of counts from the true one cannot be looked up.
         noise = card.get("noise")
         return ForecastOutcome(forecast, noise, None if noise is None else forecast.low <= noise <= forecast.high)
     came, points = _labels(card) if forecast.of == LABELS else _model(card, forecast.measure)
@@ -198,7 +198,7 @@ def _labels(card: Mapping[str, Any]) -> tuple[float | None, int]:
 
 
 def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
-    """Accuracy, area, or first measure of what the run released itself, if that is a model: forecasts are of this."""
+    """Return accuracy, area, or first measure of the run's released model, if any, because forecasts are about it."""
     evaluation = card.get("evaluation") or {}
     released = [each for each in card.get("candidates", []) if released_itself(each["learner"])]
     points = evaluation.get("points", 0)
@@ -256,11 +256,11 @@ class Fairness:
     """Classes and levels side by side.
 
     Attributes:
-        classes: By recall, the lowest first; those without test points last.
-        levels: Strictest first; those that the run left out are not among them.
+        classes: Sorted by recall, lowest first; those without test points last.
+        levels: Strictest first, without those that the run left out.
         is_clear: Whether the intervals of the lowest and the highest recall do not overlap.
-        readable: What may be concluded; English, marked for translation.
-        unreadable: What may not.
+        readable: Conclusions that may be drawn; English, marked for translation.
+        unreadable: Conclusions that may not be drawn.
     """
 
     classes: list[ClassResult]
@@ -279,7 +279,7 @@ class Fairness:
 
 
 def fairness_of(run: Run, student: StudentModel | None) -> Fairness | None:
-    """Classes and levels of a run's student; None where no test data tell of at least two classes."""
+    """Return classes and levels of a run's student; None unless test data cover at least two classes."""
     if student is None:
         return None
     reference = {each["class"]: each["recall"] for each in (student.reference or {}).get("classes", [])}

@@ -26,12 +26,12 @@ from training.services.runs import run_approve, run_propose
 
 _CHOSEN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 STUDIES: dict[str, dict[str, Any]] = _CHOSEN["studies"]
-"""Of each dataset of the catalogue: the study about it, and the parameters of its runs."""
+"""For each dataset of the catalogue: the study about it, and the parameters of its runs."""
 EPSILONS: dict[str, float] = _CHOSEN["epsilons"]
 
 T = TypeVar("T")
 Track = Callable[[Iterable[T], str, int], Iterable[T]]
-"""Shows progress: ``track(iterable, description, total)`` yields what the iterable does."""
+"""Shows progress: ``track(iterable, description, total)`` yields the items of the iterable."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def people() -> tuple[dict[str, User], list[Login]]:
     """Create or update one account per role, a second operator and a second committee member.
 
     They share one fresh password, which is hashed once: eleven hashes would take longer than the rest of the page.
-    Their names begin with ``demo-``: nobody else's password is ever changed.
+    Their names begin with ``demo-``, so no other person's password is ever changed.
     """
     password = secrets.token_urlsafe(9)
     hashed = make_password(password)
@@ -57,7 +57,7 @@ def people() -> tuple[dict[str, User], list[Login]]:
     for name, role in (roles | _CHOSEN["others"]).items():
         user, _ = User.objects.get_or_create(username=f"demo-{name}")
         user.password = hashed
-        user.email = f"demo-{name}@hospital.example"  # nobody's: the name is reserved for examples
+        user.email = f"demo-{name}@hospital.example"  # fictitious: the domain is reserved for examples
         user.save()
         EmailAddress.objects.get_or_create(user=user, email=user.email, defaults={"primary": True, "verified": True})
         users[name] = user
@@ -86,7 +86,7 @@ def study_build(name: str, splits: Splits, users: dict[str, User], track: Track)
 
 
 def members_add(study: Study, users: dict[str, User]) -> None:
-    """Give everybody their role, at the command line: an operator could not appoint the committee."""
+    """Give everyone their role, at the command line: an operator could not appoint the committee."""
     for username, role in _CHOSEN["members"].items():
         services.membership_add(study=study, user=users[username], role=Role(role), acting_user=None)
 
@@ -98,7 +98,7 @@ def _study_create(chosen: dict[str, Any], slug: str, users: dict[str, User]) -> 
 
 
 def study_begin(chosen: dict[str, Any], slug: str, users: dict[str, User], controller: str) -> Study:
-    """A study that asks nobody yet."""
+    """Create and return a study that asks nobody yet."""
     words = chosen["words"]
     study = services.study_create(
         acting_user=users["operator"],
@@ -154,7 +154,7 @@ def study_publish(study: Study, chosen: dict[str, Any], users: dict[str, User]) 
 
 
 def _notice_facts(words: dict[str, str], language: str) -> dict[str, Any]:
-    """What people have to be told beside the title, in a language (GDPR, Articles 13 and 14)."""
+    """Return the facts, in a language, that people must receive besides the title (GDPR, Articles 13 and 14)."""
     records = words["records"]
     texts = {"purpose": words["purpose"], "data_categories": f"{records[:1].upper()}{records[1:]}."}
     return texts | _CHOSEN["facts"][language]
@@ -194,13 +194,13 @@ def rehearsal_found(name: str, users: dict[str, User]) -> Study:
 
 
 def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[Study, dict[str, Dataset]]:
-    """Create a rehearsal study on the same records, which are nobody's secret, to compare the papers' variants."""
+    """Create a rehearsal study on the same records, which are not confidential, to compare the papers' variants."""
     study = rehearsal_found(name, users)
     return study, _datasets_import(study, splits, STUDIES[name]["provenance"], users["operator"])
 
 
 def _datasets_import(study: Study, splits: Splits, provenance: str, operator: User) -> dict[str, Dataset]:
-    """The study's datasets by kind; those that it has already are left as they are."""
+    """Return the study's datasets by kind, importing missing ones; existing ones are left unchanged."""
     datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=study)}
     for kind, rows in (("private", splits.private), ("public", splits.public), ("test", splits.test)):
         if kind not in datasets:

@@ -8,21 +8,21 @@ from common.sentences import Sentence
 
 
 class RunError(Exception):
-    """A run cannot go on. The message is for staff: it says what to do and holds nothing of the private data."""
+    """A run cannot continue. The message is for staff: it says what to do and holds nothing of the private data."""
 
 
 REPEATED = "repeated"
-"""Code of a ValidationError that says: the key of a request was used for another."""
+"""Code of a ValidationError: the key of a request was used for another."""
 
 STATE = "state"
-"""Code of a ValidationError that says: the run is in no state in which this can be done."""
+"""Code of a ValidationError: the run's status does not allow this."""
 
 PROPOSER = "proposer"
-"""Code of a ValidationError that says: only whoever proposed the run may do this."""
+"""Code of a ValidationError: only the person who proposed the run may do this."""
 
 
 def translated(sentence: str | dict[str, Any]) -> str:
-    """A sentence of a reader of files, or what a report kept of one, in the language of whoever asks."""
+    """Return a sentence of a reader of files, or a stored one from a report, in the user's language."""
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)
     if isinstance(sentence, Sentence):

@@ -1,4 +1,4 @@
-"""Measures of a model and accuracies as they are published: rounded, with their intervals. Imports no Django."""
+"""Measures of a model and accuracies in published form: rounded, with their intervals. Imports no Django."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,24 +22,24 @@ from learning.measures import (
 from learning.outcomes import Target
 
 CURVES = ("calibration", "confusion", "classes", "dataset")
-"""Parts of an evaluation that are lists or say of what it is; the others are measures with their intervals."""
+"""Parts of an evaluation that are lists or describe it; the others are measures with their intervals."""
 
 
 def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The measures of a card without its curves; None where nobody has judged the model.
+    """Return the measures of a card without its curves; None if the model was not evaluated.
 
-    Of cards from before there were others: the accuracy alone.
+    For cards from before there were others: only the accuracy.
     """
     evaluation = card.get("evaluation")
     return {name: value for name, value in evaluation.items() if name not in CURVES} if evaluation else None
 
 
 def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """Accuracy beside the most frequent class, areas, calibration, confusion; for each class precision and recall.
+    """Return accuracy, the most frequent class, areas, calibration, confusion; precision and recall by class.
 
-    What each measure is, `learning.measures` says. ``log_loss`` is null where it is infinite, and ``impossible`` counts
-    the points whose true class had probability 0. ``confidence`` is the mean probability of the likeliest class, which
-    is near the accuracy where probabilities are calibrated. Intervals hold 95 % of the time.
+    `learning.measures` defines each measure. ``log_loss`` is null if it is infinite, and ``impossible`` counts the
+    points whose true class had probability 0. ``confidence`` is the mean probability of the likeliest class, which is
+    near the accuracy if probabilities are calibrated. Intervals hold 95 % of the time.
     """
     predicted, points = probabilities.argmax(axis=1), len(truth)
     accuracy = published_accuracy(int((predicted == truth).sum()), points)
@@ -84,7 +84,7 @@ TOO_SURE = gettext_noop(
 )
 
 
-#: Below this scale of log probabilities the model as it was learned is said to be too sure.
+#: Scale of log probabilities below which the model as it was learned is called too sure.
 _TOO_SURE_SCALE = 0.8
 CORRECTED = gettext_noop(
     "As it was learned, the model was too sure of itself. Labelled public points have corrected that: log "
@@ -96,7 +96,7 @@ CORRECTED = gettext_noop(
 def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentence]:
     """Return cautions for users of a model of classes (nothing if it was not evaluated).
 
-    scale: of log probabilities, by its calibration.
+    scale: scale of log probabilities, from its calibration.
     """
     if evaluation is None or "classes" not in evaluation:
         return []
@@ -111,9 +111,9 @@ def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentenc
 
 
 def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """Measures of predictions of another outcome than classes, and its curve, see `learning.outcomes`.
+    """Return measures of predictions of an outcome other than classes, and its curve, see `learning.outcomes`.
 
-    Shares and scores are rounded like accuracies, what has a unit to three digits.
+    Shares and scores are rounded like accuracies, values with a unit to three digits.
     """
     points, measures = len(truth), target.evaluated(predictions, truth)
     return {
@@ -148,19 +148,19 @@ def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray)
 
 
 def _rounded(value: float | None, unit: str, points: int) -> float | None:
-    """A measure as it is published: to three digits where it has a unit, otherwise like an accuracy."""
+    """Return a measure in published form: to three digits if it has a unit, otherwise like an accuracy."""
     if value is None or not np.isfinite(value):
         return None
     return float(f"{value:.3g}") if unit else published_mean(value * points, points)
 
 
 def _crossed(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
-    """(classes, classes) points by true class and by the class that they were taken for."""
+    """Return (classes, classes) numbers of points by true class and by predicted class."""
     return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
 def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
-    """A measure and its interval, rounded like an accuracy of so many points, and to three digits."""
+    """Return a measure and its interval, rounded like an accuracy of this number of points, and to three digits."""
     value, ends = estimate.value, estimate.interval
     return {
         name: None if value is None else published_mean(value * points, points),
@@ -194,16 +194,16 @@ def _class(number: int, name: str, predicted: np.ndarray, truth: np.ndarray) -> 
 # --- Accuracies -------------------------------------------------------------------------------------------------------
 
 
-#: Points that a share must rest on, and how many steps there are between 0 and 1; fewer points: `FEWEST_STEPS`.
+#: Smallest numbers of points under a share, and the number of steps between 0 and 1; fewer points: `FEWEST_STEPS`.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
 
 
 def published_accuracy(right: int, points: int) -> float | None:
-    """Share of right ones among `points`, as cards, pages and the API show it.
+    """Return the share of right ones among `points`, as shown on cards, on pages and in the API.
 
     It is rounded to the nearest multiple of 0.001 if it rests on at least 2,000 points, of 0.005 if on at least 400,
-    and of 0.01 otherwise. The step depends on the number of points alone, never on the share.
+    and of 0.01 otherwise. The step depends only on the number of points, never on the share.
 
     Args:
         right: how many of the points are right.
@@ -216,7 +216,7 @@ def published_accuracy(right: int, points: int) -> float | None:
 
 
 def published_mean(total: float, points: int) -> float | None:
-    """A sum over `points`, divided by their number, and rounded like an accuracy."""
+    """Return a sum over `points`, divided by their number, and rounded like an accuracy."""
     if points == 0:
         return None
     steps = rounding_steps(points)
@@ -224,14 +224,14 @@ def published_mean(total: float, points: int) -> float | None:
 
 
 def rounding_steps(points: int) -> int:
-    """Number of steps between 0 and 1 of what rests on so many points."""
+    """Return the number of steps between 0 and 1 for a share of this number of points."""
     return next((steps for enough, steps in STEPS if points >= enough), FEWEST_STEPS)
 
 
 def accuracy_interval(share: float | None, points: int) -> tuple[float, float] | None:
-    """95 % confidence interval of a published share of right ones (Wilson 1927), to three digits.
+    """Return the 95 % confidence interval of a published share of right ones (Wilson 1927), to three digits.
 
-    It follows from the rounded share, so it says no more than that, and holds for every share that is rounded so.
+    It is computed from the rounded share, so it reveals no more than that, and holds for every share that rounds to it.
 
     Args:
         share: see `published_accuracy`.

@@ -1,4 +1,4 @@
-"""Notices of what happens to runs and models: mails to people, events to the programs that webhooks lead to."""
+"""Notices about events of runs and models: mails to people, events to the programs that webhooks lead to."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -18,19 +18,19 @@ from consent.services.mail import holders_mail, mails_send, news_tell
 from consent.services.webhooks import event_send
 from training.models import Alliance, Run, RunResult, StudentModel
 
-#: Parts of a run's share at which its operators are told that a group has used them.
+#: Parts of a run's share at which its operators are notified that a group has used them.
 SHARES_OF_NOTICE = (0.8, 1.0)
 
 
 def run_proposed_tell(run: Run) -> None:
-    """Tell those who may approve a draft of it."""
+    """Notify the people who may approve a draft."""
     _event_send("run.proposed", run)
     operators = Membership.objects.filter(study=run.study_id, role=Role.OPERATOR).exclude(user=run.created_by_id)
     mails_send("run_waiting", operators.values_list("user_id", flat=True), study=run.study, about=run.pk)
 
 
 def run_approved_tell(run: Run) -> None:
-    """Tell its proposer of an approved run, and holders who wish it; a rehearsal concerns none of them."""
+    """Notify the proposer of an approved run, and holders who wish it; rehearsals concern no holders."""
     _event_send("run.approved", run)
     if run.created_by_id is not None:
         mails_send("run_approved", [run.created_by_id], study=run.study, about=run.pk)
@@ -39,7 +39,7 @@ def run_approved_tell(run: Run) -> None:
 
 
 def run_ended_tell(run: Run) -> None:
-    """Tell whoever proposed and approved a run that it has finished or failed; cancelling tells programs alone."""
+    """Notify a run's proposer and approver that it finished or failed; cancelling only notifies programs."""
     _event_send(f"run.{run.status}", run)
     if run.status != Run.Status.CANCELLED:
         people = {run.created_by_id, run.approved_by_id} - {None}
@@ -47,18 +47,18 @@ def run_ended_tell(run: Run) -> None:
 
 
 def published_tell(run: Run) -> None:
-    """Tell the study's people, once, of a run's first published model or of its table; a rehearsal concerns nobody."""
+    """Notify the study's people, once, of a run's first published model or of its table; rehearsals concern nobody."""
     if not run.rehearsal:
         news_tell(study=run.study, kind=News.Kind.RESULT, about=str(run.pk))
 
 
 def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) -> None:
-    """Tell the operators where a group has just used most of a run's share, or all of it.
+    """Notify the operators if a group has just used most of a run's share, or all of it.
 
     Args:
         run: the run.
         used: the part of the run's share that each group of the plan has used: public.
-        before: the same before what was just charged.
+        before: the same before the latest charge.
     """
     names = [group["name"] for group in run.plan.get("groups", run.plan["promises"])]
     groups = []
@@ -73,17 +73,17 @@ def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) ->
 
 
 def joint_proposed_tell(alliance: Alliance) -> None:
-    """Tell operators of a site that the hub proposes a run, which somebody has to take up."""
+    """Notify operators of a site that the hub proposes a run, which one of them has to take up."""
     _alliance_tell("joint_proposed", "joint.proposed", alliance)
 
 
 def key_waits_tell(alliance: Alliance) -> None:
-    """Tell operators that a new key of a site waits for one of them to compare and confirm it."""
+    """Notify operators that a new key of a site waits for one of them to compare and confirm it."""
     _alliance_tell("key_waiting", "alliance.key", alliance)
 
 
 def silence_tell(alliance: Alliance, silent: Sequence[str]) -> None:
-    """Tell operators for whom a run over sites waits: ``silent`` are sites, or the hub."""
+    """Notify operators for whom a run over sites waits: ``silent`` are sites, or the hub."""
     _alliance_tell("site_silent", "site.silent", alliance, silent=list(silent))
 
 
@@ -94,17 +94,17 @@ def _alliance_tell(mail: str, event: str, alliance: Alliance, **facts: Any) -> N
 
 
 def model_withdrawn_mail(model: StudentModel, users: Iterable[int]) -> None:
-    """Tell those who took a model that it was withdrawn."""
+    """Notify the people who took a model that it was withdrawn."""
     mails_send("model_withdrawn", sorted(users), study=model.run.study, about=model.pk)
 
 
 def result_withdrawn_mail(result: RunResult, users: Iterable[int]) -> None:
-    """Tell those who took a table that it was withdrawn."""
+    """Notify the people who took a table that it was withdrawn."""
     mails_send("result_withdrawn", sorted(users), study=result.run.study, about=result.pk)
 
 
 def _event_send(event: str, run: Run, **facts: Any) -> None:
-    """Send what happened to a run, with the facts about it that every reader of it may know."""
+    """Send an event of a run, with the facts about it that every reader of it may know."""
     page = settings.SITE_URL + run.get_absolute_url()  # type: ignore[attr-defined]
     run_facts = {"id": str(run.pk), "title": run.title, "status": run.status}
     event_send(event, run.study, run=run_facts, url=page, **facts)
@@ -114,13 +114,13 @@ def _event_send(event: str, run: Run, **facts: Any) -> None:
 
 
 def years_tell() -> int:
-    """Tell the people of each open study what was learned, where a year is over in which something was released.
+    """Notify the people of each open study of its results, if a year is over in which something was released.
 
-    Years are counted from the first decision, then from the last such news: nobody is told twice in a year. A year in
-    which nothing was asked of anybody and nothing published is passed over.
+    Years are counted from the first decision, then from the last such news: nobody is notified twice in a year. A year
+    without questions to anyone and without publications is skipped.
 
     Returns:
-        The number of studies whose people are told.
+        The number of studies whose people are notified.
     """
     open_ones = Study.objects.filter(rehearsal=False, closed_at=None).order_by("pk")
     return sum(_year_tell(study) for study in open_ones)
@@ -141,6 +141,6 @@ def _year_tell(study: Study) -> bool:
 
 
 def _last_news(study: Study) -> datetime | None:
-    """When the people of a study were last told of a year, or the first of them decided; None where nobody has."""
+    """Return when a study's people last got news of a year, or the first of them decided; None if nobody has."""
     moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("published_at", flat=True).first()
     return moment or ConsentEvent.chain(study.pk).values_list("recorded_at", flat=True).first()

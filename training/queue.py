@@ -1,7 +1,7 @@
-"""Queue and workers: which runs wait, in which order, who works on what, and when a run is expected to end.
+"""Queue and workers: the waiting runs in order, the work of each worker, and when a run is expected to end.
 
-All of it rests on rows that the site keeps anyway: stages as every reader of a run sees them, heartbeats, claims. How
-long single shards or teachers take, which depends on private records, is not told.
+All of it comes from rows that the site keeps anyway: stages as every reader of a run sees them, heartbeats, claims. It
+does not reveal how long single shards or teachers take, which depends on private records.
 """
 
 from collections import Counter, defaultdict
@@ -23,23 +23,23 @@ from training.engine.turns import claims, worker_times
 from training.models import Run
 from training.selectors import Progress, run_progress
 
-#: So many earlier runs tell how long one takes.
+#: Number of earlier runs from which a run's duration is estimated.
 _EARLIER = 20
 
 
 @dataclass(frozen=True)
 class QueuedRun:
-    """Run that is under way or waits to be begun.
+    """Run that is in progress or waits to begin.
 
     Attributes:
-        run: the run; None where it belongs to a study whose runs the reader may not see.
+        run: the run; None if it belongs to a study whose runs the reader may not see.
         status: its :class:`training.models.Run.Status`.
-        place: its place among the runs that nobody has begun, from 1; None once it was begun.
-        progress: how far it is; None where the reader may not see it.
+        place: its place among the runs that have not begun, from 1; None once it has begun.
+        progress: its progress; None if the reader may not see it.
         workers: names of the workers that hold it or a part of it.
-        starts: when it is expected to begin; None where nothing is known of that, or it has begun.
-        ends: when it is expected to end; None where nothing is known of that.
-        takes: how long earlier runs of its study by its method took; None where there were none.
+        starts: when it is expected to begin; None if this is unknown, or it has begun.
+        ends: when it is expected to end; None if this is unknown.
+        takes: how long earlier runs of its study by its method took; None if there were none.
     """
 
     run: Run | None
@@ -53,13 +53,13 @@ class QueuedRun:
 
     @property
     def is_next(self) -> bool:
-        """Whether it waits for nothing but a free worker."""
+        """Whether it is only waiting for a free worker."""
         return _is_now(self.starts)
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Worker that was heard from within a day: ``runs`` that it holds, ``elsewhere`` those of other studies."""
+    """Worker that was heard from within a day: ``runs`` that it holds, ``elsewhere`` the runs of other studies."""
 
     name: str
     heard_at: datetime
@@ -78,7 +78,7 @@ class Queue:
 
     @property
     def alive(self) -> int:
-        """How many workers take tasks."""
+        """Number of workers that take tasks."""
         return sum(worker.is_alive for worker in self.workers)
 
 
@@ -87,10 +87,10 @@ def _is_now(starts: datetime | None) -> bool:
 
 
 def _unbegun() -> list[UUID]:
-    """Approved runs that no worker has begun, next one first.
+    """Return approved runs that no worker has begun, next one first.
 
-    Studies take turns: next is the first run of the study that had the least of the workers' time
-    (:mod:`training.engine.turns`), where each run that comes before counts as one of the same length.
+    Studies take turns: the next run is the first one of the study that used the least worker time
+    (:mod:`training.engine.turns`), if each earlier run counts as one of the same length.
     """
     waiting = Run.objects.filter(status=Run.Status.APPROVED, started_at=None).order_by("approved_at", "pk")
     had = worker_times()
@@ -103,19 +103,19 @@ def _unbegun() -> list[UUID]:
 
 @dataclass(frozen=True)
 class Wait:
-    """Place of a run among those that nobody has begun, from 1, and when it is expected to begin; None: not known."""
+    """Place of a run among those that have not begun, from 1, and when it is expected to begin; None: unknown."""
 
     place: int
     starts: datetime | None
 
     @property
     def is_next(self) -> bool:
-        """Whether it waits for nothing but a free worker."""
+        """Whether it is only waiting for a free worker."""
         return _is_now(self.starts)
 
 
 def run_wait(run: Run) -> Wait | None:
-    """Wait of a run that nobody has begun; None for all others, and for one that a worker begins meanwhile."""
+    """Return the wait of a run that has not begun; None for others, and for one that a worker is just beginning."""
     if run.status != Run.Status.APPROVED or run.started_at is not None:
         return None
     order = _unbegun()
@@ -128,10 +128,10 @@ def run_wait(run: Run) -> Wait | None:
 
 
 def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
-    """When each of the runs that nobody has begun is expected to begin.
+    """Return when each of the runs that have not begun is expected to begin.
 
-    Studies share the workers: a run begins as soon as those of its own study before it have spent their shares. When
-    all sites of a run will have approved it nobody knows.
+    Studies share the workers: a run begins as soon as its own study's earlier runs have spent their shares. When all
+    sites of a run will have approved it is unknown.
 
     Args:
         runs: All active runs of some studies, in the order of their approval.
@@ -142,7 +142,7 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     for run in sorted(runs, key=lambda run: run.status == Run.Status.APPROVED and run.started_at is None):
         takes, before = durations.get((run.study_id, run.method)), free[run.study_id]
         if run.status == Run.Status.APPROVED and run.started_at is None:
-            if run.alliance_id and run.joint.missing:  # others begin meanwhile
+            if run.alliance_id and run.joint.missing:  # others begin in the meantime
                 starts[run.pk] = None
                 continue
             starts[run.pk] = now if run.rehearsal and before else before
@@ -157,14 +157,14 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
 
 
 def queue_watchable(user: Any) -> bool:
-    """Whether ``user`` may see the queue: operators of any study, and administrators of the installation."""
+    """Return whether ``user`` may see the queue: operators of any study, and administrators of the installation."""
     if user.has_perm("consent.manage_accounts"):
         return True
     return studies_with_permission(user, "training.approve_run").exists()
 
 
 def queue_for(user: Any) -> Queue:
-    """The queue of the whole installation; of runs that ``user`` may not see it tells no more than that there are."""
+    """Return the queue of the whole installation; runs that ``user`` may not see are only listed as existing."""
     visible = set(studies_with_permission(user, "training.view_run").values_list("pk", flat=True))
     runs = list(
         Run.objects.filter(status__in=Run.ACTIVE)
@@ -203,7 +203,7 @@ def _expected_end(run: Run, progress: Progress, takes: timedelta | None, now: da
 
 
 def _durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
-    """Median duration of the last finished runs, by study and method of ``runs``."""
+    """Return the median duration of the last finished runs, by study and method of ``runs``."""
     pairs = {(run.study_id, run.method) for run in runs}
     finished = Run.objects.filter(
         study__in={study for study, _method in pairs}, status=Run.Status.FINISHED, started_at__isnull=False

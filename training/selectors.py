@@ -34,17 +34,17 @@ from training.services.publication import without_model
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
-    """The runs that ``user`` may see: all of the studies in which they may see runs."""
+    """Return the runs that ``user`` may see: all in the studies in which they may see runs."""
     return Run.objects.filter(study__in=studies_with_permission(user, "training.view_run")).select_related("study")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run, as it may leave staff: queries or steps so far and at most, labels, its method's stages.
+    """Progress of a run in a form for everyone: queries or steps so far and at most, labels, its method's stages.
 
-    ``stages`` are in the order in which they follow.
-    ``left`` is how long the rest will take at the same pace, where everything that was planned is asked. ``student`` is
-    how much of the training of a student under way is done, 0 to 1: of the run's own, or of one between two rounds.
+    ``stages`` are in the order in which they follow. ``left`` is how long the rest will take at the same pace, if all
+    planned questions are asked. ``student`` is the progress, 0 to 1, of a student's current training: the run's own, or
+    one between two rounds.
     """
 
     stages: list[Stage]
@@ -68,7 +68,7 @@ def run_progress(run: Run) -> Progress:
 
 
 def _time_left(run: Run, planned: int) -> timedelta | None:
-    """Time until all ``planned`` questions are released; None where nothing is known of that."""
+    """Return the time until all ``planned`` questions are released; None if unknown."""
     if run.status != Run.Status.ASKING or not planned or not run.position or run.spending_began_at is None:
         return None
     last = run.batches.order_by("index").values_list("recorded_at", flat=True).last()
@@ -78,15 +78,15 @@ def _time_left(run: Run, planned: int) -> timedelta | None:
 
 
 def run_curves(run: Run) -> dict[str, list[float]]:
-    """Public quantities after each step of a run so far, by name."""
+    """Return public quantities after each step of a run so far, by name."""
     return method_of(run).curves(run)
 
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """Progress of one round of a run: all of it public. ``representation`` is None as long as it has not begun.
+    """Progress of one round of a run: all of it public. ``representation`` is None until it has begun.
 
-    ``counts`` says whether it counts people, for rows that take the place of public points.
+    ``counts`` is whether it counts people, for rows that replace public points.
     """
 
     number: int
@@ -97,7 +97,7 @@ class RoundProgress:
 
 
 def run_rounds(run: Run) -> list[RoundProgress]:
-    """The rounds of a run that was approved, those to come included; none of a method without rounds."""
+    """Return the rounds of an approved run, including those to come; empty for a method without rounds."""
     begun = {each.index: each for each in run.rounds.all()}
     result, counted = [], rounds_of_counts(run)
     for index, size in enumerate(method_of(run).round_sizes(run)):
@@ -116,9 +116,9 @@ def run_rounds(run: Run) -> list[RoundProgress]:
 
 @dataclass(frozen=True)
 class Versions:
-    """All versions of a run's student by number, and the ``training`` of another one: under way, or failed.
+    """All versions of a run's student by number, and the current or failed ``training`` of another one.
 
-    ``busy`` says whether a worker has still something to train, of a version or for its assessment.
+    ``busy`` is whether a worker still has something to train, for a version or for its assessment.
     """
 
     all: list[StudentModel]
@@ -141,30 +141,30 @@ def run_versions(run: Run) -> Versions:
 
 
 def run_edits(run: Run) -> list[ProposalChange]:
-    """Changes of a draft by whoever proposed it, oldest first, with who made them."""
+    """Return changes of a draft by its proposer, oldest first, with the user who made them."""
     if run.revision == 1:
         return []
     return list(run.changes.filter(kind=ProposalChange.Kind.EDITED).prefetch_related("changed_by"))
 
 
 def run_leads(run: Run) -> list[list[float]]:
-    """Shares of the labels of each round by how much they lead; empty where no counts are released."""
+    """Return the shares of each round's labels by their lead; empty if no counts are released."""
     return method_of(run).leads(run)
 
 
-#: How long nothing may happen to a run before its readers are told that no worker is at it.
+#: How long a run may be idle before its readers are told that no worker is working on it.
 PATIENCE = timedelta(seconds=5)
 
 
 def run_is_claimed(run: Run) -> bool:
-    """Does a living worker hold the run, or a part of it?"""
+    """Return whether a live worker holds the run, or a part of it."""
     alive = ~without_worker()
     chunks, shards = (Exists(part.objects.filter(alive, run=OuterRef("pk"))) for part in (TeacherChunk, Shard))
     return Run.objects.filter(alive | Q(chunks) | Q(shards), pk=run.pk).exists()
 
 
 def run_is_unattended(run: Run) -> bool:
-    """Should this run be worked on, and is it not?"""
+    """Return whether this run should be worked on, but is not."""
     if run.status not in Run.ACTIVE or run.message:
         return False
     is_quiet = run.heartbeat is None or run.heartbeat < timezone.now() - PATIENCE
@@ -175,7 +175,7 @@ def run_is_unattended(run: Run) -> bool:
 class GroupSpending:
     """Charge of one group of a run's plan, in μ²; public.
 
-    Where teachers vote the same for all its members, where every holder votes the most that any of them was charged.
+    If teachers vote, it is the same for all its members; if every holder votes, the most that any of them was charged.
     ``epsilon`` is the smallest promise in the group, ``cap`` its μ², ``allowed`` the run's share of it. ``holders`` is
     a public or noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
     """
@@ -204,7 +204,7 @@ class GroupSpending:
 
 
 def run_groups(run: Run) -> list[GroupSpending]:
-    """The groups of a run that was approved, strictest first; none before, and none in a rehearsal."""
+    """Return the groups of an approved run, strictest first; empty before approval, and in a rehearsal."""
     if not run.plan or run.rehearsal:
         return []
     promises, exhausted = run.plan["promises"], method_of(run).exhausted(run)
@@ -230,7 +230,7 @@ def run_groups(run: Run) -> list[GroupSpending]:
 
 
 def run_reason(run: Run) -> str:
-    """Reason in words for the end of a run, for everybody who may see it; empty before it has ended.
+    """Return the reason in words for the end of a run, for everyone who may see it; empty before it has ended.
 
     A failure's message holds nothing of the private data (`RunError`).
     """
@@ -241,7 +241,7 @@ def run_reason(run: Run) -> str:
 
 
 def run_promises(run: Run) -> list[dict[str, Any]]:
-    """``level`` and ``epsilon`` of every promise that an approved run counts on, strictest first."""
+    """Return ``level`` and ``epsilon`` of every promise that an approved run counts on, strictest first."""
     return [
         {"level": promise["level"], "epsilon": promise["epsilon"]}
         for promise in run.plan.get("promises", [])
@@ -249,7 +249,7 @@ def run_promises(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-#: So many rows of a run's charges are on its page; its report has all.
+#: Most rows of a run's charges on its page; its report has all.
 ROWS_SHOWN = 12
 
 
@@ -257,7 +257,7 @@ ROWS_SHOWN = 12
 class CostHistory:
     """After each batch: ``positions`` (queries or steps) and ``labels`` so far, and by group the share of caps used.
 
-    ``labelled`` says whether the run's method releases labels.
+    ``labelled`` is whether the run's method releases labels.
     """
 
     positions: list[int]
@@ -280,7 +280,7 @@ class CostHistory:
 
 
 def run_cost_history(run: Run) -> CostHistory:
-    """Growth of the public charges of a run with its labels."""
+    """Return the growth of a run's public charges with its labels."""
     releases = Release.objects.filter(study_id=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
     contents = list(releases.values_list("content", flat=True))
     labelled = method_of(run).releases_labels
@@ -299,7 +299,7 @@ def run_cost_history(run: Run) -> CostHistory:
 
 @dataclass(frozen=True)
 class RunTotals:
-    """Number of a study's runs, of those that have ``finished`` or ``voted``, and of labels that they released."""
+    """Number of a study's runs, of ``finished`` and ``voted`` ones, and of labels that they released."""
 
     count: int
     finished: int
@@ -319,7 +319,7 @@ def run_totals(study: Study) -> RunTotals:
 
 
 def study_budgets(study: Study) -> list[GroupBudget]:
-    """What each privacy group of a study has used over all runs, what runs hold, and what is left; public."""
+    """Return how much each privacy group of a study has used over all runs, reserved, and left; public."""
     approved = study.runs.filter(rehearsal=False, approved_at__isnull=False).order_by()
     runs = {}
     for pk, title, plan in approved.values_list("pk", "title", "plan"):
@@ -330,9 +330,9 @@ def study_budgets(study: Study) -> list[GroupBudget]:
 
 
 def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
-    """Encoders of a study, each with ``encodings_seen``: those of private datasets only for data stewards.
+    """Return a study's encoders, each with ``encodings_seen``: those of private datasets only for data stewards.
 
-    How far the encoding of private records is, and whether it failed, may follow from a single one of them.
+    The progress and failure of encoding private records may depend on a single one of them.
     """
     encodings = Encoding.objects.select_related("dataset").order_by("pk")
     if not user.has_perm("training.import_dataset", study):
@@ -353,7 +353,7 @@ SORTS = {
     "-labels": _("most labels first"),
     "-accuracy": _("most accurate first"),
 }
-"""Orders of a list with their names. None is by times of work, which may depend on private records."""
+"""Orders of a list with their names. None is by working time, which may depend on private records."""
 SEARCH_LENGTH = 200
 
 _ORDERS = {
@@ -378,10 +378,10 @@ def runs_filter(
     until: date | None = None,
     sort: str = NEWEST,
 ) -> QuerySet[Run]:
-    """Those of some runs that fit everything that is given, with what a list shows of them.
+    """Return the runs among ``runs`` that match all given filters, with the fields that a list shows.
 
     Args:
-        runs: Those that the reader may see.
+        runs: Runs that the reader may see.
         study: Short name of a study.
         search: Words of the title or the purpose; a run has to have all of them.
         status: A `Run.Status`.
@@ -390,7 +390,7 @@ def runs_filter(
         proposer: Name of the user who proposed it.
         since: First day of the proposal.
         until: Last day of the proposal.
-        sort: One of `SORTS`; runs alike in it come newest first.
+        sort: One of `SORTS`; ties come newest first.
     """
     exact = {
         "study__slug": study,
@@ -405,20 +405,20 @@ def runs_filter(
     for word in search.split():
         condition &= Q(title__icontains=word) | Q(purpose__icontains=word)
     rows = runs.filter(condition).select_related("created_by", "student").defer("student__card", "student__reference")
-    # Of a model that learned another outcome than classes: the first of its measures, in place of an accuracy.
+    # For a model of an outcome other than classes: the first of its measures, instead of an accuracy.
     rows = rows.annotate(measure=F("student__card__evaluation__measures__0"), evaluation=F("student__card__evaluation"))
     return rows.order_by(_ORDERS[sort], "-created_at", "pk")
 
 
 def runs_in_table(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """Those of `runs_filter` with the columns of templates/staff/runs/table.html alone: plans are long."""
+    """Return the result of `runs_filter` with only the columns of templates/staff/runs/table.html: plans are long."""
     names = ("title", "status", "rehearsal", "method", "variant", "labels", "created_at")
     people = ("created_by", "created_by__username")
     return runs.only(*names, "study", "alliance", *people, "student", "student__accuracy", "student__withdrawn_at")
 
 
 def proposers_of(runs: QuerySet[Run]) -> list[str]:
-    """Names of the users who proposed some of these runs."""
+    """Return names of the users who proposed some of these runs."""
     names = runs.exclude(created_by=None).order_by("created_by__username")
     return list(names.values_list("created_by__username", flat=True).distinct())
 
@@ -426,7 +426,7 @@ def proposers_of(runs: QuerySet[Run]) -> list[str]:
 # --- Durations --------------------------------------------------------------------------------------------------------
 
 
-#: Between which moments of its row a run waits for a worker, prepares (trains teachers), and releases and teaches.
+#: Fields of its row between which a run waits for a worker, prepares (trains teachers), and releases and teaches.
 STAGES = {
     "waiting": ("approved_at", "started_at"),
     "preparing": ("started_at", "spending_began_at"),
@@ -436,7 +436,7 @@ _PARTS: tuple[type[Part], ...] = (TeacherChunk, Shard, StudentTraining)
 
 
 def stage_durations() -> Iterator[tuple[str, timedelta]]:
-    """Stage and duration of every stage that a run has been through, over all studies."""
+    """Yield stage and duration of every stage that a run has been through, over all studies."""
     moments = {name for stage in STAGES.values() for name in stage}
     for run in Run.objects.filter(approved_at__isnull=False).values(*moments).order_by().iterator():
         for stage, (start, end) in STAGES.items():
@@ -445,18 +445,18 @@ def stage_durations() -> Iterator[tuple[str, timedelta]]:
 
 
 def runs_by_status() -> dict[str, int]:
-    """Number of runs of each status, over all studies."""
+    """Return the number of runs of each status, over all studies."""
     counted = dict(Run.objects.order_by().values_list("status").annotate(Count("pk")))
     return {status: counted.get(status, 0) for status in Run.Status.values}
 
 
 def longest_silence() -> timedelta:
-    """Time since a worker or the sweep last looked at the run under way that was left alone longest; 0 without runs."""
+    """Return the longest time since a worker or the sweep last looked at a run in progress; 0 without runs."""
     busy = Q(chunks__state=Part.State.RUNNING) | Q(shards__state=Part.State.RUNNING)
     last = Run.objects.filter(status__in=Run.ACTIVE).exclude(busy).aggregate(last=Min("heartbeat"))["last"]
     return timezone.now() - last if last else timedelta(0)
 
 
 def worker_deaths() -> int:
-    """Number of workers that died over parts of runs which are still on record."""
+    """Return the number of workers that died over parts of runs which are still on record."""
     return sum(part._default_manager.aggregate(deaths=Sum("deaths"))["deaths"] or 0 for part in _PARTS)

@@ -27,7 +27,7 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 
 @shared_task
 def alliances_contact(*_: object, **__: object) -> None:
-    """Ask the hubs of all alliances what is new, follow their models, and tell operators who is silent."""
+    """Ask the hubs of all alliances for news, follow their models, and notify operators of silent ones."""
     alliances.alliances_contact()
     joint_runs.models_follow()
     joint_runs.withdrawals_follow()
@@ -36,7 +36,7 @@ def alliances_contact(*_: object, **__: object) -> None:
 
 @shared_task
 def former_hubs_ask(*_: object, **__: object) -> None:
-    """Ask the hubs of alliances that have ended here what they have withdrawn, and withdraw it."""
+    """Ask the hubs of alliances that have ended here for their withdrawals, and repeat them here."""
     alliances.former_hubs_ask()
     joint_runs.withdrawals_follow()
 

@@ -47,7 +47,7 @@ def _state(run: Run) -> str:
 
 
 def _records(holder: DataHolder) -> dict[str, Any]:
-    """The holder's own records as they are stored, by dataset."""
+    """Return the holder's own records as they are stored, by dataset."""
     own = {}
     for dataset in Dataset.objects.filter(study=holder.study_id, kind=Dataset.Kind.PRIVATE, removed_at=None):
         arrays = records_load(dataset, holders=np.array([holder.pk]))
@@ -59,11 +59,11 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 
 
 def usage(holder: DataHolder) -> Usage:
-    """Every run that asked the holder before it released something, newest first, and what may have been spent at most.
+    """Return every run that asked the holder before a release, newest first, and the most that may have been spent.
 
-    Neither whether an own record voted nor what the own account says: an account may do nothing but silence its holder
-    (rule 6 of the design). Who is asked follows from consents and owned records; how much may have been spent, from
-    shares.
+    It reveals neither whether an own record voted nor the own account's state: an account may only silence its holder
+    (rule 6 of the design). Which people are asked follows from consents and owned records; how much may have been
+    spent, from shares.
     """
     runs = _runs_of(holder)
     uses = [Use(run.purpose, _state(run), first.recorded_at) for run, first in runs.items()]
@@ -73,7 +73,7 @@ def usage(holder: DataHolder) -> Usage:
 
 
 def costs(holder: DataHolder) -> dict[UUID, Cost]:
-    """Odds before and after each run that asked a holder, by the same bound that :func:`usage` tells of all."""
+    """Return the odds before and after each run that asked a holder, by the same bound as in :func:`usage`."""
     runs = {run.pk for run in _runs_of(holder)}
     return {
         subject: Cost(*(right_guesses_at(sqrt(spent)) for spent in (before, after)))
@@ -83,7 +83,7 @@ def costs(holder: DataHolder) -> dict[UUID, Cost]:
 
 
 def _runs_of(holder: DataHolder) -> dict[Run, Release]:
-    """Runs that asked a holder before they released something, newest first, with the first such release."""
+    """Return runs that asked a holder before they released something, newest first, with the first such release."""
     by_run = {}
     runs = Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(spending_began_at=None)
     for run in runs.order_by("-spending_began_at"):
@@ -94,7 +94,7 @@ def _runs_of(holder: DataHolder) -> dict[Run, Release]:
 
 
 def _batches(run: Run) -> QuerySet[Release]:
-    """The releases of a run that say who was asked: all that have charges."""
+    """Return the releases of a run that record who was asked: all that have charges."""
     return (
         Release.objects.filter(study=run.study_id, run=run.pk, batch__isnull=False)
         .exclude(charges="")
@@ -103,19 +103,20 @@ def _batches(run: Run) -> QuerySet[Release]:
 
 
 def _concerns(release: Release, holder: DataHolder) -> bool:
-    """Whether a holder was asked for a release, whatever it cost them."""
+    """Return whether a holder was asked for a release, whatever it cost them."""
     return bool(np.isin(holder.pk, arrays_load(release.charges, "holder")["holder"]))
 
 
 def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
-    """The most that a holder can have spent before and after each opened share, in μ², by the promise in force then.
+    """Return the most a holder can have spent before and after each share, in μ², by the promise in force then.
 
-    Public but for the own choices: it follows from shares, from the promises that the holder had, and from which runs
-    asked them (``asked``). What was opened and asked them of nothing adds nothing, whatever they chose meanwhile.
+    Public except for the own choices: it follows from shares, from the promises that the holder had, and from which
+    runs asked them (``asked``). A share that was opened but asked nothing of them adds nothing, whatever they chose in
+    the meantime.
 
     An account goes up to a share's limit in a run, and not beyond. A run that gave some of its share back charged
-    nobody more than it kept: then that is all that it adds. A drawing of head counts charges everybody who takes part
-    at most its share of the smallest cap.
+    nobody more than it kept: then it adds only that. A drawing of head counts charges everyone who takes part at most
+    its share of the smallest cap.
     """
     spans, delta = promise_spans(holder), holder.study.delta
     if not any(span.epsilon for span in spans):
@@ -127,7 +128,7 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
         share = known[subject]
         limit, before = cast(float, share.limit), spent
         if purpose == GAP:
-            # What was decided before may have been forgotten; whoever had decided nothing by then joined later.
+            # Earlier decisions may have been lost; a holder without any decision by then joined later.
             promises = _promises(spans, None, moment) or [span.epsilon for span in spans if span.epsilon][:1]
             spent = max(spent, limit * _cap(promises, delta))
         elif subject not in runs:
@@ -142,13 +143,13 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
 
 
 def _cap(promises: Iterable[float], delta: float) -> float:
-    """Largest cap of some promises; 0 of none."""
+    """Return the largest cap of some promises; 0 for none."""
     largest = max(promises, default=0.0)
     return float(caps_of(largest, delta)) if largest else 0.0
 
 
 def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datetime) -> list[float]:
-    """ε of every promise that was in force at some moment from ``since`` (None: ever) to ``until``."""
+    """Return ε of every promise that was in force at some time from ``since`` (None: ever) to ``until``."""
     ends = [*(span.since for span in spans[1:]), None]
     return [
         span.epsilon
@@ -158,10 +159,10 @@ def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datet
 
 
 def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -> list[float]:
-    """ε of the promises with which a run can have charged a holder.
+    """Return ε of the promises with which a run can have charged a holder.
 
-    Teachers charge by the consents of the approval, to the end. Where everybody is asked those in force at a release
-    that asked the holder count, and of one who withdrew meanwhile the last before.
+    Teachers charge by the consents of the approval, to the end. If everyone is asked, the promises in force at each
+    release that asked the holder count; for a holder who withdrew in the meantime, the last one before.
     """
     began = min(moment for moment in (run.snapshot_at, run.approved_at, run.spending_began_at) if moment is not None)
     if method_of(run).charges_promises_of_approval:
@@ -170,7 +171,7 @@ def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -
     epsilons: list[float] = []
     for release in _batches(run):
         promises = _promises(spans, release.recorded_at, release.recorded_at)
-        # A charge file is read only where it can tell something new.
+        # A charge file is read only if it can add something new.
         if any(promise not in epsilons for promise in promises) and _concerns(release, holder):
             epsilons += promises
     return epsilons or _promises(spans, began, timezone.now())
@@ -180,7 +181,7 @@ def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -
 
 
 def results(study: Study, holder: DataHolder | None = None) -> list[Result]:
-    """Every published model and table of a study, newest first, withdrawn ones too; none of a rehearsal."""
+    """Return every published model and table of a study, newest first, even withdrawn ones; none for rehearsals."""
     published = Q(student__isnull=False) | Q(result__isnull=False)
     runs = list(
         Run.objects.filter(published, study=study, rehearsal=False, ended_at__isnull=False)
@@ -195,13 +196,13 @@ def results(study: Study, holder: DataHolder | None = None) -> list[Result]:
 
 
 def result_titles(digests: Collection[str]) -> dict[str, str]:
-    """Digest of a model or table → title of the run that gave it."""
+    """Return digest of a model or table → title of the run that produced it."""
     rows = (StudentModel.objects.filter(digest__in=digests), RunResult.objects.filter(digest__in=digests))
     return dict(chain.from_iterable(each.values_list("digest", "run__title") for each in rows))
 
 
 def _released(study: Study) -> dict[UUID | None, list[Release]]:
-    """Entries of the register about models and tables, by run, oldest first."""
+    """Return entries of the register about models and tables, by run, oldest first."""
     kind = Release.Kind
     kinds = (kind.MODEL, kind.CHOICE, kind.STAGE, kind.THRESHOLD, kind.DOWNLOAD)
     by_kind = defaultdict(list)
@@ -253,19 +254,19 @@ def _table(run: Run, released: list[Release], cost: Any) -> Result:
 
 
 def _is_publication(release: Release) -> bool:
-    """Whether a version was published by it: by the run itself, or by a person."""
+    """Return whether it published a version: for the run itself, or for a person."""
     by_run = release.kind == Release.Kind.MODEL and release.content.get("published")
     return release.kind == Release.Kind.CHOICE or bool(by_run)
 
 
 def _takers(released: list[Release], *digests: str) -> int:
-    """Number of people and programs that took one of these files."""
+    """Return the number of people and programs that took one of these files."""
     taken = (each for each in released if _is_taken(each) and each.content.get("digest") in {*digests} - {""})
     return len({each.recorded_by_id for each in taken})
 
 
 def _replaced(released: list[Release], model: StudentModel) -> list[str]:
-    """Digests of the files of a model as ONNX that thresholds have replaced: who took one has taken the model."""
+    """Return digests of a model's replaced ONNX files: people who took one of these have taken the model."""
     kinds = (Release.Kind.MODEL, Release.Kind.THRESHOLD)
     entries = (each.content for each in released if each.kind in kinds and each.content["digest"] == model.digest)
     return [content.get("onnx", "") for content in entries]
@@ -276,15 +277,15 @@ def _is_taken(release: Release) -> bool:
 
 
 def _last(released: list[Release], kind: str, **content: Any) -> datetime | None:
-    """When the last entry of a kind that says ``content`` was made; None without one."""
+    """Return the time of the last entry of a kind with this ``content``; None without one."""
     said = (each for each in reversed(released) if each.kind == kind and content.items() <= each.content.items())
     return next((each.recorded_at for each in said), None)
 
 
 def _quality(model: StudentModel) -> dict[str, Any]:
-    """How often the model is right on test records, and how often whoever always gives the commonest answer.
+    """Return how often the model is right on test records, and how often the commonest answer would be.
 
-    Of another outcome than classes, the measure that decides whether it is worth publishing.
+    For an outcome other than classes, the measure that decides whether it is worth publishing.
     """
     evaluation = model.card.get("evaluation")
     if evaluation and "measures" in evaluation:

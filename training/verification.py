@@ -1,4 +1,4 @@
-"""Does what was released agree with the release register, and every charge with what the plan says?"""
+"""Verification that releases agree with the register, and every charge with the plan."""
 
 import hashlib
 import logging
@@ -34,14 +34,14 @@ from training.services.cards import card_digest
 
 logger = logging.getLogger(__name__)
 
-#: Until an erasure that was asked for is done.
+#: Longest time until a requested erasure is done.
 LONGEST_WAIT = timedelta(days=1)
 
 
 def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
-    """Everything that is verified of a study, every night and by ``ipate verify_ledger``.
+    """Return all checks of a study, run every night and by ``ipate verify_ledger``.
 
-    The rows of the chains go through ``watch``, which may show how far their checks are.
+    The rows of the chains go through ``watch``, which may show the progress of their checks.
     """
     return [
         *study_checks(study, watch),
@@ -51,7 +51,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
         ),
         Check("releases of runs that are not there", lambda: stray_faults(study)),
         Check("datasets as they were stored", lambda: record_faults(study)),
-        # Whether somebody asked is theirs: those who decide about runs are not told that it was not done.
+        # A request is private to its holder: people who decide about runs do not learn of an erasure that is missing.
         Check("erasures that were asked for", lambda: erasure_faults(study), for_deciders=False),
         Check("forms as they were proposed and published", lambda: form_faults(study)),
         Check("roles as they were given and taken away", lambda: role_faults(study)),
@@ -59,7 +59,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
 
 
 def release_faults(run: Run) -> Iterator[str]:
-    """Is every query of a run in one of its batches, and every batch one release with what it cost?"""
+    """Check that every query of a run is in one of its batches, and every batch is one release with its cost."""
     answered = Count("results", filter=Q(results__label__isnull=False, results__reinforced=False))
     batches = list(run.batches.annotate(queried=Count("results"), answered=answered).order_by("index"))
     releases = {each.batch: each for each in Release.objects.filter(run=run.pk, batch__isnull=False)}
@@ -111,7 +111,7 @@ def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) 
 
 
 def _spending_faults(run: Run) -> Iterator[str]:
-    """Is what the run says its groups were charged, by which it goes on and ends, the sum of its releases?"""
+    """Check that a run's record of charges, which decides how it continues and ends, is the sum of its releases."""
     charged_for = Q(batch__isnull=False) | Q(kind=Release.Kind.SUMS)
     contents = Release.objects.filter(charged_for, run=run.pk).values_list("content", flat=True)
     charged = np.sum([content["charges"] for content in contents], axis=0) if contents else np.zeros(len(run.spent))
@@ -120,7 +120,7 @@ def _spending_faults(run: Run) -> Iterator[str]:
 
 
 def _joint_faults(run: Run) -> Iterator[str]:
-    """Is what left for a hub in the register, once each, and is every total the one that the hub has signed?"""
+    """Check that answers to a hub are in the register, once each, and that every total is the one the hub signed."""
     questions = list(JointQuestion.objects.filter(joint__run=run.pk).order_by("number"))
     sums = Release.objects.filter(run=run.pk, kind=Release.Kind.SUMS).order_by("sequence")
     released = [(content["number"], content["vector"]) for content in _contents(sums, Release.Kind.SUMS)]
@@ -147,7 +147,7 @@ def _joint_faults(run: Run) -> Iterator[str]:
 
 
 def _signed_vector(content: str) -> str:
-    """SHA-256 of the numbers of an answer or a total, as it was signed."""
+    """Return the SHA-256 of the numbers of an answer or a total, as it was signed."""
     try:
         return Answer.read(content.encode()).vector
     except Refused:
@@ -169,7 +169,7 @@ def _share_faults(run: Run) -> Iterator[str]:
 
 
 def _model_faults(run: Run) -> Iterator[str]:
-    """Is every version of the student in the register and as it was stored, and was the published one chosen last?"""
+    """Check that student versions match the register and their files, and that the published one was chosen last."""
     models = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL)
     # the register did not number the first students of runs
     released = {content.get("version", 1): content for content in models.values_list("content", flat=True)}
@@ -181,7 +181,7 @@ def _model_faults(run: Run) -> Iterator[str]:
         yield f"run {run.pk}: its student models are not those in the register."
     for number, version in sorted(versions.items()):
         files = [(version.artifact, version.digest)]
-        # not in the register where it was made later than the version
+        # not in the register if it was made later than the version
         if onnx := (renewed.get(number) or released.get(number, {})).get("onnx", version.onnx_digest):
             files.append((version.onnx, onnx))
         for artifact, recorded in files:
@@ -202,7 +202,7 @@ def _model_faults(run: Run) -> Iterator[str]:
 
 
 def _result_faults(run: Run) -> Iterator[str]:
-    """Are the table, its file and its card those in the register, and withheld if they were withdrawn?"""
+    """Check that the table, its file and its card match the register, and are withheld if they were withdrawn."""
     result = RunResult.objects.filter(run=run).first()
     entries = Release.objects.filter(run=run.pk)
     released = [
@@ -231,7 +231,7 @@ def _contents(entries: QuerySet[Release], kind: str) -> list[dict[str, Any]]:
 
 
 def _withdrawal_faults(run: Run) -> Iterator[str]:
-    """Are the versions that are withheld those that the register says were withdrawn?"""
+    """Check that the withheld versions are those that the register lists as withdrawn."""
     withdrawals = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL).values_list("content", flat=True)
     withheld = run.students.filter(withdrawn_at__isnull=False).values_list("version", flat=True)
     if {content["version"] for content in withdrawals} != set(withheld):
@@ -239,7 +239,7 @@ def _withdrawal_faults(run: Run) -> Iterator[str]:
 
 
 def record_faults(study: Study) -> Iterator[str]:
-    """Is every dataset as it was stored, and none there after the study's records were erased?"""
+    """Check that every dataset is unchanged, and that no private one exists after the study's records were erased."""
     private = 0
     for dataset in Dataset.objects.filter(study=study, removed_at=None):
         yield from _file_faults(f"dataset “{dataset.name}”: its file", dataset.artifact, dataset.digest, arrays_digest)
@@ -249,7 +249,7 @@ def record_faults(study: Study) -> Iterator[str]:
 
 
 def erasure_faults(study: Study) -> Iterator[str]:
-    """Was everything erased that holders asked for?"""
+    """Check that everything was erased that holders asked to have erased."""
     waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
     if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
         yield "Somebody asked for the erasure of their records more than a day ago, and it was not done."
@@ -273,7 +273,7 @@ def _model_digest(artifact: str) -> str:
 def _file_faults(
     which: str, artifact: str, recorded: str, digest: Callable[[str], str] = _model_digest
 ) -> Iterator[str]:
-    """Is a file, of a model or table unless ``digest`` reads another kind, there, and the one that was recorded?"""
+    """Check that a file matches its record; it is a model's or table's unless ``digest`` reads another kind."""
     try:
         if digest(artifact) != recorded:
             yield f"{which} is not the one that was recorded."
@@ -282,7 +282,7 @@ def _file_faults(
 
 
 def stray_faults(study: Study) -> Iterator[str]:
-    """Releases of a study for runs that the study does not have."""
+    """Yield releases of a study for runs that the study does not have."""
     unknown = Release.objects.filter(study=study, run__isnull=False).exclude(
         run__in=Run.objects.filter(study=study).values("pk")
     )
@@ -291,15 +291,15 @@ def stray_faults(study: Study) -> Iterator[str]:
 
 
 def batches_kept(study: Study) -> QuerySet[Batch]:
-    """The batches whose votes were kept, so that who was charged can be computed anew."""
+    """Return the batches whose votes were kept, so that their charges can be recomputed."""
     batches = Batch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
-    kept = batches.filter(run__forgotten_at=None)  # the study may keep votes only since then
+    kept = batches.filter(run__forgotten_at=None)  # the study may have kept votes only from a later time on
     whole = kept.filter(run__private_dataset__removed_at=None) if study.retain_votes else batches.none()
     return whole.select_related("run__private_dataset", "run__public_dataset", "round").order_by("run", "index")
 
 
 def replay_faults(batch: Batch) -> Iterator[str]:
-    """Charges of a batch that differ from what its method computes anew."""
+    """Yield charges of a batch that differ from those that its method recomputes."""
     release = Release.objects.get(run=batch.run_id, batch=batch.index)
     yield from method_of(batch.run).replay_faults(batch, release)
 
@@ -307,11 +307,11 @@ def replay_faults(batch: Batch) -> Iterator[str]:
 # --- Every night ------------------------------------------------------------------------------------------------------
 
 
-#: Hour of the night, in the installation's time zone, from which studies are verified anew.
+#: Hour of the night, in the installation's time zone, from which studies are verified again.
 _HOUR = 2
-#: A worker that died over a verification leaves it to the next after so long.
+#: Time after which a verification whose worker died is taken over.
 _LEASE = timedelta(hours=3)
-#: So many faults are kept in words.
+#: Most faults that are kept in words.
 _KEPT = 100
 
 
@@ -320,12 +320,12 @@ def outcome_keep(
     checks: Iterable[Check],
     report: Callable[[Check, list[str]], None] = lambda check, faults: None,
 ) -> int:
-    """Run checks of a study, or of what belongs to none, and keep what they find.
+    """Run checks of a study, or of the installation, and store their results.
 
     Args:
         study: the study; None: the installation.
-        checks: what is verified of it.
-        report: is told of each check and its faults.
+        checks: the checks to run.
+        report: called with each check and its faults.
 
     Returns:
         The number of faults.
@@ -351,14 +351,14 @@ def outcome_keep(
 
 
 def studies_verify() -> None:
-    """Verify the studies that were not verified since the last night began, and mail what is wrong."""
+    """Verify the studies that were not verified since the last night began, and mail the faults."""
     now = timezone.now()
     night = timezone.localtime(now).replace(hour=_HOUR, minute=0, second=0, microsecond=0)
     if night > now:
         night -= timedelta(days=1)
     for study in [None, *Study.objects.order_by("pk")]:
         if not _claim(study, night):
-            continue  # done, or another worker is at it
+            continue  # done, or another worker is working on it
         if outcome_keep(study, checks_of(study) if study else installation_checks()):
             logger.error("A verification found faults; auditors are told.")
         _mail(study)
@@ -375,9 +375,9 @@ def _claim(study: Study | None, night: datetime) -> bool:
 
 
 def _mail(study: Study | None) -> None:
-    """Tell auditors of every fault, and the committee that there is one. Every night anew: it must not be forgotten.
+    """Notify auditors of every fault, and the committee that there is one. This repeats every night as a reminder.
 
-    Of what belongs to no study the auditors of all are told, and those who run the installation.
+    About the installation, the auditors of all studies are notified, and the people who run the installation.
     """
     outcome = Verification.objects.get(study=study)
     roles = Membership.objects.order_by().values_list("user_id", flat=True).distinct()

@@ -22,18 +22,18 @@ from consent.services.mail import MailKind, kinds_register, mails_send
 from training.models import Alliance, AllianceSite, Run, RunResult, StudentModel, Verification
 from training.selectors import study_budgets
 
-#: What happens every night is overdue after so long.
+#: Time after which a nightly event is overdue.
 OVERDUE = timedelta(hours=26)
 
 
 @dataclass(frozen=True)
 class Watch:
-    """State of a study for a reader, or of what belongs to none.
+    """State of a study for a reader, or of the installation.
 
     Attributes:
         study: the study; None: the installation.
         locked: whether its database is older than its journal.
-        fault: whether a fault was found that the reader is told of.
+        fault: whether a fault was found that the reader may know about.
         verified_at: when it was last verified; None: never.
         overdue: whether that is too long ago.
         details: check and fault in words, for readers who may see exact numbers of people.
@@ -52,7 +52,7 @@ class Watch:
 
 
 def alliances_silence() -> timedelta:
-    """Time since the hub, or the site, was heard that has been silent longest, of alliances that go on."""
+    """Return the longest time since a hub or a site was last heard from, among continuing alliances."""
     hubs = Alliance.objects.exclude(own_name="").filter(left_at=None).aggregate(last=Min("last_contact"))["last"]
     joined = AllianceSite.objects.filter(alliance__left_at=None, left_at=None, joined_at__isnull=False)
     heard = [each for each in (hubs, joined.aggregate(last=Min("last_contact"))["last"]) if each is not None]
@@ -60,13 +60,13 @@ def alliances_silence() -> timedelta:
 
 
 def watch_of(study: Study, *, sees_all: bool = False) -> Watch:
-    """State of one study; ``sees_all`` for readers who may see exact numbers of people."""
+    """Return the state of one study; ``sees_all`` for readers who may see exact numbers of people."""
     (watch,) = watches([study], all_of={study.pk} if sees_all else set())
     return watch
 
 
 def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Watch]:
-    """States of studies; ``all_of`` are those of which the reader may see exact numbers of people."""
+    """Return states of studies; ``all_of`` are those for which the reader may see exact numbers of people."""
     studies, sees_all, now = list(studies), set(all_of), timezone.now()
     outcomes = Verification.objects.filter(study__in=studies).in_bulk(field_name="study_id")
     states = []
@@ -76,7 +76,7 @@ def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Wat
         states.append(
             Watch(
                 study=study,
-                # It may have been settled since.
+                # It may have been settled in the meantime.
                 locked=outcome.locked and bool(missing_rows(study)),
                 fault=has_fault,
                 verified_at=outcome.verified_at,
@@ -88,7 +88,7 @@ def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Wat
 
 
 def installation_watch() -> Watch:
-    """State of what belongs to no study, for auditors and those who run the installation."""
+    """Return the state of the installation, for auditors and the people who run the installation."""
     outcome = Verification.objects.filter(study=None).first() or Verification(verified_at=None)
     return Watch(
         study=None,
@@ -101,19 +101,19 @@ def installation_watch() -> Watch:
 
 
 def all_watches() -> list[Watch]:
-    """States of the installation and of all studies, as those who decide about runs are told of them."""
+    """Return states of the installation and of all studies, in the form for people who decide about runs."""
     return [installation_watch(), *watches(Study.objects.all())]
 
 
 def longest_time_unverified() -> timedelta:
-    """Time since the verification of the study of which that is longest ago."""
+    """Return the time since the least recent verification of any study."""
     now = timezone.now()
     moments = Study.objects.values_list(Coalesce("verification__verified_at", "created_at"), flat=True)
     return max((now - moment for moment in moments), default=timedelta())
 
 
 def budgets_low(study: Study, budgets: Iterable[GroupBudget]) -> list[GroupBudget]:
-    """Groups of a study that have less left than its threshold; none where it has none."""
+    """Return groups of a study that have less left than its threshold; empty if it has none."""
     threshold = study.budget_warning
     return [] if threshold is None else [budget for budget in budgets if budget.share_left < threshold]
 

@@ -1,12 +1,12 @@
-"""Signed checkpoints of an installation: whether one is genuine, extends another, and has a decision under it.
+"""Signed checkpoints of an installation: checks that one is genuine, extends another, and covers a decision.
 
-This file needs Python's standard library alone. It can be copied to another machine and run there::
+This file needs only Python's standard library. It can be copied to another machine and run there::
 
     python checkpoints.py decision proof.json --key KEY [--receipt receipt.json] [--checkpoint mail.txt]
     python checkpoints.py checkpoint mail.txt --key KEY [--after earlier.txt]
 
 Checkpoints are C2SP tlog-checkpoints (signed notes with Ed25519, RFC 8032) of a Merkle tree as in RFC 6962 and 9162.
-The exit status is 0 where everything holds, 1 where something does not.
+The exit status is 0 if every check passes, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _ED25519 = b"\x01"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint or a proof that does not hold, or cannot be read."""
+    """A checkpoint or a proof that is invalid or cannot be read."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Content of a checkpoint: the log, how many entries it had, and the root hash over them."""
+    """Content of a checkpoint: the log, its number of entries, and the root hash over them."""
 
     origin: str
     size: int
@@ -44,7 +44,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Decision:
-    """Content of a proof: a decision, the moment of the checkpoint that it is under, and that checkpoint."""
+    """Content of a proof: a decision, the time of the checkpoint that covers it, and that checkpoint."""
 
     content: dict[str, Any]
     at: str
@@ -55,7 +55,7 @@ class Decision:
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """Hash of a leaf (RFC 6962, section 2.1)."""
+    """Return the hash of a leaf (RFC 6962, section 2.1)."""
     return hashlib.sha256(b"\x00" + data).digest()
 
 
@@ -74,7 +74,7 @@ def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], 
         root: Root hash of the tree.
 
     Raises:
-        CheckpointError: it is not shown to be there.
+        CheckpointError: the proof does not show that it is there.
     """
     if not 0 <= index < size:
         raise CheckpointError("The proof names a place outside of the tree.")
@@ -97,7 +97,7 @@ def verify_consistency(earlier: Checkpoint, later: Checkpoint, path: Sequence[by
     """Check that a log has only grown from one checkpoint to a later one (RFC 9162, section 2.1.4.2).
 
     Raises:
-        CheckpointError: it is not shown.
+        CheckpointError: the proof does not show it.
     """
     if earlier.origin != later.origin:
         raise CheckpointError("The checkpoints are of different logs.")
@@ -147,7 +147,7 @@ def _hash(text: str) -> bytes:
 
 
 def _keys(keys: Iterable[str]) -> dict[tuple[str, bytes], bytes]:
-    """Public keys by name and key id."""
+    """Return public keys by name and key id."""
     by_name = {}
     for key in keys:
         try:
@@ -168,14 +168,14 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
     """Check a signed checkpoint.
 
     Args:
-        text: The checkpoint; lines before it, such as those of a mail, are passed over (they are not signed).
-        keys: The public key, or several: the present one and those before it.
+        text: The checkpoint; lines before it, such as those of a mail, are ignored (they are not signed).
+        keys: The public key, or several: the current one and earlier ones.
 
     Returns:
-        What the checkpoint says.
+        The content of the checkpoint.
 
     Raises:
-        CheckpointError: none of the keys has signed it, or it is no checkpoint.
+        CheckpointError: none of the keys has signed it, or it is not a checkpoint.
     """
     known = _keys([keys] if isinstance(keys, str) else keys)
     blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n")]
@@ -187,7 +187,7 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
     for line in blocks[place].split("\n"):
         parts = line.split(" ")
         if len(parts) != 3 or parts[0] != "\u2014":
-            break  # the end of the signatures; whatever follows is not part of the note
+            break  # the end of the signatures; the rest is not part of the note
         signature = _decoded(parts[2])
         public = known.get((parts[1], signature[:4]))
         if public is None:
@@ -204,11 +204,11 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
 
 
 def verify_extension(text: str, earlier: Checkpoint, keys: str | Iterable[str]) -> Checkpoint:
-    """Check that a mailed checkpoint extends an earlier one, by the proof of consistency that stands before it.
+    """Check that a mailed checkpoint extends an earlier one, by the proof of consistency in front of it.
 
     Args:
         text: ``old`` and a size, the hashes of the proof, an empty line, the checkpoint (C2SP tlog-witness).
-        earlier: A checkpoint that was verified before: that of the size which ``old`` names, or the same one.
+        earlier: A checkpoint that was verified before: the one with the size in ``old``, or the same one.
         keys: As in :func:`verify_checkpoint`.
 
     Raises:
@@ -239,19 +239,19 @@ def verify_decision(
     receipt: dict[str, Any] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Decision:
-    """Check that a decision is under a checkpoint.
+    """Check that a decision is covered by a checkpoint.
 
     Args:
-        proof: The file that its holder downloads beside the receipt.
+        proof: The file that its holder downloads with the receipt.
         keys: As in :func:`verify_checkpoint`.
-        receipt: The receipt as JSON; it must have the same decision in it.
-        checkpoint: One that came another way, such as by mail; it must be the same as that of the proof.
+        receipt: The receipt as JSON; it must contain the same decision.
+        checkpoint: A checkpoint received another way, such as by mail; it must equal the one in the proof.
 
     Returns:
-        What is proven.
+        The proven decision.
 
     Raises:
-        CheckpointError: it is not, or the receipt or the checkpoint says something else.
+        CheckpointError: it is not covered, or the receipt or the checkpoint differs.
     """
     try:
         if proof["schema"] != SCHEMA:
@@ -279,7 +279,7 @@ def verify_decision(
 
 
 def _verify_log_proof(text: str, leaf: bytes, keys: str | Iterable[str]) -> Checkpoint:
-    """Check a C2SP tlog-proof of a leaf; returns its checkpoint."""
+    """Check a C2SP tlog-proof of a leaf; return its checkpoint."""
     head, _, note = text.partition("\n\n")
     lines = head.split("\n")
     index = lines[1].removeprefix("index ") if len(lines) > 1 and lines[1].startswith("index ") else ""
@@ -356,7 +356,7 @@ def _times(number: int, point: _Point) -> _Point:
 
 
 def _signed_by(public: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether an Ed25519 signature is right."""
+    """Return whether an Ed25519 signature is valid."""
     key, nonce = _point(public), _point(signature[:32])
     scalar = int.from_bytes(signature[32:], "little")
     if len(signature) != 64 or key is None or nonce is None or scalar >= _ORDER:
@@ -397,7 +397,7 @@ def _summary(checkpoint: Checkpoint) -> str:
 
 
 def _report(options: argparse.Namespace) -> str:
-    """Result of the verification, in words; raises CheckpointError."""
+    """Return the result of the verification, in words; raise CheckpointError."""
     if options.what == "checkpoint":
         if options.after is None:
             return f"{_summary(verify_checkpoint(_read(options.file), options.key))}\nThe signature is right."
@@ -423,7 +423,7 @@ def _report(options: argparse.Namespace) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description="Verify checkpoints of iPATE and decisions under them.")
     kinds = parser.add_subparsers(dest="what", required=True)
     decision = kinds.add_parser("decision", help="verify that a decision is under a checkpoint")

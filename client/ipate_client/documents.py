@@ -1,4 +1,4 @@
-"""Documents of the site, with types. ``document`` holds everything, by the names of the API."""
+"""Documents of the site, with types. ``document`` holds all fields, by the names of the API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ipate_client.site import Site
 
 ENDED = ("finished", "failed", "cancelled", "withdrawn")
-"""States of runs that do not change any more."""
+"""States of runs that no longer change."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Dataset:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Dataset:
-        """Dataset from its document."""
+        """Return the dataset from its document."""
         shape = tuple(document["shape"])
         return cls(document["id"], document["name"], document["kind"], document["classes"], shape, document)
 
@@ -48,22 +48,22 @@ class Study:
     site: Site | None = field(default=None, repr=False, compare=False)
 
     def budget(self) -> pd.DataFrame:
-        """What each privacy group has used over all runs: see `Site.budget`."""
+        """Return how much each privacy group has used over all runs: see `Site.budget`."""
         if self.site is None:
             raise ValueError("This study was not fetched from a site: use Site.study.")
         return self.site.budget(self)
 
     def budget_plot(self) -> BudgetPlot:
-        """Bars of what each privacy group has used, what runs hold, and what is left; a notebook shows it."""
+        """Return bars of each privacy group's used, reserved and remaining budget; a notebook shows them."""
         return BudgetPlot(self.title, self.budget())
 
     @property
     def datasets(self) -> list[Dataset]:
-        """Its datasets, where it was fetched by itself (`Site.study`)."""
+        """Its datasets, if it was fetched individually (`Site.study`)."""
         return [Dataset.of(each) for each in self.document.get("datasets", [])]
 
     def dataset(self, kind: str) -> int:
-        """The id of its first dataset of a kind, as proposals name it.
+        """Return the id of its first dataset of a kind, for use in proposals.
 
         Raises:
             LookupError: it has none.
@@ -110,7 +110,7 @@ class BudgetPlot:
 
 
 def right_ones(accuracy: float, majority: float | None) -> str:
-    """Return an accuracy beside its baseline, as in "91.1 % right (most frequent class: 88.5 %)"."""
+    """Return an accuracy with its baseline, as in "91.1 % right (most frequent class: 88.5 %)"."""
     beside = "" if majority is None else f" (most frequent class: {100 * majority:.4g} %)"
     return f"{100 * accuracy:.4g} % right{beside}"
 
@@ -119,7 +119,7 @@ def forecasts(document: dict[str, Any]) -> pd.DataFrame:
     """Return the forecasts of a plan or a run, one in each row, with the baseline.
 
     Columns: ``of``, ``measure`` (share right, unless it is another), ``value``, ``low``, ``high``, ``majority`` (naming
-    the most frequent class for every point), ``noiseless``; of a run also ``came`` and ``inside`` the interval.
+    the most frequent class for every point), ``noiseless``; for a run also ``came`` and ``inside`` the interval.
     """
     columns = ["of", "measure", "value", "low", "high", "majority", "noiseless"]
     columns += [name for name in ("came", "inside") if "status" in document]
@@ -132,13 +132,13 @@ class Plan(dict[str, Any]):
 
     @property
     def forecasts(self) -> pd.DataFrame:
-        """What to expect: see `forecasts`."""
+        """Forecasts of the plan: see `forecasts`."""
         return forecasts(self)
 
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run as it was when it was fetched."""
+    """A run in its state when it was fetched."""
 
     id: str
     study: str
@@ -175,7 +175,7 @@ class Run:
 
     @property
     def forecasts(self) -> pd.DataFrame:
-        """Forecasts of its approved plan beside what came: see `forecasts`."""
+        """Forecasts of its approved plan with the measured results: see `forecasts`."""
         return forecasts(self.document)
 
     def __repr__(self) -> str:
@@ -184,7 +184,7 @@ class Run:
 
     @property
     def standing(self) -> str:
-        """Its status in words, and of an approved run that waits its place and when it is expected to begin."""
+        """Its status in words; for an approved run that waits, also its place and expected start."""
         place, start = self.document.get("place"), self.document.get("expected_start")
         if self.status == "draft":
             return "draft: an operator has to approve it"
@@ -196,15 +196,15 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class PublicPoints:
-    """All public points of a run, and what was released about some of them.
+    """All public points of a run, and the releases about some of them.
 
     Attributes:
-        x: (P, ...) float32, encoded as the model's document says; None where a run has no public points.
+        x: (P, ...) float32, encoded as described in the model's document; None if a run has no public points.
         row: (n,) positions of the labelled points in x.
         label: (n,) numbers of their classes.
-        counts: (n, classes) noisy counts; None where none were released.
+        counts: (n, classes) noisy counts; None if none were released.
         classes: Names of the classes.
-        reinforced: (n,) True where the label is the student's own, which the teachers did not contradict.
+        reinforced: (n,) True if the label is the student's own, which the teachers did not contradict.
     """
 
     x: npt.NDArray[np.float32] | None
@@ -220,12 +220,12 @@ class Predictions:
     """Predictions of rows.
 
     Attributes:
-        classes: Names of the classes; of a model of another target, of the numbers that it says of a row.
-        labels: (n,) the likeliest class of each row; "" where a model on this machine cannot take the row. Of another
-            target what the site says of each row; None where a model on this machine says it.
-        probabilities: (n, classes), or those numbers; NaN where the row cannot be taken.
-        outside: Of each row the columns whose values lie outside of what the schema declares: what the model says of
-            such a row rests on the end of the range.
+        classes: Names of the classes; for a model of another target, names of the values that it predicts for a row.
+        labels: (n,) the likeliest class of each row; "" if a model on this machine cannot take the row. For another
+            target, the site's prediction of each row; None for a model on this machine.
+        probabilities: (n, classes), or those values; NaN if the row cannot be taken.
+        outside: For each row, the columns with values outside the range that the schema declares: the prediction for
+            such a row is based on the end of the range.
     """
 
     classes: list[str]
@@ -234,7 +234,7 @@ class Predictions:
     outside: list[list[str]]
 
     def frame(self) -> pd.DataFrame:
-        """A column “label”, and one with the probability of each class."""
+        """Return a column “label”, and one with the probability of each class."""
         frame = pd.DataFrame(self.probabilities, columns=self.classes)
         frame.insert(0, "label", self.labels, allow_duplicates=True)
         return frame

@@ -1,4 +1,4 @@
-"""Models on this machine: an ONNX file that takes the values of a row as they are."""
+"""Models on this machine: an ONNX file that takes the values of a row unchanged."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Rows: TypeAlias = pd.DataFrame | npt.NDArray[Any] | Iterable[Any]
 
 
 class LocalModel:
-    """A model that predicts without the site; nothing of what it is asked leaves this machine.
+    """A model that predicts without the site; its inputs never leave this machine.
 
     Attributes:
-        classes: Names of the classes; of another target, of the numbers that it says of a row.
-        schema: What a row holds.
-        card: What a user of the model should know.
+        classes: Names of the classes; for another target, names of the values that it predicts for a row.
+        schema: Schema of a row.
+        card: Information for users of the model.
     """
 
     def __init__(self, content: bytes) -> None:
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it reports to its makers, from 1.32 on
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # otherwise it reports to its makers, from 1.32 on
         import onnxruntime  # slow to import, and only needed for models on this machine
 
         self.content = content
@@ -46,7 +46,7 @@ class LocalModel:
 
     @classmethod
     def load(cls, path: str | Path) -> LocalModel:
-        """A model that `save` stored."""
+        """Return a model that `save` stored."""
         return cls(Path(path).read_bytes())
 
     def save(self, path: str | Path) -> None:
@@ -54,11 +54,11 @@ class LocalModel:
         Path(path).write_bytes(self.content)
 
     def predict(self, rows: Rows) -> Predictions:
-        """Predictions of rows, which the site would give, too.
+        """Return predictions of rows, the same as the site's.
 
         Raises:
             KeyError: a row lacks a column.
-            ValueError: a number cannot be read, or an image is of another shape.
+            ValueError: a number cannot be read, or an image has another shape.
         """
         inputs = self._inputs(rows)
         *labels, probabilities = self._session.run(None, inputs)
@@ -67,7 +67,7 @@ class LocalModel:
         return Predictions(self.classes, answers, probabilities, self._outside(inputs, number))
 
     def _outside(self, inputs: dict[str, npt.NDArray[Any]], rows: int) -> list[list[str]]:
-        """Of each row the columns whose values lie outside of what the schema declares."""
+        """Return for each row the columns with values outside the range that the schema declares."""
         names: list[list[str]] = [[] for _row in range(rows)]
         for column in self.schema.get("columns", []):
             if column["role"] == "feature":
@@ -76,7 +76,7 @@ class LocalModel:
         return names
 
     def _text_inputs(self, rows: Rows, column: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """Texts as bytes, or as tokens in pieces where the model contains an encoder of texts."""
+        """Return texts as bytes, or as tokens in pieces if the model contains an encoder of texts."""
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame.from_records(list(rows))
         contents = [_content(str(value), column["length"]) for value in frame[column["name"]]]
         if "text" in self._names:
@@ -118,13 +118,13 @@ class LocalModel:
 
 
 def _content(text: str, length: int) -> bytes:
-    """The first bytes of a text, as the site keeps them."""
+    """Return the first bytes of a text, as stored by the site."""
     content = text.replace("\0", " ").encode(errors="replace")
     return content[:length].decode(errors="ignore").encode()
 
 
 def _padded(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Arrays of one number of axes side by side, filled up with 0."""
+    """Return arrays with the same number of axes as one array, padded with 0."""
     shape = tuple(np.max([part.shape for part in parts], axis=0))
     padded = np.zeros((len(parts), *shape), parts[0].dtype)
     for place, part in enumerate(parts):
@@ -132,12 +132,12 @@ def _padded(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return padded
 
 
-#: Types of columns that a model takes as numbers; of dates the time that the schema makes of them.
+#: Types of columns that a model takes as numbers; for dates, the time that the schema derives from them.
 _NUMBERS = ("numeric", "date")
 
 
 def _beyond(column: dict[str, Any], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which numbers are beyond the declared range, and which categories are not declared where others are allowed."""
+    """Return which numbers are beyond the declared range, and which categories are undeclared if others are allowed."""
     if column["type"] in _NUMBERS:
         return np.asarray((values < column["minimum"]) | (values > column["maximum"]))
     declared = {_cell(value) for value in (*column.get("values", []), *column["missing"])}
@@ -145,7 +145,7 @@ def _beyond(column: dict[str, Any], values: npt.NDArray[Any]) -> npt.NDArray[np.
 
 
 def _values(column: dict[str, Any], values: pd.Series[Any]) -> npt.NDArray[Any]:
-    """The values of a column as its input takes them."""
+    """Return the values of a column as its input takes them."""
     cells = values.tolist()
     if column["type"] in _NUMBERS:
         return np.array([np.nan if value in column["missing"] else float(value) for value in cells])
@@ -154,7 +154,7 @@ def _values(column: dict[str, Any], values: pd.Series[Any]) -> npt.NDArray[Any]:
 
 
 def _cell(value: object) -> str:
-    """A category as the site spells it: without spaces around it, 1.0 as 1, and TRUE as true."""
+    """Return a category as the site spells it: without spaces around it, 1.0 as 1, and TRUE as true."""
     text = unicodedata.normalize("NFC", str(value)).strip()
     whole = re.fullmatch(r"([+-]?[0-9]+)\.0+", text)
     return whole[1] if whole else text.lower() if text.lower() in ("true", "false") else text

@@ -1,4 +1,4 @@
-"""Errors: answers of the site that say what is wrong, and runs that ended without a model."""
+"""Errors: error responses of the site, and runs that ended without a model."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import httpx
 
 
 class ProblemError(Exception):
-    """An answer of the site that is an error.
+    """An error response of the site.
 
     Attributes:
         status: HTTP status.
-        detail: What is wrong, and what to do.
-        errors: One for each mistake: its “message”, and “field”, or “row” and “column”.
+        detail: The error, and how to resolve it.
+        errors: One for each error: its “message”, and “field”, or “row” and “column”.
     """
 
     def __init__(self, status: int, detail: str, errors: list[dict[str, Any]]) -> None:
@@ -23,7 +23,7 @@ class ProblemError(Exception):
 
     @classmethod
     def of(cls, response: httpx.Response) -> ProblemError:
-        """The error of an answer, whether or not it is a problem document (a proxy may have given it)."""
+        """Return the error of a response, whether or not it is a problem document (a proxy may have sent it)."""
         try:
             document = response.json()
             return cls(response.status_code, document["detail"], document.get("errors", []))
@@ -32,11 +32,11 @@ class ProblemError(Exception):
 
 
 class RunEndedError(Exception):
-    """A run that ended without a model: it failed, or somebody cancelled it. The message says why."""
+    """A run that ended without a model: it failed, or was cancelled. The message says why."""
 
 
 def _place(error: dict[str, Any]) -> str:
-    """Where a mistake is, for the line that tells it."""
+    """Return the place of an error, for the line that reports it."""
     if "row" in error:
         column = f", column {error['column']}" if "column" in error else ""
         return f"row {error['row']}{column}: "

@@ -1,4 +1,4 @@
-"""The site: one method for each thing that a researcher does."""
+"""The site, with one method for each action of a researcher."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from ipate_client.local_model import LocalModel, Rows
 from ipate_client.problems import ProblemError, RunEndedError
 
 ROWS_AT_ONCE = 1000
-"""How many rows the site takes in one request."""
+"""Most rows that the site takes in one request."""
 _TRIES = 4
 _LONGEST_WAIT = 180.0
-"""Seconds for which it asks again while the site says wait."""
+"""Seconds for which it retries while the site asks it to wait."""
 
 
 class Site:
-    """A site of iPATE, and what its API lets you do there.
+    """A site of iPATE, and the actions of its API.
 
     Args:
-        address: Of the site; the variable IPATE_SITE if left out.
-        token: Of yours, from the page “API tokens”; the variable IPATE_TOKEN if left out.
+        address: Address of the site; the variable IPATE_SITE if left out.
+        token: Your token, from the page “API tokens”; the variable IPATE_TOKEN if left out.
         timeout: Seconds to wait for an answer.
 
-    Every method raises ProblemError where the site refuses, and httpx.TransportError where it cannot be reached.
+    Every method raises ProblemError if the site refuses, and httpx.TransportError if it cannot be reached.
     """
 
     def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
@@ -63,18 +63,19 @@ class Site:
     # --- Studies
 
     def studies(self) -> list[Study]:
-        """The studies whose runs you may see."""
+        """Return the studies whose runs you may see."""
         return [_study(each, self) for each in self._pages("studies")]
 
     def study(self, slug: str) -> Study:
-        """A study with its levels, head counts and datasets."""
+        """Return a study with its levels, head counts and datasets."""
         return _study(self._json("GET", f"studies/{slug}"), self)
 
     def budget(self, study: Study | str) -> pd.DataFrame:
-        """What each privacy group of a study has used over all runs, at most, what runs hold, and what is left.
+        """Return the most that each privacy group of a study has used, and the parts reserved and left.
 
-        A row for each promise: level, policy, epsilon, epsilon_used, epsilon_reserved, epsilon_left, share_used,
-        share_reserved, share_left, and runs, a list of what used it and when. Shares of the cap add up, ε do not.
+        The table has a row for each promise: level, policy, epsilon, epsilon_used, epsilon_reserved, epsilon_left,
+        share_used, share_reserved, share_left, and runs, a list of uses with their times. Shares of the cap add up, ε
+        do not.
         """
         parts = ("used", "reserved", "left")
         columns = ["level", "policy", "epsilon", *(f"epsilon_{part}" for part in parts)]
@@ -82,49 +83,49 @@ class Site:
         return pd.DataFrame(self._json("GET", f"studies/{_slug(study)}/budget")["groups"], columns=columns)
 
     def waiting(self) -> pd.DataFrame:
-        """What waits for you: study, kind, text, url, since, and whether it is your own proposal."""
+        """Return the tasks that wait for you: study, kind, text, url, since, and whether it is your own proposal."""
         columns = ["study", "kind", "text", "url", "since", "own"]
         return pd.DataFrame(self._json("GET", "waiting")["waiting"], columns=columns)
 
     # --- Webhooks, for operators with a token of the scope “webhooks”
 
     def webhooks(self, study: Study | str) -> list[dict[str, Any]]:
-        """The programs that are told what happens in a study: id, url, events, and who made it when."""
+        """Return the programs that receive a study's events: id, url, events, and who created each and when."""
         return list(self._pages(f"studies/{_slug(study)}/webhooks"))
 
     def make_webhook(self, study: Study | str, url: str, *, events: Sequence[str]) -> dict[str, Any]:
-        """Have a program told of some events of a study; the new webhook with its ``secret``, which is told only now.
+        """Create a webhook for some events of a study; return it with its ``secret``, which is shown only once.
 
         Args:
-            study: One that you operate.
-            url: Of the program: begins with https:// and leads to a public host.
+            study: A study that you operate.
+            url: Address of the program: begins with https:// and leads to a public host.
             events: Names such as ``run.finished``; docs/webhooks.md lists them.
         """
         return self._json("POST", f"studies/{_slug(study)}/webhooks", json={"url": url, "events": list(events)})
 
     def test_webhook(self, study: Study | str, webhook: int) -> dict[str, Any]:
-        """Send a test to a webhook by its id; the delivery as it begins, `webhook_deliveries` says how it went."""
+        """Send a test to a webhook by its id; return the new delivery. `webhook_deliveries` shows its outcome."""
         return self._json("POST", f"studies/{_slug(study)}/webhooks/{webhook}/test")
 
     def remove_webhook(self, study: Study | str, webhook: int) -> None:
-        """Tell the program of a webhook nothing any more, by the webhook's id."""
+        """Remove a webhook by its id, so that its program receives nothing more."""
         self._request("DELETE", f"studies/{_slug(study)}/webhooks/{webhook}")
 
     def webhook_deliveries(self, study: Study | str) -> pd.DataFrame:
-        """Messages of the last 30 days to a study's webhooks, newest first, and how each of them went."""
+        """Return messages of the last 30 days to a study's webhooks, newest first, with their outcomes."""
         columns = ["id", "webhook", "event", "state", "tries", "status", "fault", "created_at", "sent_at", "next_try"]
         return pd.DataFrame(self._pages(f"studies/{_slug(study)}/webhooks/deliveries"), columns=columns)
 
     # --- Rehearsals
 
     def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Set up a rehearsal study, about data that are nobody's secret. For administrators of the installation.
+        """Create a rehearsal study, about data that are not confidential. For administrators of the installation.
 
         You become its operator and data steward.
 
         Args:
-            members: Roles of other people by their user names, as ``{"ben": "operator"}``: somebody has to approve
-                what you propose.
+            members: Roles of other people by their user names, as ``{"ben": "operator"}``: another person has to
+                approve your proposals.
             **fields: ``slug``, ``title``, ``purpose``, ``controller``, ``contact``, ``delta`` (1e-5 if left out).
         """
         people = [{"username": name, "role": role} for name, role in (members or {}).items()]
@@ -142,15 +143,15 @@ class Site:
         labels: str | PathLike[str] | None = None,
         **fields: Any,
     ) -> Dataset:
-        """Import a dataset into a rehearsal study, in whole or not at all. For its data stewards.
+        """Import a dataset into a rehearsal study, completely or not at all. For its data stewards.
 
         Args:
             study: A rehearsal.
             rows: A data frame with the columns of the schema, sent as CSV; or a file: CSV, Parquet, npz, mat or idx.
-            name: What the dataset is called in the study.
+            name: Name of the dataset in the study.
             kind: private, public or test.
-            schema: What a row holds; that of the study's last dataset if left out.
-            labels: Of an idx file of images, the file of its labels.
+            schema: Schema of a row; that of the study's last dataset if left out.
+            labels: For an idx file of images, the file of its labels.
             **fields: ``holder_prefix``, ``with_labels``, ``provenance``.
         """
         sent, files = _upload(rows, schema, labels, {"name": name, "kind": kind, **fields})
@@ -175,19 +176,19 @@ class Site:
         """Import a dataset: upload, check, and store if nothing is wrong. For data stewards.
 
         Args:
-            study: Any study; see `import_dataset` for what else is sent.
+            study: Any study; see `import_dataset` for other fields.
             rows: A data frame, or a file.
-            name: What the dataset is called.
+            name: Name of the dataset.
             kind: private, public or test.
-            schema: What a row holds; that of the study's last dataset if left out.
+            schema: Schema of a row; that of the study's last dataset if left out.
             labels: A file of labels, or a table of the images of a zip file.
-            every: Seconds between two questions.
-            timeout: Seconds after which to give up waiting; the import goes on.
+            every: Seconds between two requests.
+            timeout: Seconds after which to give up waiting; the import continues.
             different_people: Store it even if new pseudonyms look like others.
-            **fields: ``known`` (has to be true of private rows), ``holder_prefix``, ``with_labels``, ``provenance``.
+            **fields: ``known`` (must be true for private rows), ``holder_prefix``, ``with_labels``, ``provenance``.
 
         Returns:
-            The import: with ``dataset`` where it was stored, with ``problems`` or ``look_alikes`` where it was not.
+            The import: with ``dataset`` if it was stored, otherwise with ``problems`` or ``look_alikes``.
 
         Raises:
             TimeoutError: it takes longer.
@@ -223,7 +224,7 @@ class Site:
             dry_run: Only look for errors.
 
         Returns:
-            How many decisions were recorded, or could be.
+            Number of decisions that were recorded, or could be.
         """
         files = [("list", (Path(decisions).name, Path(decisions).read_bytes()))]
         files += [("scans", (Path(scan).name, Path(scan).read_bytes())) for scan in scans]
@@ -243,30 +244,30 @@ class Site:
     # --- Runs
 
     def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
-        """Plan of a run, which saves nothing: what it would do, what it may charge, what to expect, warnings.
+        """Return the plan of a run, saving nothing: actions, charges, forecasts, warnings.
 
         Args:
-            share: The part of every holder's cap to plan for; a quarter, or what is free, if left out.
+            share: The part of every holder's cap to plan for; a quarter, or the free part, if left out.
             **proposal: Fields of a proposal, see `propose`.
         """
         return Plan(self._json("POST", "runs/plan", json=proposal if share is None else {**proposal, "share": share}))
 
     def propose(self, **proposal: Any) -> Run:
-        """Save a draft of a run. It starts once an operator of the study, another person than you, approves it.
+        """Save a draft of a run. It starts once an operator of the study, someone other than you, approves it.
 
-        It is saved once, even where the connection breaks and it is sent again.
+        It is saved once, even if the connection breaks and the request is sent again.
 
         Args:
-            **proposal: ``study``, ``title``, ``private_dataset`` and so on, as the site's /api/docs lists them.
+            **proposal: ``study``, ``title``, ``private_dataset`` and so on, as listed in the site's /api/docs.
         """
         return _run(self._json("POST", "runs", json=proposal, headers={"Idempotency-Key": uuid4().hex}))
 
     def edit(self, run: Run | str, **proposal: Any) -> Run:
-        """Put another proposal, whole and of the same study, in the place of a draft of yours."""
+        """Replace a draft of yours with another complete proposal of the same study."""
         return _run(self._json("PUT", f"runs/{_id(run)}", json=proposal))
 
     def withdraw(self, run: Run | str) -> Run:
-        """Withdraw a draft of yours for good."""
+        """Withdraw a draft of yours permanently."""
         return _run(self._json("POST", f"runs/{_id(run)}/withdraw"))
 
     def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
@@ -278,29 +279,30 @@ class Site:
 
         Args:
             run: The draft.
-            share: The part of every holder's cap that it may use; a quarter, or what is free, if left out.
-            revision: Of the proposal that you looked at, as in its document: if it was changed since, it is refused.
+            share: The part of every holder's cap that it may use; a quarter, or the free part, if left out.
+            revision: Revision of the proposal that you looked at, from its document: if it was changed since, it is
+                refused.
         """
         body = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
         return _run(self._json("POST", f"runs/{_id(run)}/approve", json=body))
 
     def cancel(self, run: Run | str) -> Run:
-        """End a run that has not ended, as an operator. What it released stays released and charged."""
+        """End a run that has not ended, as an operator. Its releases stay released and charged."""
         return _run(self._json("POST", f"runs/{_id(run)}/cancel"))
 
     # --- Runs over sites
 
     def alliances(self, study: Study | str) -> list[dict[str, Any]]:
-        """The alliances of a study, with their sites; at a site also the runs that the hub proposes."""
+        """Return the alliances of a study, with their sites; at a site also the runs that the hub proposes."""
         return self._request("GET", f"studies/{_slug(study)}/alliances").json()
 
     def propose_over_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
         """Save a draft of a run over sites, at their hub.
 
         Args:
-            study: The hub's.
+            study: The hub's study.
             alliance: Its ``id`` in `alliances`.
-            **proposal: ``title``, ``method``, ``mode``, ``sites`` and so on, as the site's /api/docs lists them.
+            **proposal: ``title``, ``method``, ``mode``, ``sites`` and so on, as listed in the site's /api/docs.
         """
         return _run(self._json("POST", f"studies/{_slug(study)}/alliances/{alliance}/runs", json=proposal))
 
@@ -314,15 +316,15 @@ class Site:
         return self._json("POST", f"studies/{_slug(study)}/alliances/{alliance}/proposals/{number}/decline")
 
     def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Who takes part in a run over sites, who is waited for, and its questions."""
+        """Return the participants of a run over sites, the sites that it waits for, and its questions."""
         return self._json("GET", f"runs/{_id(run)}/sites")
 
     def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
-        """Go on without a site that a run waits for, as an operator of the hub."""
+        """Continue without a site that a run waits for, as an operator of the hub."""
         return self._json("POST", f"runs/{_id(run)}/go-on", json={"without": without})
 
     def runs(self, **filters: str) -> list[Run]:
-        """The runs that you may see, newest first.
+        """Return the runs that you may see, newest first.
 
         Args:
             **filters: ``study``, ``search`` (words of title or purpose), ``status``, ``method``, ``variant``,
@@ -332,21 +334,21 @@ class Site:
         return [_run(each) for each in self._pages("runs", filters)]
 
     def compare(self, *runs: Run | str) -> dict[str, Any]:
-        """Outcomes of two to six runs, and those of their ``parameters`` that differ, with a value for each run."""
+        """Return outcomes of two to six runs, and the ``parameters`` that differ, with a value for each run."""
         return self._get("runs/compare", {"runs": ",".join(map(_id, runs))}).json()
 
     def run(self, run: Run | str) -> Run:
-        """A run as it is now."""
+        """Return a run in its current state."""
         return _run(self._json("GET", f"runs/{_id(run)}"))
 
     def wait(self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
-        """Wait until a run is finished, with a bar that says in which stage it is, or its place in the queue.
+        """Wait until a run is finished, with a bar that shows its stage, or its place in the queue.
 
-        A run that has finished without a published model says why as a warning.
+        If a run finishes without a published model, a warning says why.
 
         Args:
             run: The run; a draft waits for its approval.
-            every: Seconds between two looks.
+            every: Seconds between two requests.
             timeout: Seconds to wait at most; None to wait as long as it takes.
             progress: Whether to show the bar.
 
@@ -373,17 +375,17 @@ class Site:
         return row
 
     def costs(self, run: Run | str) -> pd.DataFrame:
-        """What a run has charged every member of each group, in μ²; empty in rehearsals."""
+        """Return the charge of every member of each group for a run, in μ²; empty in rehearsals."""
         return pd.DataFrame(self._json("GET", f"runs/{_id(run)}/costs")["groups"])
 
     # --- Labels and models
 
     def labels(self, run: Run | str) -> pd.DataFrame:
-        """The released labels by row of the public dataset, and a column count_… for each class with noisy counts.
+        """Return released labels by row of the public dataset, and a column count_… for each class with noisy counts.
 
         A column ``reinforced`` is 1 for labels that are the student's own, if there are any.
 
-        Whoever takes labels is entered into the study's release register.
+        The study's release register records this download.
         """
         return pd.read_csv(
             io.BytesIO(self._get(f"runs/{_id(run)}/labels", {"format": "csv"}).content),
@@ -393,7 +395,7 @@ class Site:
         )
 
     def public_points(self, run: Run | str) -> PublicPoints:
-        """All public points of a run, with the labels and counts that were released about some of them."""
+        """Return all public points of a run, with the released labels and counts for some of them."""
         content = self._get(f"runs/{_id(run)}/labels", {"format": "npz"}).content
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             points = {name: arrays[name] for name in arrays.files}
@@ -403,12 +405,12 @@ class Site:
         )
 
     def counts(self, run: Run | str) -> pd.DataFrame:
-        """The table of a run of *counts*: values of its columns, people, intervals, sum of weights.
+        """Return the table of a run of *counts*: values of its columns, people, intervals, sum of weights.
 
-        The interval from least_95 to most_95 holds however the levels are spread over the cells. Where people count by
-        their promise, that from low_95 to high_95 holds if the levels fall on the cells by lot.
+        The interval from least_95 to most_95 holds however the levels are spread over the cells. If people count by
+        their promise, that from low_95 to high_95 holds if the levels are spread over the cells at random.
 
-        Whoever takes a table is entered into the study's release register.
+        The study's release register records this download.
         """
         content = self._get(f"runs/{_id(run)}/table", {"format": "csv"}).content
         frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
@@ -416,15 +418,15 @@ class Site:
         return frame.astype(dict.fromkeys(numbers, np.float64))
 
     def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
-        """The rows that a run of *synthesis* drew: a column for each of the schema, that of the classes last.
+        """Return the rows that a run of *synthesis* drew: a column for each of the schema, the class column last.
 
-        Whoever takes them is entered into the study's release register.
+        The study's release register records this download.
         """
         content = self._get(f"runs/{_id(run)}/rows", {"format": "csv"}).content
         return pd.read_csv(io.BytesIO(content), keep_default_na=False)
 
     def summaries(self, run: Run | str) -> pd.DataFrame:
-        """Mean and quartiles of a counted column of numbers, each with its interval, a row for each group."""
+        """Return mean and quartiles of a counted column of numbers, each with its interval, a row for each group."""
         summaries = self._json("GET", f"runs/{_id(run)}/table")["summaries"]
         rows = []
         for each in summaries:
@@ -438,7 +440,7 @@ class Site:
         return pd.DataFrame(rows)
 
     def models(self, **filters: str) -> list[dict[str, Any]]:
-        """The published models that you may use, newest first; by ``study`` or ``stage``."""
+        """Return the published models that you may use, newest first; filtered by ``study`` or ``stage``."""
         return list(self._pages("models", filters))
 
     def stage(self, run: Run | str, stage: str) -> dict[str, Any]:
@@ -446,18 +448,18 @@ class Site:
         return self._json("POST", f"models/{_id(run)}/stage", json={"stage": stage})
 
     def card(self, run: Run | str, *, version: int | None = None) -> dict[str, Any]:
-        """The document of a run's model: its card, the schema of a row, and its files."""
+        """Return the document of a run's model: its card, the schema of a row, and its files."""
         return self._get(f"models/{_id(run)}", _version(version)).json()
 
     def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
-        """The model of a run, to predict on this machine.
+        """Return the model of a run, to predict on this machine.
 
         Args:
-            run: Finished.
-            version: Of its student; the published one if left out.
+            run: A finished run.
+            version: Version of its student; the published one if left out.
 
         Raises:
-            ValueError: the file is not the one that the site says it is.
+            ValueError: the file does not match the site's digest.
         """
         response = self._get(f"models/{_id(run)}/onnx", _version(version))
         digest = base64.b64encode(hashlib.sha256(response.content).digest()).decode()
@@ -466,7 +468,7 @@ class Site:
         return LocalModel(response.content)
 
     def predict(self, run: Run | str, rows: Rows, *, version: int | None = None) -> Predictions:
-        """Predictions of the site, however many rows there are; where a row is wrong, ProblemError says which."""
+        """Return the site's predictions for any number of rows; if a row is wrong, ProblemError says which."""
         if isinstance(rows, pd.DataFrame):
             sent = rows.to_dict("records")
         else:
@@ -484,12 +486,12 @@ class Site:
         return Predictions(parts[0][names], answers, probabilities, outside)
 
     def withdraw_version(self, run: Run | str, *, version: int, reason: str) -> list[dict[str, Any]]:
-        """Withdraw a version of a run's student for good, as an operator; all its versions as they are afterwards.
+        """Withdraw a version of a run's student permanently, as an operator; return all its versions afterwards.
 
         Args:
-            run: Finished.
-            version: Of its student.
-            reason: Read by everybody who took the model or asks for it.
+            run: A finished run.
+            version: Version of its student.
+            reason: Shown to everyone who took the model or asks for it.
         """
         path = f"runs/{_id(run)}/students/{version}/withdraw"
         return self._json("POST", path, json={"reason": reason})["versions"]
@@ -512,9 +514,9 @@ class Site:
         return self._request(method, path, **arguments).json()
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """An answer that is no error; asked for again where the site says wait, or the connection breaks.
+        """Return a successful response, retrying if the site asks to wait or the connection breaks.
 
-        What changes something is sent again only with a key by which the site knows it.
+        A request that changes data is sent again only with a key by which the site recognises it.
         """
         repeatable = method in ("GET", "PUT") or "Idempotency-Key" in arguments.get("headers", {})
         left, until = _TRIES - 1, time.monotonic() + _LONGEST_WAIT
@@ -542,7 +544,7 @@ def _upload(
     labels: str | PathLike[str] | None,
     fields: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, tuple[str, bytes]]]:
-    """Fields and files of a form that uploads a dataset."""
+    """Return the fields and files of a form that uploads a dataset."""
     if isinstance(rows, pd.DataFrame):
         written = {"sep": (schema or {}).get("delimiter", ","), "decimal": (schema or {}).get("decimal", ".")}
         files = {"file": ("rows.csv", rows.to_csv(index=False, **written).encode())}

@@ -1,4 +1,4 @@
-"""Signatures of webhooks: whether a message comes from the site and is new."""
+"""Signatures of webhooks: checks that a message comes from the site and is new."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def signature_verify(
     """Check that the site sent a message, and that it is new.
 
     Args:
-        body: Of the request, byte for byte as it came, before anything parses it.
-        headers: Of the request; capital and small letters do not matter.
-        secret: Of the webhook, as the site showed it when it was made.
-        tolerance: How many seconds old a message may be: whoever has got hold of one cannot send it again later.
+        body: Body of the request, byte for byte as received, before anything parses it.
+        headers: Headers of the request; upper and lower case do not matter.
+        secret: Secret of the webhook, as the site showed it when it was created.
+        tolerance: Maximum age of a message in seconds, which keeps an intercepted message from being sent again later.
         now: Seconds since 1970; the clock of this machine if left out.
 
     Raises:

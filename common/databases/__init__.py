@@ -1,4 +1,4 @@
-"""Django's database backends, with one addition: what has to be written outside the database before a commit."""
+"""Django's database backends, with one addition: writing notes outside the database before a commit."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from common.journal import Note, notes_write
 
 
 class JournalMixin:
-    """Mixin of a database backend: the journal's notes of a transaction are written right before its commit.
+    """Mixin of a database backend that writes the journal's notes of a transaction right before its commit.
 
-    A note is registered as a callback of ``transaction.on_commit``, so that it goes with a savepoint that is rolled
-    back. A journal that cannot be written lets the transaction fail, as a database that cannot be written does.
+    A note is registered as a callback of ``transaction.on_commit``, so it is dropped when its savepoint is rolled back.
+    If the journal cannot be written, the transaction fails, just as if the database could not be written.
     """
 
     run_on_commit: list[tuple[Any, ...]]

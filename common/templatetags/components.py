@@ -1,4 +1,4 @@
-"""Components of pages and mails: pieces of templates, each a tag of its own that declares its parameters.
+"""Components of pages and mails: pieces of templates, each a tag that declares its parameters.
 
 A template file defines a component, next to others that belong to it::
 
@@ -8,7 +8,7 @@ A template file defines a component, next to others that belong to it::
 
 and every template can use it: ``{% badge _("closed") kind="warn" %}``. A parameter without a default is required. A
 missing or unknown argument is an error when the template that uses it is compiled. A component sees its arguments, and
-of the page only what is in :data:`_OF_REQUEST`.
+from the page only the names in :data:`_OF_REQUEST`.
 """
 
 import re
@@ -28,7 +28,7 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-#: What a component sees of the page that uses it.
+#: Names from the page that a component can see.
 _OF_REQUEST = ("csrf_token", "request", "user")
 _HEAD = re.compile(r"{% component (\w+)((?: .+?)?) %}")
 _PARAMETER = re.compile(r"""(\w+)(?:=("[^"]*"|\w+))?""")
@@ -87,7 +87,7 @@ def component_render(name: str, /, *, autoescape: bool = True, **values: Any) ->
 
 
 class ComponentNode(Node):
-    """A component where a template uses it."""
+    """A use of a component in a template."""
 
     def __init__(self, component: Component, args: list[FilterExpression], kwargs: dict[str, FilterExpression]) -> None:
         self.component = component
@@ -99,7 +99,7 @@ class ComponentNode(Node):
 
 
 class DefinitionNode(Node):
-    """The place where a component is defined, which shows nothing."""
+    """The definition of a component, which renders nothing."""
 
     def render(self, context: Context) -> SafeString:
         return SafeString()
@@ -107,7 +107,7 @@ class DefinitionNode(Node):
 
 @register.tag("component")
 def component_define(parser: Parser, token: Token) -> DefinitionNode:
-    """Keep what is between this tag and ``endcomponent`` with the template, for all that use it."""
+    """Store the content between this tag and ``endcomponent`` with the template, for all its users."""
     body: NodeList = parser.parse(("endcomponent",))
     parser.delete_first_token()
     parser.extra_data.setdefault("components", {})[token.split_contents()[1]] = body

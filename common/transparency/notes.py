@@ -14,7 +14,7 @@ _PRIVATE = "PRIVATE+KEY"
 
 
 class NoteError(ValueError):
-    """A key or note that cannot be read, or is not signed as it should be."""
+    """A key or note that cannot be read, or is not signed correctly."""
 
 
 def _base64(content: bytes) -> str:
@@ -34,14 +34,14 @@ class SigningKey:
 
     @classmethod
     def made(cls, name: str) -> "SigningKey":
-        """A new key. Raises NoteError for a name with spaces or a plus sign."""
+        """Return a new key. Raises NoteError for a name with spaces or a plus sign."""
         if not name or "+" in name or any(letter.isspace() for letter in name):
             raise NoteError("The name of a key has no spaces and no plus sign, such as ipate.example/checkpoints.")
         return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
     def parsed(cls, text: str) -> "SigningKey":
-        """The key in the form of Go's ``golang.org/x/mod/sumdb/note``. Raises NoteError."""
+        """Return the key in the form of Go's ``golang.org/x/mod/sumdb/note``. Raises NoteError."""
         try:
             word, other, name, number, encoded = text.strip().split("+", 4)
             material = base64.b64decode(encoded, validate=True)
@@ -73,7 +73,7 @@ class SigningKey:
         return f"{self.name}+{_key_id(self.name, self._public).hex()}+{_base64(_TYPE + self._public)}"
 
     def signed(self, text: str) -> str:
-        """A note: the text, which ends with a line feed, and its signature."""
+        """Return a note: the text, which ends with a line feed, and its signature."""
         signature = _key_id(self.name, self._public) + self._private.sign(text.encode())
         return f"{text}\n\u2014 {self.name} {_base64(signature)}\n"
 
@@ -95,12 +95,12 @@ def _public_bytes(key: str) -> tuple[str, bytes]:
 
 
 def checkpoint_text(origin: str, size: int, root: bytes) -> str:
-    """Text of a checkpoint, to be signed."""
+    """Return the text of a checkpoint, to be signed."""
     return f"{origin}\n{size}\n{_base64(root)}\n"
 
 
 def note_text(note: str, keys: Iterable[str]) -> str:
-    """The text of a note that one of the public keys has signed. Raises NoteError."""
+    """Return the text of a note that one of the public keys has signed. Raises NoteError."""
     text, _, signatures = note.rpartition("\n\n")
     text += "\n"
     for key in keys:
@@ -120,7 +120,7 @@ def note_text(note: str, keys: Iterable[str]) -> str:
 
 
 def note_in(text: str) -> str:
-    """The first note in a text, such as a mail; it has no empty line. Raises NoteError where there is none."""
+    """Return the first note in a text, such as a mail; it has no empty line. Raises NoteError if there is none."""
     blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n")]
     for body, signatures in pairwise(blocks):
         if signatures.startswith("\u2014 "):
@@ -129,12 +129,12 @@ def note_in(text: str) -> str:
 
 
 def log_proof(index: int, path: Sequence[bytes], note: str) -> str:
-    """Proof that an entry is in the log, with its checkpoint (C2SP tlog-proof)."""
+    """Return a proof that an entry is in the log, with its checkpoint (C2SP tlog-proof)."""
     return "".join(
         ["c2sp.org/tlog-proof@v1\n", f"index {index}\n", *(f"{_base64(each)}\n" for each in path), "\n", note]
     )
 
 
 def extension(earlier: int, path: Sequence[bytes], note: str) -> str:
-    """A checkpoint with the proof that it extends that of ``earlier`` entries (the body of C2SP tlog-witness)."""
+    """Return a checkpoint and a proof that it extends that of ``earlier`` entries (the body of C2SP tlog-witness)."""
     return "".join([f"old {earlier}\n", *(f"{_base64(each)}\n" for each in path), "\n", note])

@@ -1,9 +1,9 @@
-"""Merkle trees as in RFC 6962 and RFC 9162: of a log, and of one moment's rows, whose number nobody can tell.
+"""Merkle trees as in RFC 6962 and RFC 9162: of a log, and of one moment's rows without revealing their number.
 
-The tree of a moment has 2^48 leaves. A row's place follows from its name by a keyed hash, and so does the nonce that
-hides its content; a subtree that holds no row has a keyed hash in place of a root. The key is drawn for each moment. So
-every root and every proof of inclusion looks alike, whether there are ten rows or ten million: a proof has 48 hashes,
-of which nobody without the key can tell which stand for rows, and none is that of another moment.
+The tree of a moment has 2^48 leaves. A row's place is derived from its name by a keyed hash, and so is the nonce that
+hides its content; a subtree that holds no row has a keyed hash instead of a root. The key is drawn for each moment. So
+every root and every proof of inclusion looks the same, whether there are ten rows or ten million: a proof has 48
+hashes; without the key it is impossible to tell which of them represent rows, and none is shared with another moment.
 """
 
 import hashlib
@@ -17,23 +17,23 @@ import numpy.typing as npt
 
 #: Height of the tree.
 DEPTH = 48
-#: So many levels below the root, hashes are kept, so that a proof need not compute half of the tree.
+#: Number of levels below the root whose hashes are kept, so that a proof need not compute half of the tree.
 _KEPT_BELOW = 12
 _HASH = 32
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """Hash of a leaf (RFC 6962, section 2.1)."""
+    """Return the hash of a leaf (RFC 6962, section 2.1)."""
     return hashlib.sha256(b"\x00" + data).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """Hash of an inner node."""
+    """Return the hash of an inner node."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
 def roots(leaves: Sequence[bytes]) -> Iterator[bytes]:
-    """Root hash of the first leaf hash, of the first two, and so on: one for each size of the log."""
+    """Yield the root hash of the first leaf hash, of the first two, and so on: one for each size of the log."""
     complete: list[tuple[int, bytes]] = []  # the complete subtrees from left to right: number of leaves, root hash
     for leaf in leaves:
         complete.append((1, leaf))
@@ -47,18 +47,18 @@ def roots(leaves: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
-    """Root hash over leaf hashes; of none, the hash of nothing."""
+    """Return the root hash over leaf hashes; for none, the hash of nothing."""
     *_, last = hashlib.sha256().digest(), *roots(leaves)
     return last
 
 
 def _split(size: int) -> int:
-    """The largest power of two below ``size``."""
+    """Return the largest power of two below ``size``."""
     return 1 << ((size - 1).bit_length() - 1)
 
 
 def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Proof that the leaf at ``index`` is in the tree, from its sibling upwards (RFC 9162, section 2.1.3.1)."""
+    """Prove that the leaf at ``index`` is in the tree, from its sibling upwards (RFC 9162, section 2.1.3.1)."""
     if len(leaves) == 1:
         return []
     middle = _split(len(leaves))
@@ -69,7 +69,7 @@ def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def consistency_path(leaves: Sequence[bytes], earlier: int) -> list[bytes]:
-    """Proof that the tree of the first ``earlier`` leaves, 1 or more, has only grown (RFC 9162, section 2.1.4.1)."""
+    """Prove that the tree of the first ``earlier`` leaves, 1 or more, only grew (RFC 9162, section 2.1.4.1)."""
     return _subproof(leaves, earlier, whole=True)
 
 
@@ -84,11 +84,11 @@ def _subproof(leaves: Sequence[bytes], earlier: int, *, whole: bool) -> list[byt
 
 
 class PlaceTakenError(Exception):
-    """Two rows fall on one place under this key; another key is to be drawn."""
+    """Two rows fall on the same place under this key; another key is to be drawn."""
 
 
 def hiding(key: bytes, name: bytes) -> tuple[int, bytes]:
-    """Place and nonce of the row with this name, under the key of a moment."""
+    """Return place and nonce of the row with this name, under the key of a moment."""
     drawn = hmac.digest(key, b"row:" + name, "sha512")
     return int.from_bytes(drawn[32 : 32 + DEPTH // 8], "big"), drawn[:32]
 
@@ -99,7 +99,7 @@ class State:
 
     Attributes:
         key: 32 secret bytes of the moment.
-        places: sorted, no two alike.
+        places: sorted, all different.
         leaves: (n, 32) hashes of the leaves there.
         kept: hashes of the inner nodes that are kept, by the beginning of their places.
     """
@@ -111,10 +111,10 @@ class State:
 
     @classmethod
     def of(cls, key: bytes, rows: Iterable[tuple[bytes, bytes]]) -> "State":
-        """Tree of rows, each with its name and content.
+        """Return the tree of rows, each with its name and content.
 
         Raises:
-            PlaceTakenError: two rows fall on one place.
+            PlaceTakenError: two rows fall on the same place.
         """
         places, leaves = [], bytearray()
         for name, content in rows:
@@ -129,7 +129,7 @@ class State:
         return cls(key, ordered, np.frombuffer(bytes(leaves), np.uint8).reshape(-1, _HASH)[order])
 
     def root(self) -> bytes:
-        """Root hash; it also fills ``kept``."""
+        """Return the root hash, and fill ``kept``."""
         if not len(self.places):
             return self._fillers(0)[:_HASH]
         return self._node(DEPTH, 0, len(self.places), self.places.tolist())
@@ -152,7 +152,7 @@ class State:
         return siblings[::-1]
 
     def _middle(self, level: int, low: int, high: int, places: object) -> int:
-        """Index of the first of the rows ``low`` to ``high``, all of one subtree, in its right half."""
+        """Return the index of the first of the rows ``low`` to ``high``, all in one subtree, in its right half."""
         begin = int(places[low]) >> (level + 1)  # type: ignore[index]
         return bisect_left(places, (2 * begin + 1) << level, low, high)  # type: ignore[call-overload]
 
@@ -160,11 +160,11 @@ class State:
         return hashlib.shake_256(self.key + b"empty:" + place.to_bytes(8, "big")).digest(_HASH * DEPTH)
 
     def _filler(self, beside: int, level: int) -> bytes:
-        """Hash of an empty subtree of height ``level`` whose sibling's first row is at ``beside``."""
+        """Return the hash of an empty subtree of height ``level`` whose sibling's first row is at ``beside``."""
         return self._fillers(beside)[_HASH * level : _HASH * (level + 1)]
 
     def _node(self, level: int, low: int, high: int, places: object) -> bytes:
-        """Root hash of the subtree of height ``level`` with the rows ``low`` to ``high``, at least one."""
+        """Return the root hash of the subtree of height ``level`` with the rows ``low`` to ``high``, at least one."""
         first = int(places[low])  # type: ignore[index]
         begin = first >> level
         if level == DEPTH - _KEPT_BELOW and begin in self.kept:
@@ -185,7 +185,7 @@ class State:
         return node
 
     def _lone(self, level: int, row: int, place: int) -> bytes:
-        """Root hash of a subtree with one row."""
+        """Return the root hash of a subtree with one row."""
         node, fillers = self.leaves[row].tobytes(), self._fillers(place)
         for height in range(level):
             filler = fillers[_HASH * height : _HASH * (height + 1)]

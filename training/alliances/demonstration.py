@@ -147,7 +147,7 @@ def run_state() -> dict[str, Any]:
 
 
 def accounts_state() -> dict[str, Any]:
-    """Return errors of this installation, whether every account is within its cap, and each charge's purpose."""
+    """Return this installation's faults, the largest share of a cap used, and the number of charges and repeats."""
     study = Study.objects.get(slug=SLUG)
     snapshot = consent_snapshot(study)
     spent, caps = balances(study).of(snapshot.holders), caps_of(snapshot.epsilons, study.delta)

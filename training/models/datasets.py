@@ -1,4 +1,4 @@
-"""Datasets: rows of one study, with arrays in private storage; their imports; encoders that make vectors of them."""
+"""Datasets: rows of one study, with arrays in private storage; their imports; encoders that turn them into vectors."""
 
 import uuid
 
@@ -13,7 +13,7 @@ from learning.formats import outcome_of
 from learning.outcomes import Outcome
 
 DRAWN = gettext_noop("Synthetic rows, drawn from what a run of this study has released.")
-"""Provenance of synthetic rows; what people state is in their own words."""
+"""Provenance of synthetic rows; provenance stated by people is in their own words."""
 
 
 class Dataset(Recorded):
@@ -21,7 +21,7 @@ class Dataset(Recorded):
 
     own_words = (DRAWN,)
     open_fields = ("name", "kind", "schema", "most_records", "provenance", "imported_by", "imported_at", "removed_at")
-    # One person's erasure changes them.
+    # The erasure of one person's records changes them.
     sealed_fields = ("artifact", "digest", "balance")
     working_fields = ("rows", "holders", "seen_classes")  # follow from the arrays
 
@@ -69,12 +69,12 @@ class Dataset(Recorded):
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes; none where the schema declares another target."""
+        """Names of the classes; empty if the schema declares another target."""
         return self.schema["classes"]
 
     @property
     def outcome(self) -> Outcome:
-        """What is to be learned."""
+        """The outcome to be learned."""
         return outcome_of(self.schema)
 
 
@@ -84,7 +84,7 @@ class Dataset(Recorded):
 class DatasetImport(models.Model):
     """Import of a dataset in the browser: a file was uploaded, a worker checks it against a schema and stores it.
 
-    File and report lie in private storage until it is done or dropped. The row holds nothing of any record.
+    File and report are kept in private storage until it is done or dropped. The row holds nothing of any record.
     """
 
     class State(models.TextChoices):
@@ -94,7 +94,7 @@ class DatasetImport(models.Model):
         IMPORTING = "importing", _("being imported")
         DONE = "done", _("imported")
 
-    #: In these a worker is at it, or is waited for.
+    #: In these states a worker is working on it or is expected.
     BUSY = (State.CHECKING, State.IMPORTING)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -142,7 +142,7 @@ class DatasetImport(models.Model):
 
 
 class Encoder(Recorded):
-    """A public network that was made without the private data, as somebody stated; see :mod:`learning.encoders`."""
+    """A public network that was stated to be made without the private data; see :mod:`learning.encoders`."""
 
     open_fields = (
         *("name", "digest", "file_digest", "takes", "width", "licence", "source", "artifact"),

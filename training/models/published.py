@@ -1,4 +1,4 @@
-"""What a run publishes: versions of its student and their trainings, or a table; all of it can be withdrawn."""
+"""Publications of a run: versions of its student and their trainings, or a table; all of it can be withdrawn."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from training.models.runs import Run
 
 
 class Published(models.Model):
-    """Something published of a run, which is given to nobody any more once it was withdrawn."""
+    """A publication of a run, which can no longer be downloaded once it was withdrawn."""
 
     withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
     withdrawal_reason = models.CharField(max_length=500, blank=True, editable=False)
@@ -26,7 +26,7 @@ class Published(models.Model):
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether it is given to nobody any more."""
+        """Whether it can no longer be downloaded."""
         return self.withdrawn_at is not None
 
 
@@ -34,9 +34,9 @@ class Published(models.Model):
 
 
 class StudentModel(Published):
-    """A version of a run's student: a model that has learned from releases alone, and its card.
+    """A version of a run's student: a model that has learned only from releases, and its card.
 
-    A run has as many as were trained, numbered from 1; ``Run.student`` is the published one.
+    A run has one for each training, numbered from 1; ``Run.student`` is the published one.
     """
 
     class Stage(models.TextChoices):
@@ -86,17 +86,17 @@ class StudentModel(Published):
 
     @property
     def measures(self) -> dict[str, Any] | None:
-        """Measures on the test data with their intervals; None where nobody has judged the version."""
+        """Measures on the test data with their intervals; None if the version was not evaluated."""
         return measures_of(self.card)
 
     @property
     def is_released_itself(self) -> bool:
-        """Whether it is what a run released step by step, and no student that learned from that."""
+        """Whether it is the model that a run released step by step, and not a student that learned from it."""
         return released_itself(self.learner)
 
 
 class StudentTraining(Part):
-    """Training of students of a finished run, in a task of its own: of another version, or to assess a version.
+    """Training of students of a finished run, in a separate task: of another version, or to assess a version.
 
     To assess a ``version``, the same student learns from true public labels.
     """
@@ -134,7 +134,7 @@ class StudentTraining(Part):
 class RunResult(Published):
     """Table of counts, or synthetic rows, that a run has published with its card: a function of what it released.
 
-    Its CSV is kept as a file: what was released once stays the same, however later versions write tables.
+    Its CSV is stored as a file, so that the release stays the same even if later versions write tables differently.
     """
 
     run = models.OneToOneField(Run, on_delete=models.PROTECT, primary_key=True, related_name="result")

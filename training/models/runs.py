@@ -1,4 +1,4 @@
-"""Runs: proposals, what is asked and released in rounds and batches, the parts that workers do, and verifications."""
+"""Runs: proposals, questions and releases in rounds and batches, the parts that workers do, and verifications."""
 
 import uuid
 from typing import Any
@@ -19,7 +19,7 @@ from training.models.datasets import Dataset
 
 
 class Run(Recorded):
-    """One use of the holders' data, by a method that says what is asked and what it leads to. The row is the truth."""
+    """One use of the holders' data, by a method that decides questions and outcome. The row is authoritative."""
 
     open_fields = (
         *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
@@ -47,7 +47,7 @@ class Run(Recorded):
         DRAFT = "draft", _("draft")
         APPROVED = "approved", _("approved")
         PREPARING = "preparing", _("preparing")
-        #: Its share is being spent: of a study's runs one at a time.
+        #: Its share is being spent: one run of a study at a time.
         ASKING = "asking", _("asking")
         LEARNING = "learning", _("learning")
         FINISHED = "finished", _("finished")
@@ -272,22 +272,22 @@ class Run(Recorded):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Schema of a record, as it is told to whoever uses what was learned."""
+        """Schema of a record, as given to users of the results."""
         return (self.public_dataset or self.private_dataset).schema
 
     @property
     def encoder(self) -> str:
-        """Digest of the encoder whose vectors are learned from; empty where records are learned from as they are."""
+        """Digest of the encoder whose vectors are learned from; empty if the records themselves are."""
         return self.choices.get("encoder", "") if isinstance(self.choices, dict) else ""
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes; none where another target is learned."""
+        """Names of the classes; empty if another target is learned."""
         return self.schema["classes"]
 
     @property
     def learns(self) -> Outcome:
-        """What is learned."""
+        """The outcome that is learned."""
         return outcome_of(self.schema)
 
     @property
@@ -296,7 +296,7 @@ class Run(Recorded):
 
 
 class ProposalChange(StudyChained):
-    """Change of a draft by whoever proposed it, or its withdrawal."""
+    """Change of a draft by its proposer, or its withdrawal."""
 
     class Kind(models.TextChoices):
         EDITED = "edited", _("changed")
@@ -324,10 +324,10 @@ class ProposalChange(StudyChained):
 
 
 class Round(models.Model):
-    """One round in which every holder is asked, in one space of representation: about public points, or for gradients.
+    """One round that asks every holder, in one space of representation: about public points, or for gradients.
 
-    ``artifact`` holds what is asked, all of it public: the fitted ``representation`` (bytes), and what the method of
-    the run needs beside it.
+    ``artifact`` holds the questions, all of them public: the fitted ``representation`` (bytes), and the additional data
+    of the run's method.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rounds")
@@ -356,9 +356,9 @@ class Round(models.Model):
 
 
 class Batch(models.Model):
-    """Queries or gradient steps that are committed together, in one transaction with what they cost."""
+    """Queries or gradient steps that are committed together, in one transaction with their charges."""
 
-    # The unique constraint is index enough.
+    # The unique constraint serves as the index.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="batches", db_index=False)
     index = models.PositiveIntegerField()
     start = models.PositiveIntegerField()
@@ -386,7 +386,7 @@ class Batch(models.Model):
 class Query(models.Model):
     """One public point put to the vote: answered with a label, reinforced or rejected."""
 
-    # The unique constraint is index enough.
+    # The unique constraint serves as the index.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="queries", db_index=False)
     batch = models.ForeignKey(Batch, on_delete=models.CASCADE, related_name="results")
     row = models.PositiveIntegerField(help_text="The point's row in the public dataset.")
@@ -430,7 +430,7 @@ class TeacherChunk(Part):
 
 
 class Shard(Part):
-    """Some holders who are asked the batch under way: those whose id leaves ``number`` when divided by the shards."""
+    """Some holders of the current batch: those whose id leaves ``number`` when divided by the number of shards."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="shards")
     number = models.PositiveIntegerField()
@@ -463,7 +463,7 @@ class WorkerTime(models.Model):
 
 
 class Verification(models.Model):
-    """Outcome of the last verification of a study, or of what belongs to none: nightly, or by ``verify_ledger``.
+    """Outcome of the last verification of a study, or of the installation: nightly, or by ``verify_ledger``.
 
     ``found`` names places and numbers: it is for auditors and those who handle consents.
     """

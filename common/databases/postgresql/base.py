@@ -1,4 +1,4 @@
-"""PostgreSQL whose commits the journal knows of beforehand."""
+"""PostgreSQL backend that notes commits in the journal beforehand."""
 
 from django.db.backends.postgresql import base
 

@@ -1,4 +1,4 @@
-"""SQLite whose commits the journal knows of beforehand."""
+"""SQLite backend that notes commits in the journal beforehand."""
 
 from django.db.backends.sqlite3 import base
 

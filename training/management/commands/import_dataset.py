@@ -1,7 +1,6 @@
 """Read tables (CSV, Excel, Parquet, SPSS, Stata, SAS, ARFF) or images (zip, npz, mat, idx) into a dataset of a study.
 
-All that is wrong is told with file, row and column, and then nothing is imported. Unknown pseudonyms become data
-holders.
+All errors are reported with file, row and column, and then nothing is imported. Unknown pseudonyms become data holders.
 """
 
 from argparse import ArgumentParser
@@ -125,7 +124,7 @@ class Command(BaseCommand):
             self.stdout.write(f"Left out, as their people had theirs erased and do not take part: {rows_out}.")
 
     def _look_alikes_tell(self, study: Study, rows: Rows, *, stop: bool) -> None:
-        """Name the new pseudonyms that look like others, and stop the import if so."""
+        """Print the new pseudonyms that look like others, and stop the import if so requested."""
         groups = look_alikes_in(study, rows.holders or ())
         for line in look_alikes_said(groups):
             self.stdout.write(f"These look alike: {line}")
@@ -136,7 +135,7 @@ class Command(BaseCommand):
             )
 
     def _beyond_tell(self, rows: Rows) -> int:
-        """Say who has more rows than are stored of one person; returns how many are not."""
+        """Print who has more rows than are stored for one person; return how many are not stored."""
         most, beyond = settings.MOST_RECORDS, holders_beyond(rows)
         for pseudonym, number in sorted(beyond.items()):
             self.stdout.write(f"“{pseudonym}” has {number:,} rows, of which the first {most:,} count.")
@@ -180,7 +179,7 @@ def _schema(study: Study, path: Path | None) -> Schema:
 
 
 def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, Report]:
-    """Rows of all files, one after the other, and the report on reading them."""
+    """Return the rows of all files, one after another, and the report on reading them."""
     files, label_files, checksums = options["files"], options["labels"], options["sha256"]
     for given, what in ((label_files, "files of labels"), (checksums, "checksums")):
         if given and len(given) != len(files):
@@ -221,7 +220,7 @@ def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, Report]:
 
 @contextmanager
 def _bar(file: Path) -> Iterator[Any]:
-    """Progress bar of the bytes of ``file``, in a terminal."""
+    """Show a progress bar of the bytes of ``file``, in a terminal."""
     with progress_bar(desc=file.name, unit="B", unit_scale=True) as bar:
 
         def progress(done: int, total: int) -> None:

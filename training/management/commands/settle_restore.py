@@ -1,8 +1,8 @@
 """Unlock a study after its database was restored from a backup.
 
-What people decided between the backup and now is recorded again, as the journal knows it; every account is charged with
-what may have been released meanwhile, and the runs that were under way at the backup are ended. The study stays locked
-while the journal knows decisions that cannot be recorded.
+People's decisions between the backup and now are recorded again from the journal; every account is charged for
+everything that may have been released in the meantime, and the runs in progress at the backup are ended. The study
+stays locked while the journal has decisions that cannot be recorded.
 """
 
 import os

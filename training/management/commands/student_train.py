@@ -1,6 +1,6 @@
-"""Train another version of the student of a finished run, from what the run has released.
+"""Train another version of the student of a finished run, from the run's releases.
 
-Nobody is asked again, and nobody is charged. The version is kept beside the others, and is not published by this.
+Nobody is asked again, and nobody is charged. The version is added to the others; this command does not publish it.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Verify the hash chains, accounts and shares of all studies, or of one, and that releases cost what was charged.
+"""Verify the hash chains, accounts and shares of all studies, or of one, and that releases match their charges.
 
-Exit status 1 where something is wrong. Keep the printed hashes outside the database: with --noted, a later call proves
+Exit status 1 if something is wrong. Keep the printed hashes outside the database: with --noted, a later call proves
 that the chain which ended there has only grown since.
 """
 
@@ -47,7 +47,7 @@ class Command(BaseCommand):
             raise CommandError(f"{faults} faults. Keep the database as it is and compare it with a backup.")
 
     def _verify(self, study: Study, replay: bool) -> int:
-        """Verify one study, and keep what was found; returns the number of faults."""
+        """Verify one study, and store the results; return the number of faults."""
         self.stdout.write(f"{study.slug}:")
         checks = checks_of(study, watch=partial(progress_bar, unit=" rows"))
         if replay:
