@@ -1,4 +1,4 @@
-"""Choices that a run of a method has, each described once: label, help, limits, and when it counts.
+"""Choices of a run's method, each described once: label, help, limits, and conditions.
 
 The choices of a method are a frozen dataclass whose fields are made by :func:`choice`. Forms, API, pages and checks
 read them from :meth:`Choices.described`.
@@ -25,11 +25,11 @@ from learning.representations import (
 )
 
 Fault = tuple[str, str]
-"""Name of a choice, or "" for all of them, and what is wrong with it."""
+"""Name of a choice, or "" for all of them, and the fault."""
 
 
 class ChoicesError(ValueError):
-    """Choices that cannot be carried out; ``faults`` tells which, and why."""
+    """Choices that cannot be carried out; ``faults`` gives the choices and the reasons."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(" ".join(message for _name, message in faults))
@@ -43,22 +43,22 @@ class Choice:
     Attributes:
         name: Of the dataclass's field.
         type: bool, dict, float, int or str.
-        default: Value where a proposal leaves it out.
+        default: Value used if a proposal leaves it out.
         label: Its name on pages.
-        help: What it is for; may be empty.
+        help: Its purpose; may be empty.
         minimum: Smallest number.
         maximum: Largest number.
-        values: What can be chosen, each with its label.
-        kinds: What can be chosen that has parameters of its own, by name.
-        parameters: The choice that holds the parameters of the kind; they stand beside its name where this is empty.
-        optional: Whether None, too, can be chosen, which leaves it to a public rule.
+        values: The possible values, each with its label.
+        kinds: The possible kinds with their own parameters, by name.
+        parameters: The choice that holds the parameters of the kind; if empty, they are stored with its name.
+        optional: Whether None can also be chosen, which leaves it to a public rule.
         unset: That rule, in words.
         percent: Whether a form asks for a share in per cent.
-        only_if: Values of other choices, by name, with which it counts.
+        only_if: Values of other choices, by name, that it depends on.
         rehearsed: Values that only a rehearsal may have.
-        needs_public_points: Whether it counts only where a run has public points.
+        needs_public_points: Whether it applies only if a run has public points.
         is_column: Whether it names a column of the private dataset; None and "" name none.
-        is_encoder: Whether it is the digest of an encoder of the study; "" of none.
+        is_encoder: Whether it is the digest of an encoder of the study; "" for none.
     """
 
     name: str
@@ -82,16 +82,16 @@ class Choice:
 
     @property
     def named(self) -> list[str] | None:
-        """Names that can be chosen; None where that is no question of names."""
+        """Possible names; None if the choice has no names."""
         names = self.kinds if self.kinds is not None else self.values
         return None if names is None or self.type is int else list(names)
 
     def counts_with(self, document: Mapping[str, Any]) -> bool:
-        """Whether it counts beside the other choices."""
+        """Return whether it applies with these other choices."""
         return all(document.get(other) in values for other, values in self.only_if.items())
 
     def faults(self, value: object) -> Iterator[Fault]:
-        """Fault of a value: another type, out of range, or none of those that can be chosen."""
+        """Yield the fault of a value: wrong type, out of range, or not among the possible values."""
         if self.optional and value is None:
             return
         if self.type in (int, float):
@@ -111,14 +111,14 @@ class Choice:
 
 
 ROUNDS = {1: gettext_noop("1 round"), 2: gettext_noop("2 rounds")}
-"""Numbers of rounds that a run can have."""
+"""Possible numbers of rounds of a run."""
 _TYPES = {bool: "true or false", dict: "an object", str: "a text"}
 
 
 def choice(kind: type, default: Any, label: str, help: str = "", **described: Any) -> Any:
-    """A dataclass field that :meth:`Choices.described` describes.
+    """Return a dataclass field that :meth:`Choices.described` describes.
 
-    None as default is optional, or, where that is said to be False, has to be given.
+    The default None makes it optional, or required if ``optional`` is False.
     """
     metadata = {"type": kind, "label": label, "help": help, "optional": default is None, **described}
     if default == {}:
@@ -131,30 +131,30 @@ class Choices:
     """Base of the choices of a method; subclasses add their own by :func:`choice`.
 
     Raises:
-        ChoicesError: A value is of another type, out of range, or does not go with another.
+        ChoicesError: A value has the wrong type, is out of range, or conflicts with another.
     """
 
     def __post_init__(self) -> None:
-        # What the choices are together can be looked at once each is what it says.
+        # The choices can only be checked together once each is valid.
         alone = [fault for each in self.described() for fault in each.faults(getattr(self, each.name))]
         if faults := alone or list(self.faults()):
             raise ChoicesError(faults)
 
     def faults(self) -> Iterator[Fault]:
-        """Faults of the choices together, where each by itself is well formed."""
+        """Yield faults of the combination of individually valid choices."""
         return iter(())
 
     @classmethod
     def described(cls) -> tuple[Choice, ...]:
-        """Every choice, in order."""
+        """Return every choice, in order."""
         return tuple(Choice(spec.name, **spec.metadata) for spec in fields(cls))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The choices that a run was given; what is missing has its default.
+        """Return the choices given to a run; missing ones have their defaults.
 
         Raises:
-            ChoicesError: A name is unknown, or a value cannot be chosen.
+            ChoicesError: A name is unknown, or a value is not possible.
         """
         if not isinstance(document, Mapping):
             raise ChoicesError([("", "The choices are an object with their names and values.")])
@@ -165,12 +165,12 @@ class Choices:
         return cls(**document)
 
     def to_json(self) -> dict[str, Any]:
-        """The values, as :meth:`from_json` reads them."""
+        """Return the values in the form that :meth:`from_json` reads."""
         return asdict(self)
 
 
 def representation_choice(help: str = "") -> Any:
-    """The space of the first round; ``help`` says what it is to the method."""
+    """Return the field for the space of the first round; ``help`` explains its role in the method."""
     return choice(
         str,
         "",
@@ -186,7 +186,7 @@ def representation_choice(help: str = "") -> Any:
 
 @dataclass(frozen=True)
 class HolderChoices(Choices):
-    """Choices that every method has which asks each holder in a public representation."""
+    """Choices shared by all methods that ask each holder in a public representation."""
 
     representation: str = representation_choice()
     representation_parameters: Mapping[str, Any] = choice(
@@ -227,17 +227,17 @@ class HolderChoices(Choices):
             yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."
 
     def space(self, points: NDArray[Any]) -> Representation:
-        """The representation of the first round, for points `(n, *shape)`: records, or the vectors of an encoder."""
+        """Return the first round's representation for points `(n, *shape)`: records, or the vectors of an encoder."""
         if not self.representation:
             return self.own_space(points) or self.usual_space(points.shape[1:])
         return representation_create(self.representation, self.representation_parameters)
 
     def own_space(self, points: NDArray[Any]) -> Representation | None:
-        """The representation of what suits one alone: vectors of an encoder, and texts; None of everything else."""
+        """Return the only suitable representation of an encoder's vectors or of texts; None for everything else."""
         if self.encoder:
             return Encoded()
         return Words() if is_text(points) else None
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
-        """The representation where none is named."""
+        """Return the representation used if none is named."""
         return default_representation(shape)

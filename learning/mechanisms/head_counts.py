@@ -1,4 +1,4 @@
-"""Question of a head count, the simplest mechanism: in which of a few cells does everybody count?"""
+"""Question of a head count, the simplest mechanism: the number of people in each of a few cells."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, con
 
 @dataclass(frozen=True)
 class HeadCountQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`. It is answered from (cells, H) whether somebody is in a cell.
+    """See :class:`learning.mechanisms.protocol.Question`. Its records are (cells, H) whether each person is in a cell.
 
     A person in k cells contributes a vector of norm √k; divided by √``most`` it has the squared norm k/most ≤ 1 under
-    noise of standard deviation ``noise``, so that they are charged k/(most·noise²).
+    noise of standard deviation ``noise``, so their charge is k/(most·noise²).
 
     Attributes:
         cells: Number of cells.
-        most: In how many of them one person can be at most.
+        most: Largest number of cells with the same person.
         noise: Standard deviation of the noise, in units of the largest norm.
     """
 
@@ -61,7 +61,7 @@ class HeadCountQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Nothing: there is one question, which nothing follows."""
+        """Return None: there is only one question."""
 
     def bounds(self, part: slice) -> list[float]:
         del part

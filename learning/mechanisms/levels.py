@@ -1,4 +1,4 @@
-"""Levels as planners see them: a cap and a public head count."""
+"""Levels for planners: a cap and a public head count."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class PlannedLevel:
 
 
 def signal(levels: Sequence[PlannedLevel]) -> float:
-    """What all people say together, in standard deviations of the noise: Σ n·μ, where each weighs as much as their μ.
+    """Return the total signal in standard deviations of the noise: Σ n·μ, if each person's weight is their μ.
 
     >>> signal([PlannedLevel("HIGH", 1.0, 10.0), Level("LOW", 4.0, 5.0)])
     20.0
@@ -30,10 +30,10 @@ def signal(levels: Sequence[PlannedLevel]) -> float:
 
 
 def best_threshold(levels: Sequence[PlannedLevel]) -> float:
-    """The cap, in μ², for which most is heard of those who allow at least so much, if all of them count by it alone.
+    """Return the cap, in μ², with the largest signal if everybody with at least this cap counts only by it.
 
     That is the cap with the largest n·μ, n the people with at least this cap (Cyffers, Ziani, "Limits of personalizing
-    differential privacy budgets", 2026, have how much more personal budgets can bring).
+    differential privacy budgets", 2026, show how much more personal budgets can bring).
 
     >>> best_threshold([PlannedLevel("HIGH", 1.0, 10.0), Level("LOW", 4.0, 5.0)])
     1.0
@@ -42,5 +42,5 @@ def best_threshold(levels: Sequence[PlannedLevel]) -> float:
 
 
 def at_threshold(levels: Sequence[PlannedLevel], cap: float) -> list[PlannedLevel]:
-    """The levels that allow at least ``cap``, each at this cap."""
+    """Return the levels that allow at least ``cap``, each at this cap."""
     return [replace(level, cap=cap) for level in levels if level.cap >= cap]

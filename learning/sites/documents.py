@@ -1,7 +1,7 @@
 """Documents that hub and sites sign: canonical bytes, digests, Ed25519 signatures (RFC 8032).
 
 Each names the one before it by its digest: an answer its question, a question the list of approvals, an approval its
-run, a run its alliance. So one signature holds for everything before it, and nothing can be moved to another run.
+run, a run its alliance. So one signature covers everything before it, and no document can be moved to another run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pydantic import TypeAdapter, ValidationError
 from common.sentences import Sentence, gettext_noop
 
 DOMAIN = "ipate-sites-1"
-"""Version of the protocol: sites that have another one refuse."""
+"""Version of the protocol: sites with another version refuse."""
 
 
 class Refused(ValueError):
-    """Something that a site or a hub must not act upon. The message says what, and what to do.
+    """Refusal by a site or a hub to act. The message says what was refused, and how to proceed.
 
     Attributes:
         sentence: The message, which pages translate.
@@ -38,21 +38,21 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """Something that can be signed. Its fields are texts, numbers, and lists and tables of these."""
+    """A document that can be signed. Its fields are texts, numbers, and lists and tables of these."""
 
     kind: ClassVar[str]
 
     def content(self) -> bytes:
-        """Canonical bytes: version, kind, and JSON with sorted names, without spaces, in ASCII."""
+        """Return the canonical bytes: version, kind, and JSON with sorted names, without spaces, in ASCII."""
         fields = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return f"{DOMAIN} {self.kind}\n{fields}".encode()
 
     @classmethod
     def read(cls, content: bytes) -> Self:
-        """The document of these canonical bytes.
+        """Return the document of these canonical bytes.
 
         Raises:
-            Refused: They are of another version or kind, or are not canonical.
+            Refused: They have another version or kind, or are not canonical.
         """
         with suppress(ValidationError):
             document = _adapter(cls).validate_json(content.partition(b"\n")[2], strict=True)  # type: ignore[arg-type]
@@ -76,12 +76,12 @@ def _adapter(kind: type[Document]) -> TypeAdapter[Any]:
 
 @dataclass(frozen=True)
 class AllianceDocument(Document):
-    """What hub and sites have in common. The hub signs it, and each site that joins.
+    """Agreement between hub and sites. The hub signs it, and each site that joins.
 
     Attributes:
         name: For people.
         terms: SHA-256 of the description: schema, classes, public points, levels.
-        colluding: t, how many sites may collude with the hub, or leave their noise out, in runs *together*.
+        colluding: t, the number of sites that may collude with the hub, or leave their noise out, in runs *together*.
         hub: Its public key, in hexadecimal.
         sites: Public key of each, by name.
     """
@@ -95,10 +95,10 @@ class AllianceDocument(Document):
 
 
 def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
-    """Name of the site whose key is another one in the document of an alliance that follows another.
+    """Return the name of the site with a new key in the document of an alliance that follows another.
 
     Raises:
-        Refused: Something else differs, or nothing, or the key is that of somebody else.
+        Refused: Another field differs, or none, or another member already has the key.
     """
     renewed = [name for name, key in after.sites.items() if before.sites.get(name) != key]
     taken = {before.hub, *before.sites.values()}
@@ -111,13 +111,14 @@ def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
 
 @dataclass(frozen=True)
 class RunDocument(Document):
-    """A run that the hub proposes. It signs it.
+    """A run proposed by the hub, which signs it.
 
     Attributes:
         alliance: Digest of the alliance.
-        number: Random, by which a run differs from all others.
-        plan: SHA-256 of what is planned: method, choices, share of every cap.
-        mode: *together* masks what sites send, and the total has the noise of a single study; *separate* trusts nobody.
+        number: Random, to distinguish a run from all others.
+        plan: SHA-256 of the plan: method, choices, share of every cap.
+        mode: *together* masks the sites' numbers, and the total has the noise of a single study; *separate* trusts
+            nobody.
         participants: Names of sites, in order.
     """
 
@@ -131,7 +132,7 @@ class RunDocument(Document):
 
 @dataclass(frozen=True)
 class Approval(Document):
-    """A site's approval of a run, with the X25519 public key that it has made for this run alone. The site signs it."""
+    """A site's approval of a run, with an X25519 public key made only for this run. The site signs it."""
 
     kind: ClassVar[str] = "approval"
     run: str
@@ -141,9 +142,9 @@ class Approval(Document):
 
 @dataclass(frozen=True)
 class Roster(Document):
-    """Who takes part in a run: the alliance, the run, and the agreement key of each participant by name.
+    """Participants of a run: the alliance, the run, and the agreement key of each participant by name.
 
-    Only `protocol.roster_of` makes one: it has checked all signatures. The parts that others name are the digests.
+    Only `protocol.roster_of` makes one, after checking all signatures. Other documents refer to it by digest.
     """
 
     kind: ClassVar[str] = "roster"
@@ -158,13 +159,13 @@ class QuestionDocument(Document):
 
     Attributes:
         roster: Digest of the roster.
-        number: In the run, from 1; higher than that of every question before.
+        number: In the run, from 1; higher than that of every earlier question.
         question: Digest of the question of the mechanism, with its parameters.
-        part: From which to before which of the queries or steps.
-        state: Digest of the releases from which the state follows, in which it is answered.
+        part: First query or step, and the end of the range (exclusive).
+        state: Digest of the releases that determine the state for the answer.
         participants: Names of the sites whose total is wanted, in order.
-        spread: Standard deviation σ of the noise by which people are charged, in the counting of the sums.
-        grain: What the sums are whole multiples of, a power of 2, at most 1.
+        spread: Standard deviation σ of the noise that charges are based on, in the units of the sums.
+        grain: Unit whose whole multiples the sums are, a power of 2, at most 1.
     """
 
     kind: ClassVar[str] = "question"
@@ -180,7 +181,7 @@ class QuestionDocument(Document):
 
 @dataclass(frozen=True)
 class Endorsement(Document):
-    """A site's word that this question, of this digest, is the one that it was sent. The site signs it."""
+    """A site's confirmation that it was sent the question with this digest. The site signs it."""
 
     kind: ClassVar[str] = "endorsement"
     question: str
@@ -200,11 +201,11 @@ class Answer(Document):
 
 @dataclass(frozen=True)
 class Publication(Document):
-    """What the hub has learned from the totals of a run. It signs it.
+    """The hub's results from the totals of a run, which it signs.
 
     Attributes:
         run: Digest of the run.
-        told: SHA-256 of what is said of the model: its card and calibration.
+        told: SHA-256 of the model's description: its card and calibration.
         file: SHA-256 of the model.
         onnx: SHA-256 of the same as ONNX.
     """
@@ -218,7 +219,7 @@ class Publication(Document):
 
 @dataclass(frozen=True)
 class Withdrawal(Document):
-    """What the hub has published of a run and does not stand by any more. It signs it.
+    """Withdrawal of the hub's publication of a run, which it signs.
 
     Attributes:
         run: Digest of the run.
@@ -243,7 +244,7 @@ class Signed(Generic[AnyDocument]):
     signature: bytes
 
     def checked(self, key: str, signer: str) -> AnyDocument:
-        """The document, if the owner of a public key has signed it.
+        """Return the document, if the owner of a public key has signed it.
 
         Raises:
             Refused: They have not.
@@ -267,5 +268,5 @@ def sign(document: AnyDocument, key: Ed25519PrivateKey) -> Signed[AnyDocument]:
 
 
 def public_key(key: Ed25519PrivateKey) -> str:
-    """The public key of a signing key, in hexadecimal."""
+    """Return the public key of a signing key, in hexadecimal."""
     return key.public_key().public_bytes_raw().hex()

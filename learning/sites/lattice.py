@@ -1,9 +1,9 @@
-"""Numbers that sites send: whole multiples of a public unit, modulo 2⁶⁴, with a site's own noise and its masks.
+"""Numbers sent by sites: whole multiples of a public unit, modulo 2⁶⁴, with a site's own noise and its masks.
 
-The unit h is so fine beside the noise of a site (2³³ to 2³⁴ units) that the sum of many rounded normals is as good as a
-single one (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md), and the same for whatever is counted.
+The unit h is so fine compared with the noise of a site (2³³ to 2³⁴ units) that the sum of many rounded normals is
+equivalent to a single one (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md), for any counted quantity.
 
-One site of a pair adds the mask that the other subtracts, so that masks cancel in the total and nowhere else: X25519
+One site of a pair adds the mask that the other subtracts, so masks cancel in the total and nowhere else: X25519
 (RFC 7748) between keys made for one run, HKDF-SHA256 (RFC 5869) over everything that distinguishes the question,
 ChaCha20 (RFC 8439) as a stream of 64-bit numbers. A key is used for one stream: a site answers a question at most once.
 """
@@ -38,9 +38,9 @@ class Lattice:
     """Whole multiples of ``grain`` / 2^``shift``.
 
     Attributes:
-        grain: What sums without noise are multiples of.
-        shift: How much finer the unit is.
-        spread: Standard deviation of a site's noise, in the counting of the sums.
+        grain: Unit of the sums without noise.
+        shift: Binary digits by which the unit is finer.
+        spread: Standard deviation of a site's noise, in the units of the sums.
     """
 
     grain: float
@@ -49,7 +49,7 @@ class Lattice:
 
     @classmethod
     def finest(cls, spread: float, grain: float) -> Lattice:
-        """The lattice for a site's noise of this standard deviation.
+        """Return the lattice for a site's noise of this standard deviation.
 
         Raises:
             Refused: The noise is so large that the unit would be coarser than the sums.
@@ -70,14 +70,14 @@ class Lattice:
         return cls(grain, shift, spread)
 
     def most(self, sites: int) -> float:
-        """Magnitude of a site's sums above which the total of so many sites could overflow."""
+        """Return the magnitude of a site's sums above which the total of this many sites could overflow."""
         return float(self._room(sites)) * self.grain
 
     def encode(self, sums: Numbers, sites: int) -> Units:
-        """Exact sums in units, modulo 2⁶⁴.
+        """Return exact sums in units, modulo 2⁶⁴.
 
         Raises:
-            Refused: They are no multiples of the grain, or so large that the total of all sites could overflow.
+            Refused: They are not multiples of the grain, or so large that the total of all sites could overflow.
         """
         grains = np.asarray(sums) / self.grain if self.grain != 1 else np.asarray(sums)
         if (grains != np.rint(grains)).any():
@@ -97,23 +97,23 @@ class Lattice:
         return grains.astype(np.int64).view(np.uint64) << np.uint64(self.shift)
 
     def noise(self, source: Noise, shape: Shape) -> Units:
-        """A site's own noise, in units."""
+        """Return a site's own noise, in units."""
         return source.rounded_normal(self.spread / self.grain * 2.0**self.shift, shape).view(np.uint64)
 
     def decode(self, total: Units) -> Numbers:
-        """The total of all sites, rounded to the grain: int64 if that is 1, else float64."""
+        """Return the total of all sites, rounded to the grain: int64 if that is 1, else float64."""
         units = total.view(np.int64)
         half = np.int64(1 << self.shift >> 1)
         grains = (units + half) >> np.int64(self.shift)
         return grains if self.grain == 1 else grains * self.grain
 
     def _room(self, sites: int) -> int:
-        """Grains that each site may have: half of an equal part of 63 bits, so that noise never matters."""
+        """Return the grains that each site may have: half of an equal part of 63 bits, which leaves room for noise."""
         return (2**62 // sites) >> self.shift
 
 
 class IncludedNoise:
-    """In place of a source of noise where a total comes with its noise: adds nothing.
+    """Replacement for a source of noise if a total already includes its noise: adds nothing.
 
     It can be used once, for Gaussian noise of exactly the standard deviation that the sites have added.
 
@@ -151,14 +151,14 @@ class IncludedNoise:
 
 
 def mask(site: str, own: X25519PrivateKey, roster: Roster, question: QuestionDocument, count: int) -> Units:
-    """What a site adds to ``count`` numbers of its answer.
+    """Return the mask that a site adds to ``count`` numbers of its answer.
 
     Args:
         site: Its name.
         own: Its agreement key of the run.
         roster: With the public agreement keys of the others.
         question: Names the participants.
-        count: Of numbers.
+        count: Number of masked numbers.
     """
     total = np.zeros(count, np.uint64)
     for other in question.participants:
@@ -170,16 +170,16 @@ def mask(site: str, own: X25519PrivateKey, roster: Roster, question: QuestionDoc
 
 
 def pair_info(question: QuestionDocument, pair: tuple[str, str]) -> bytes:
-    """What the key of a pair is for: run, question, participants, pair."""
+    """Return the purpose of a pair's key: run, question, participants, pair."""
     parts = [DOMAIN, "mask", question.roster, question.digest(), question.participants, pair]
     return json.dumps(parts, separators=(",", ":")).encode()
 
 
 def pair_key(own: X25519PrivateKey, other: str, info: bytes) -> bytes:
-    """Key of 32 bytes that both sites of a pair arrive at.
+    """Return the shared 32-byte key of both sites of a pair.
 
     Raises:
-        Refused: The other's public key is none.
+        Refused: The other's public key is invalid.
     """
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other)))
@@ -189,6 +189,6 @@ def pair_key(own: X25519PrivateKey, other: str, info: bytes) -> bytes:
 
 
 def keystream(key: bytes, count: int) -> Units:
-    """Pseudorandom numbers of 64 bits, ``(count,)``."""
+    """Return pseudorandom numbers of 64 bits, ``(count,)``."""
     stream = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor().update(bytes(8 * count))
     return np.frombuffer(stream, "<u8").astype(np.uint64)

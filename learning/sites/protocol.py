@@ -1,9 +1,9 @@
-"""What site and hub do in a joint run, and everything that they refuse. Functions of what they are given alone.
+"""Actions of site and hub in a joint run, and everything that they refuse. Functions depend only on their arguments.
 
 1. The hub signs a run; each site approves it with an agreement key made for it (`roster_of` checks all of them).
-2. The hub signs a question. Each participant that finds it right endorses its digest (`endorse`).
-3. Who has seen the endorsements of all participants answers, once (`answer`): charge, release and answer are committed
-   by the `Ledger` before anything is sent.
+2. The hub signs a question. Each participant that agrees with it endorses its digest (`endorse`).
+3. A participant that has all endorsements answers, once (`answer`): charge, release and answer are committed by the
+`Ledger` before anything is sent.
 4. The hub decodes the total of exactly these participants, or nothing (`total`).
 """
 
@@ -43,7 +43,7 @@ class Site:
 
     Attributes:
         name: In the alliance.
-        identity: Signs whatever it says.
+        identity: Signs all its statements.
         agreement: Made for one run, and deleted when the run ends.
     """
 
@@ -52,21 +52,21 @@ class Site:
     agreement: X25519PrivateKey
 
     def approval(self, run: RunDocument) -> Signed[Approval]:
-        """Approval of a run, with the public agreement key."""
+        """Return the approval of a run, with the public agreement key."""
         key = self.agreement.public_key().public_bytes_raw().hex()
         return sign(Approval(run.digest(), self.name, key), self.identity)
 
 
 @dataclass(frozen=True)
 class SiteAnswer:
-    """What a site sends: its signed answer, and the numbers as little-endian bytes."""
+    """A site's message: its signed answer, and the numbers as little-endian bytes."""
 
     answer: Signed[Answer]
     vector: bytes
 
 
 class Summed(Protocol):
-    """What the protocol has to know of a question of a mechanism (`learning.mechanisms.protocol.Question`)."""
+    """The part of a mechanism's question (`learning.mechanisms.protocol.Question`) that the protocol uses."""
 
     @property
     def spread(self) -> float | None: ...
@@ -80,26 +80,26 @@ class Summed(Protocol):
 
 
 class Ledger(Protocol):
-    """What a site remembers of its answers; it outlives crashes and restores as the accounts do."""
+    """A site's record of its answers, which survives crashes and restores like the accounts."""
 
     def last(self, roster: str) -> int:
-        """Number of the last question of a run that was answered; 0 before the first."""
+        """Return the number of the last answered question of a run; 0 before the first."""
         ...
 
     def commit(self, question: QuestionDocument, answer: SiteAnswer) -> None:
         """Commit charges, release and answer in one transaction. Nothing is sent before.
 
         Raises:
-            Refused: Meanwhile this question, or a later one of the run, was answered.
+            Refused: This question, or a later one of the run, has been answered in the meantime.
         """
         ...
 
 
 def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: Iterable[Signed[Approval]]) -> Roster:
-    """Who takes part in a run, once all have approved it.
+    """Return the participants of a run, once all have approved it.
 
     Args:
-        alliance: As whoever asks has it on record.
+        alliance: The caller's recorded copy.
         run: Signed by the hub.
         approvals: Of exactly the participants.
 
@@ -135,18 +135,18 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
 def question_for(
     roster: Roster, question: Summed, *, number: int, part: slice, state: str, participants: Iterable[str]
 ) -> QuestionDocument:
-    """What the hub signs, and what each site makes of its own plan and of the releases before, to compare.
+    """Return the document that the hub signs, and that each site derives from its own plan and releases to compare.
 
     Args:
         roster: Of the run.
         question: Of the mechanism.
         number: Of the question, from 1, higher than all before.
-        part: Queries or steps that are asked.
-        state: Digest of the releases from which the state follows; empty before the first.
+        part: Requested queries or steps.
+        state: Digest of the releases that determine the state; empty before the first.
         participants: Sites whose total is wanted.
 
     Raises:
-        Refused: What is released of this question is no total of sums.
+        Refused: The release of this question is not a total of sums.
     """
     if question.spread is None:
         raise Refused(
@@ -173,10 +173,10 @@ def endorse(
     """Endorse a question, if it is the one that the site expects.
 
     Args:
-        site: Who endorses.
-        roster: As the site has checked it.
-        question: As the hub has sent it.
-        own: What the site has made of plan, releases and the participants that the hub names, by itself.
+        site: The endorsing site.
+        roster: Checked by the site.
+        question: Sent by the hub.
+        own: Derived independently by the site from plan, releases and the participants that the hub names.
         ledger: Of the site.
 
     Raises:
@@ -203,19 +203,19 @@ def answer(
     noise: Noise,
     ledger: Ledger,
 ) -> SiteAnswer:
-    """Answer a question that the site has endorsed; committed when this returns, and then to be sent.
+    """Answer a question that the site has endorsed; on return it is committed and can be sent.
 
     Args:
-        site: Who answers.
-        roster: As the site has checked it.
-        question: As the site has endorsed it.
+        site: The answering site.
+        roster: Checked by the site.
+        question: Endorsed by the site.
         endorsements: Of exactly the participants.
         sums: Of the site's own people, without noise.
         noise: `SystemNoise`, or in rehearsals `SimulationNoise`.
         ledger: Of the site.
 
     Raises:
-        Refused: As `endorse`; or the others have endorsed another question; or sums that are too large.
+        Refused: As in `endorse`; or the others have endorsed another question; or sums that are too large.
     """
     _check_question(site, roster, question, ledger)
     digest = question.digest()
@@ -239,10 +239,10 @@ def answer(
 
 
 def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnswer]) -> Numbers:
-    """The total of exactly the participants of a question, with the noise of all of them.
+    """Return the total of exactly the participants of a question, with the noise of all of them.
 
     Raises:
-        Refused: An answer is missing, too many, to another question, of another shape, or not what its site has signed.
+        Refused: An answer is missing, extra, to another question, of another shape, or not the one its site has signed.
     """
     units = []
     for each in answers:
@@ -269,9 +269,9 @@ def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnsw
 
 
 def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
-    """The numbers that sites send, with the noise of each of them.
+    """Return the lattice of the sites' numbers, with the noise of each of them.
 
-    The noise of any participants but t has the variance that people are charged by: that of each is σ²/(k − t).
+    The noise of all participants except any t has the variance that charges are based on: each one's is σ²/(k − t).
     """
     together = roster.run.mode == "together"
     among = len(question.participants) - roster.alliance.colluding if together else 1
@@ -279,7 +279,7 @@ def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
 
 
 def total_spread(roster: Roster, question: QuestionDocument) -> float:
-    """Standard deviation of the noise of each number of the total: no smaller than what people are charged by."""
+    """Return the standard deviation of the noise of each number of the total: at least that used for charges."""
     return lattice_of(roster, question).spread * math.sqrt(len(question.participants))
 
 
@@ -303,7 +303,7 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
 def _check_participants(
     alliance: AllianceDocument, run: RunDocument, names: Sequence[str], known: Iterable[str]
 ) -> None:
-    """That so many participants, of those who are known, can be asked together."""
+    """Check that this many participants, of those that are known, can be asked together."""
     if unknown := set(names) - set(known):
         raise Refused(
             gettext_noop("%(sites)s must not take part: only who has approved is asked."),

@@ -1,4 +1,4 @@
-"""Choices of rows by plausible deniability, and the plan: what each row costs, and what all of them cost together."""
+"""Choices of rows by plausible deniability, and the plan: the cost of each row, and of all of them together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.choices import Choices, Fault, choice
 
 COUNTS = (1, 10, 100, 1_000, 10_000)
-"""Numbers of released rows of which a plan says what they cost together."""
+"""Numbers of released rows for which a plan states the joint cost."""
 
 
 @dataclass(frozen=True)
 class Deniability(Choices):
-    """See :class:`learning.mechanisms.choices.Choices`. Defaults are those of the paper, but for the number of rows."""
+    """See :class:`learning.mechanisms.choices.Choices`. The defaults are the paper's, except the number of rows."""
 
     released: int = choice(
         int,
@@ -103,11 +103,11 @@ class DeniabilityPlan:
     """Plan of a release.
 
     Attributes:
-        rows: how many are to be released.
+        rows: number of rows to release.
         k, gamma, epsilon0: of the test.
-        fewest, most: columns that are drawn anew.
-        network: ε of the structure, and of the parameters, for records of their own.
-        epsilon, delta, t: what one row costs a seed, by Theorem 1.
+        fewest, most: numbers of columns that are drawn again.
+        network: ε of the structure, and of the parameters, for separate records.
+        epsilon, delta, t: cost of one row to a seed, by Theorem 1.
         costs: of several rows, the planned number last.
     """
 
@@ -125,35 +125,35 @@ class DeniabilityPlan:
 
     @property
     def omegas(self) -> range:
-        """Numbers of columns of which one is drawn for each row."""
+        """Possible numbers of redrawn columns, one of which is drawn for each row."""
         return range(self.fewest, self.most + 1)
 
     @property
     def spent(self) -> float:
-        """The ε of whom the run costs most: of a seed, or of a record of the network."""
+        """The largest ε that the run costs anybody: of a seed, or of a record of the network."""
         return max(self.costs[-1].epsilon, self.network)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that `deniability_plan_from_json` reads."""
+        """Return JSON for `deniability_plan_from_json`."""
         return asdict(self)
 
 
 def deniability_plan_from_json(document: Mapping[str, Any]) -> DeniabilityPlan:
-    """The plan that a run keeps."""
+    """Return a run's stored plan."""
     return DeniabilityPlan(**{**document, "costs": tuple(RowsCost(**each) for each in document["costs"])})
 
 
 def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: float) -> DeniabilityPlan:
-    """What rows cost of which each seed is one of half of the records.
+    """Plan the cost of rows whose seeds are one half of the records.
 
     Args:
-        chosen: What was chosen.
-        columns: How many there are, the classes among them.
-        records: How many there are.
+        chosen: The choices.
+        columns: Their number, including the classes.
+        records: Their number.
         delta: Of the study; a tenth of it is for the δ of all rows.
 
     Raises:
-        ValueError: ω is more than there are columns, k more than there are seeds, or k or ε₀ too small for δ.
+        ValueError: ω exceeds the number of columns, k the number of seeds, or k or ε₀ is too small for δ.
 
     >>> plan = plan_deniability(Deniability(), columns=11, records=30_000, delta=1e-5)
     >>> list(plan.omegas), plan.t, round(plan.epsilon, 2), round(plan.costs[-1].epsilon)
@@ -188,7 +188,7 @@ def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: 
 
 
 def plan_notes(plan: DeniabilityPlan, promised: float) -> tuple[Sentence, ...]:
-    """What whoever plans such rows has to know; ``promised`` is the largest ε of the rehearsal."""
+    """Return notes for the people who plan such rows; ``promised`` is the largest ε of the rehearsal."""
     if plan.spent <= promised:
         return ()
     return (

@@ -1,4 +1,4 @@
-"""Bayesian network that rows are sampled from, with structure and parameters from noisy counts of separate records.
+"""Bayesian network for sampling rows, with structure and parameters from noisy counts of separate records.
 
 The structure follows from noisy entropies (section 3.3 of the paper).
 """
@@ -17,29 +17,29 @@ from accounting.privacy.papers.deniability import part_of
 Codes = NDArray[np.int64]
 
 MOST_CELLS = 300
-"""Combinations of values that the parents of a column may have."""
+"""Largest number of combinations of values of a column's parents."""
 
 
 def entropy_sensitivity(records: float) -> float:
-    """Most that one record more or less changes the entropy of a column of ``records`` values, in bits (Lemma 1)."""
+    """Return the largest change of the entropy of a column of ``records`` values by one record, in bits (Lemma 1)."""
     return (2 + 1 / math.log(2) + 2 * math.log2(records)) / records
 
 
 def entropy(codes: Codes) -> float:
-    """Entropy of a column of codes (N,), in bits."""
+    """Return the entropy of a column of codes (N,), in bits."""
     share = np.bincount(codes) / len(codes)
     share = share[share > 0]
     return float(-(share * np.log2(share)).sum())
 
 
 def noisy_correlations(codes: Codes, sizes: list[int], epsilon: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Symmetrical uncertainties 2 - 2·H(x, y)/(H(x) + H(y)) of all pairs of columns, (m, m), from noisy entropies.
+    """Return symmetrical uncertainties 2 - 2·H(x, y)/(H(x) + H(y)) of column pairs, (m, m), from noisy entropies.
 
     Args:
         codes: (N, m).
         sizes: Number of values of each column.
         epsilon: ε of each of the 1 + m + m·(m - 1)/2 numbers that are drawn: of records, and of entropies.
-        rng: Source of chance.
+        rng: Source of randomness.
     """
     columns = codes.shape[1]
     records = max(2.0, len(codes) + rng.laplace(0, 1 / epsilon))
@@ -55,10 +55,10 @@ def noisy_correlations(codes: Codes, sizes: list[int], epsilon: float, rng: np.r
 
 
 def parents_choose(correlations: NDArray[np.float64], sizes: list[int], most_cells: int) -> list[tuple[int, ...]]:
-    """Parents of each column, which have no circle: a greedy search for the largest merit.
+    """Choose parents of each column, without cycles, by a greedy search for the largest merit.
 
     The merit of a set of parents is Σ corr(x, p) / √(s + Σ_{p≠q} corr(p, q)), s their number (correlation-based feature
-    selection). They have ``most_cells`` combinations of values at the most.
+    selection). They have at most ``most_cells`` combinations of values.
     """
     columns = len(sizes)
     chosen: list[tuple[int, ...]] = [() for _ in range(columns)]
@@ -81,7 +81,7 @@ def parents_choose(correlations: NDArray[np.float64], sizes: list[int], most_cel
 
 
 def parents_first(parents: list[tuple[int, ...]]) -> list[int]:
-    """Columns in an order in which every column follows its parents."""
+    """Return columns in an order in which every column follows its parents."""
     order: list[int] = []
     while len(order) < len(parents):
         order.append(
@@ -99,7 +99,7 @@ class RowNetwork:
     """Distribution of rows of codes.
 
     Attributes:
-        order: Columns, every column behind its parents.
+        order: Columns, each after its parents.
         parents: Of each column.
         buckets: Of each column, the coarser value (of a parent) of each value.
         tables: Of each column (combinations of its parents' coarser values, values): probabilities, rows add up to 1.
@@ -115,24 +115,24 @@ class RowNetwork:
         return len(self.order)
 
     def combination(self, codes: Codes, column: int) -> NDArray[np.int64]:
-        """(N,) place of the parents' coarser values in the column's table."""
+        """Return (N,) the place of the parents' coarser values in the column's table."""
         place = np.zeros(len(codes), dtype=np.int64)
         for parent in self.parents[column]:
             place = place * (int(self.buckets[parent].max()) + 1) + self.buckets[parent][codes[:, parent]]
         return place
 
     def probability(self, codes: Codes, column: int) -> NDArray[np.float64]:
-        """(N,) probability of the column's value given its parents'."""
+        """Return (N,) the probability of the column's value given its parents'."""
         return self.tables[column][self.combination(codes, column), codes[:, column]]
 
     def resample(self, codes: Codes, column: int, rng: np.random.Generator) -> None:
-        """Draw the column's values (N,) anew, given its parents', in place."""
+        """Draw the column's values (N,) again, given its parents', in place."""
         cumulated = np.cumsum(self.tables[column], axis=1)[self.combination(codes, column)]
         drawn = rng.random((len(codes), 1)) * cumulated[:, -1:]
         codes[:, column] = (cumulated <= drawn).sum(axis=1).clip(max=cumulated.shape[1] - 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Structure, for a card."""
+        """Return the structure, for a card."""
         return {"order": self.order, "parents": [list(each) for each in self.parents]}
 
 
@@ -147,20 +147,20 @@ def fit_network(
     rng: np.random.Generator,
     most_cells: int = MOST_CELLS,
 ) -> RowNetwork:
-    """A network whose structure and parameters come from two separate sets of records.
+    """Fit a network whose structure and parameters come from two separate sets of records.
 
     A record of ``structure`` (N, m) changes 1 + m + m·(m - 1)/2 numbers, each ``epsilon_entropy``-DP; one of
     ``parameters`` (M, m) one count of each column's table, each with Laplace noise of scale 1/``epsilon_count``.
-    Probabilities are drawn from the Dirichlet distribution with a prior of 1 that the noisy counts lead to.
+    Probabilities are drawn from the Dirichlet posterior of the noisy counts with a prior of 1.
 
     Args:
-        structure: codes that entropies are taken of.
-        parameters: codes that are counted.
+        structure: codes for computing entropies.
+        parameters: codes for counting.
         sizes: number of values of each column.
         buckets: of each column, the coarser value of each value: of parents, and for correlations.
         epsilon_entropy: see above.
         epsilon_count: see above.
-        rng: source of chance.
+        rng: source of randomness.
         most_cells: combinations of values that the parents of a column may have.
     """
     columns = len(sizes)
@@ -181,7 +181,7 @@ def fit_network(
 
 @dataclass(frozen=True, eq=False)
 class NetworkAndSeeds:
-    """A network, and separate records: those that its ``parameters`` were counted of, and the ``seeds``."""
+    """A network, and separate records: those counted for its ``parameters``, and the ``seeds``."""
 
     network: RowNetwork
     parameters: Codes
@@ -196,13 +196,13 @@ def network_learn(
     delta: float,
     rng: np.random.Generator,
 ) -> NetworkAndSeeds:
-    """A network of which structure and parameters cost a record (ε, δ) each: of a quarter of the records each.
+    """Learn a network whose structure and parameters cost a record (ε, δ) each, from a quarter of the records each.
 
     Args:
         codes: (N, m).
-        sizes, buckets: as `fit_network` takes them.
+        sizes, buckets: as in `fit_network`.
         epsilon, delta: of all entropies together, and of all counts together.
-        rng: Source of chance; it also says whose record is where.
+        rng: Source of randomness, which also assigns the records.
     """
     quarter, columns = len(codes) // 4, len(sizes)
     structure, parameters, seeds = np.split(codes[rng.permutation(len(codes))], [quarter, 2 * quarter])
@@ -224,5 +224,5 @@ def _merit(correlations: NDArray[np.float64], column: int, parents: tuple[int, .
 
 
 def _reaches(parents: list[tuple[int, ...]], column: int, ancestor: int) -> bool:
-    """Whether ``ancestor`` is the column or among its ancestors."""
+    """Return whether ``ancestor`` is the column or among its ancestors."""
     return column == ancestor or any(_reaches(parents, each, ancestor) for each in parents[column])

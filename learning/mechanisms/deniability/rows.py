@@ -1,8 +1,9 @@
-"""Rows from seed records, the test that lets one of them leave, and the question that a run asks for them.
+"""Rows from seed records, the test that releases them, and the question of a run for them.
 
-Rows and test are Mechanism 1 and Privacy Test 2 of the paper. Every record answers with its codes, as they are, so that
-only rehearsals ask: what is released is what the paper's mechanism releases, it keeps no promise of iPATE's, and nobody
-is charged.
+Rows and test are Mechanism 1 and Privacy Test 2 of the paper. Every record answers with its unchanged codes, which is
+why
+only rehearsals ask: the release is that of the paper's mechanism, it keeps no promise of iPATE's, and nobody is
+charged.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ from learning.mechanisms.synthesis.rows import SyntheticRows, cells_encode
 _MOST_KEYS = 2**62
 
 LEAST, ALIKE = (10, 50, 100, 500), (2.0, 4.0, 10.0)
-"""k and γ of which a run says how many rows pass."""
+"""k and γ for which a run reports how many rows pass."""
 _TRIED = 1_000  # rows for each γ and ω
 _ATTEMPTS = 50
-_COARSE = 10  # groups of the bins of a column of numbers, where it is a parent
+_COARSE = 10  # groups of the bins of a column of numbers, if it is a parent
 
 
 @dataclass(frozen=True)
 class DeniabilityTest:
-    """A row leaves if at least k + Lap(1/ε₀) records are as plausible a seed as its own.
+    """Test that releases a row if at least k + Lap(1/ε₀) records are as plausible a seed as its own.
 
     Attributes:
         k: Least number of plausible seeds.
-        gamma: Seeds are alike where their probabilities to give the row lie between γ^-(i+1) and γ^-i for the same i.
+        gamma: Seeds are equally plausible if their probabilities to give the row lie between γ^-(i+1) and γ^-i for the
+            same i.
         epsilon0: ε₀ of the threshold's noise; None for the test without noise, which is not differentially private.
     """
 
@@ -49,14 +51,14 @@ class DeniabilityTest:
     epsilon0: float | None
 
     def passes(self, plausible: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
-        """(N,) whether rows with so many plausible seeds leave."""
+        """Return (N,) whether rows with these numbers of plausible seeds are released."""
         noise = 0.0 if self.epsilon0 is None else rng.laplace(0, 1 / self.epsilon0, len(plausible))
         return plausible >= self.k + noise
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Rows (N, m) of codes; how many ``plausible`` seeds (N,) each has, its own among them, is secret."""
+    """Rows (N, m) of codes; the number of each one's ``plausible`` seeds (N,), including its own, is secret."""
 
     codes: Codes
     plausible: NDArray[np.int64]
@@ -65,7 +67,7 @@ class Candidates:
 def synthesise(
     network: RowNetwork, seeds: Codes, omegas: Sequence[int], number: int, gamma: float, rng: np.random.Generator
 ) -> Candidates:
-    """Rows of which each copies a random seed but for the last ω columns of the network's order, which are drawn anew.
+    """Return rows that copy a random seed except for the last ω columns of the network's order, which are drawn again.
 
     ω is drawn from ``omegas`` for each row. The probability that a record gives a row y is
     Σ_ω 1[it agrees with y on the first m - ω columns]·Π p(y_j | parents) / |omegas|, the product being over the others:
@@ -74,10 +76,10 @@ def synthesise(
     Args:
         network: distribution of rows.
         seeds: (S, m) codes.
-        omegas: how many columns may be drawn anew, each between 0 and m.
+        omegas: possible numbers of redrawn columns, each between 0 and m.
         number: of rows.
         gamma: γ of the test.
-        rng: source of chance.
+        rng: source of randomness.
     """
     prefixes = np.array(sorted({network.columns - omega for omega in omegas}))
     if prefixes[0] < 0 or prefixes[-1] > network.columns:
@@ -99,7 +101,7 @@ class DeniabilityQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
-        plan: its test, and what it costs.
+        plan: its test and cost.
         columns: of the records, the classes last.
     """
 
@@ -123,10 +125,10 @@ class DeniabilityQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Nothing: there is one question, which nothing follows."""
+        """Return None: there is only one question."""
 
     def bounds(self, part: slice) -> None:
-        """None: nobody is charged."""
+        """Return None: nobody is charged."""
 
     def answer(
         self, part: slice, state: None, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
@@ -138,7 +140,7 @@ class DeniabilityQuestion:
     def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
         rng = np.random.default_rng(np.abs(noise.rounded_normal(2.0**30, (4,))).tolist())
         codes = np.concatenate([answer["codes"] for answer in answers])
-        codes = codes[np.lexsort(codes.T)]  # whoever answered first
+        codes = codes[np.lexsort(codes.T)]  # hides the order of answers
         sizes = [column.size for column in self.columns]
         model = network_learn(codes, sizes, list(map(_groups, self.columns)), self.plan.network, self.plan.delta, rng)
         test = DeniabilityTest(self.plan.k, self.plan.gamma, self.plan.epsilon0)
@@ -172,7 +174,7 @@ class DeniabilityQuestion:
 
     @property
     def tried(self) -> list[list[int]]:
-        """The ω of which a run says how many rows pass: the planned ones, all columns, one less, two less, half."""
+        """Values of ω for the report of passing rows: the planned ones, all columns, one less, two less, half."""
         whole = len(self.columns)
         others = [[omega] for omega in (whole, whole - 1, whole - 2) if omega >= 0]
         return [list(self.plan.omegas), *others, list(range(whole // 2, whole + 1))]
@@ -180,7 +182,7 @@ class DeniabilityQuestion:
 
 @dataclass(frozen=True)
 class Passing:
-    """Share of rows that pass, of each k, for one γ and the numbers of columns that are drawn anew."""
+    """Share of rows that pass, for each k, with one γ and given numbers of redrawn columns."""
 
     omegas: str
     gamma: float
@@ -189,7 +191,7 @@ class Passing:
 
 @dataclass(frozen=True)
 class Parents:
-    """Column of the network, and those that it depends on."""
+    """A column of the network and the columns it depends on."""
 
     column: str
     parents: tuple[str, ...]
@@ -197,12 +199,12 @@ class Parents:
 
 @dataclass(frozen=True)
 class DeniableDescription:
-    """What a page and a card say of released rows; no promise holds for any of it.
+    """Description of released rows for a page and a card; no promise holds for any of it.
 
     Attributes:
-        columns: names, that of the classes last.
-        rows: how many.
-        tried: rows that were made, of which ``passed`` were left by the test.
+        columns: names, the classes last.
+        rows: number of rows.
+        tried: number of rows made, ``passed`` of them by the test.
         least: the k of `passing`.
     """
 
@@ -215,7 +217,7 @@ class DeniableDescription:
     network: tuple[Parents, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON with lists in place of tuples, as a database gives it back."""
+        """Return JSON with lists instead of tuples, which equals the value read from a database."""
         entry = asdict(self)
         return json.loads(json.dumps({name: entry.pop(name) for name in ("columns", "rows")} | {"deniability": entry}))
 
@@ -223,7 +225,7 @@ class DeniableDescription:
 def deniable_rows(
     question: DeniabilityQuestion, schema: TabularSchema, released: Arrays
 ) -> SyntheticRows[DeniableDescription]:
-    """The rows that a run released; where a bin is wide, the seed of the number within it follows from the release."""
+    """Return the released rows; in a wide bin, the random position of the number follows from the release."""
     codes, columns = released["rows"], question.columns
     rng = np.random.default_rng(int(content_digest(released), 16))
     x = np.zeros((len(codes), *schema.shape), np.float32)
@@ -254,7 +256,7 @@ def _plausible(
     prefixes: NDArray[np.int64],
     gamma: float,
 ) -> NDArray[np.int64]:
-    # Of each prefix: how many seeds agree on it, whether the row's own does, and log Σ of the probabilities so far.
+    # For each prefix: how many seeds agree on it, whether the row's own does, and log Σ of the probabilities so far.
     logs = np.zeros((network.columns + 1, len(rows)))
     for place in reversed(range(network.columns)):
         logs[place] = logs[place + 1] + np.log(network.probability(rows, network.order[place]))
@@ -269,7 +271,7 @@ def _plausible(
 
 
 def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64]:
-    """(N,) how many seeds agree with each row on these columns."""
+    """Return (N,) the number of seeds that agree with each row on these columns."""
     if not columns:
         return np.full(len(rows), len(seeds), dtype=np.int64)
     sizes = [int(max(seeds[:, column].max(), rows[:, column].max())) + 1 for column in columns]
@@ -281,7 +283,7 @@ def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64
 
 
 def _groups(column: Column) -> NDArray[np.int64]:
-    """The coarser value of each cell: bins of numbers in groups of neighbours, all else as it is."""
+    """Return the coarser value of each cell: neighbouring bins of numbers in groups, all others unchanged."""
     bins, cells = len(column.edges) - 1, np.arange(column.size)
     if bins <= _COARSE:
         return cells
@@ -289,7 +291,7 @@ def _groups(column: Column) -> NDArray[np.int64]:
 
 
 def _matrix(parents: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-    """(columns, columns): whether the second is a parent of the first."""
+    """Return (columns, columns) whether the second is a parent of the first."""
     matrix = np.zeros((len(parents), len(parents)), bool)
     for column, those in enumerate(parents):
         matrix[column, list(those)] = True

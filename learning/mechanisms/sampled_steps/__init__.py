@@ -1,4 +1,4 @@
-"""Private gradient steps over samples of the holders, and what they are compared with."""
+"""Private gradient steps over samples of the holders, and their baselines."""
 
 from learning.mechanisms.sampled_steps.rates import sample_rates, scale_norms
 

@@ -20,7 +20,7 @@ from learning.mechanisms.steps.records import OwnedRecords
 from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations.coordinates import LARGEST
 
-# Calling PyTorch takes as long as thousands of products, so that blocks are as large as memory should allow.
+# Calling PyTorch takes as long as thousands of products, which favours the largest blocks that memory allows.
 _RECORDS_AT_A_TIME = 1024
 _NUMBERS_AT_A_TIME = 2**22
 _SUM_STEPS = 2.0**26  # in the longest gradient of a holder times the number of records: squares stay below 2⁵³
@@ -33,15 +33,15 @@ class Gradients:
     """Contributions of holders to the steps of one network.
 
     Args:
-        network: of `networks.NETWORKS`; left as it is.
+        network: of `networks.NETWORKS`; left unchanged.
         shape: of a record as the network takes it.
-        scale: what records are multiplied by first, public; for coordinates (int8), one over a typical length. Others,
-            such as the pixels of images, are rounded to multiples of 1/127; what lies beyond -1 and 1 counts as that.
-        records: most records of a holder in one step; who has more contributes others in the next.
+        scale: factor of records, public; for coordinates (int8), one over a typical length. Others, such as the pixels
+            of images, are rounded to multiples of 1/127; values beyond -1 and 1 are cut to these.
+        records: most records of a holder in one step; a holder with more contributes others in the next.
         loss: of a record's scores and target.
 
     Raises:
-        ValueError: a network or images that are not known how to learn from, see `RecordGradients`.
+        ValueError: an unsupported network or unsupported images, see `RecordGradients`.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Gradients:
     def sums(
         self, weights: ArrayLike, holders: OwnedRecords, chosen: ArrayLike, norms: ArrayLike, *, unit: float, step: int
     ) -> Integers:
-        """The sum of the clipped contributions of those chosen, in units. Sums of shards add up exactly.
+        """Return the sum of the clipped contributions of the chosen holders, in units. Sums of shards add up exactly.
 
         A holder's contribution is the mean of the gradients of their records, scaled to at most their norm, and every
         number rounded towards 0 to a multiple of the unit: rounding cannot make it longer. Norms are computed in
         float64 from exact squares; the factor and the products are rounded in float32 by 2^-24 each, and 2^-20 of the
-        norm is left free for that.
+        norm is reserved for that.
 
         Args:
             weights: `(d,)` public, in the order of the network's parameters.
@@ -73,7 +73,7 @@ class Gradients:
             chosen: positions of the holders of this step, in any order.
             norms: `(H,)` largest norm of each holder's contribution, at most `FINENESS` units.
             unit: public.
-            step: number of the step, which decides the records of those with more than a step takes.
+            step: number of the step, which selects the records of holders with more than fit into a step.
 
         Returns:
             `(d,)`; secret.
@@ -96,7 +96,7 @@ class Gradients:
         return torch.cat(flat).to(torch.int64).numpy()
 
     def _stacks(self, holders: OwnedRecords, chosen: Integers, step: int) -> Iterator[_Stack]:
-        """All those chosen who have records."""
+        """Yield stacks of all chosen holders with records."""
         owned = holders.first[chosen + 1] - holders.first[chosen]
         for count in np.unique(owned[owned > 0]).tolist():
             mine, each = chosen[owned == count], min(count, self._records)
@@ -107,7 +107,7 @@ class Gradients:
                 yield _Stack(part, holders.first[part][:, None] + places)
 
     def _records_of(self, holders: OwnedRecords, record: Integers) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whole numbers and labels; a record with a value that is not finite has no label."""
+        """Return whole numbers and labels; a record with a value that is not finite has no label."""
         values = np.asarray(as_numbers(holders.x[record]), np.float32).reshape(-1, *self._shape)
         finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         values[~finite] = 0
@@ -117,16 +117,16 @@ class Gradients:
 
 
 def _are_whole(holders: OwnedRecords) -> bool:
-    """Whether the records are coordinates."""
+    """Return whether the records are coordinates."""
     return holders.x.dtype == np.int8
 
 
 Sums = list[torch.Tensor]
-"""Of each layer `(outputs, inputs)` of the weights and `(outputs,)` of the biases, whole float64 units."""
+"""For each layer, `(outputs, inputs)` of the weights and `(outputs,)` of the biases, whole float64 units."""
 
 
 def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
-    """Of holders with one record each."""
+    """Add up gradients of holders with one record each."""
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers])) / unit
     factors = torch.where(lengths > allowed, allowed / lengths, 1.0) / unit
     sums: Sums = []
@@ -143,7 +143,7 @@ def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -
 
 
 def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
-    """Of holders with equally many records: the means of their gradients, rounded to a step of each holder's own."""
+    """Add up means of gradients of holders with equally many records, rounded to a step of each holder's own."""
     holders = len(allowed)
     each = len(layers[0].scale) // holders
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
@@ -163,7 +163,7 @@ def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> 
 
 
 def _added(parts: list[torch.Tensor]) -> torch.Tensor:
-    """One after the other: the same whatever the shape of a sum."""
+    """Add parts one after the other, which gives the same result whatever the shape of a sum."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -171,7 +171,7 @@ def _added(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Σ of gradients times factors, each rounded towards 0: numbers of at most 2^20, of which float32 adds up 2^4."""
+    """Return Σ of gradients times factors, rounded towards 0: numbers up to 2^20; float32 adds up 2^4 of them."""
     shaped = factors.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
     total = torch.zeros(gradients.shape[1:], dtype=torch.float64)
     scaled = torch.empty((_ADDED_AT_A_TIME, *gradients.shape[1:]), dtype=gradients.dtype)

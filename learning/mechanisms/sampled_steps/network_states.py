@@ -1,7 +1,7 @@
 """States of a network that private steps train: the first one, the published model, and its calibration.
 
-The calibration rests on the gradients that chunks of steps released, and on public points. Imported where it is used:
-PyTorch takes a second, which the site should not spend to start.
+The calibration uses the gradients that chunks of steps released, and public points. Imported on demand: PyTorch takes a
+second, which would delay the start of the site.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from learning.mechanisms.sampled_steps.whole_gradients import RecordGradients
 from learning.representations.coordinates import LARGEST
 
 _LAST = 0.5
-"""Share of the steps that the calibration rests on: of later ones, whose network is near the published one."""
+"""Share of the steps used for the calibration: later ones, whose network is near the published one."""
 _GRADIENTS = 10_000
-"""Of public points with each class, of which norms are taken: as many as twenty steps of a run take, or less."""
+"""Number of public points whose norms are computed with each class: those of twenty steps of a run, or fewer."""
 _POINTS = 3000
 
 Floats = NDArray[np.float64]
 
 
 def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """Number of weights of a network. Raises ValueError where it takes no records of this shape."""
+    """Return the number of weights of a network. Raises ValueError if it takes no records of this shape."""
     return len(SampledSteps.start(network_create(network, shape, classes)).weights)
 
 
 def steps_begin(network: str, shape: tuple[int, ...], classes: int, seed: int) -> SampledSteps:
-    """The state before the first step: weights that follow from a public seed."""
+    """Return the state before the first step: weights that follow from a public seed."""
     return SampledSteps.start(network_create(network, shape, classes, seed))
 
 
 def network_model(question: SampledQuestion, state: SampledSteps) -> NetworkModel:
-    """The network with the weights of a state; a function of what was released."""
+    """Return the network with the weights of a state; depends only on releases."""
     network = network_create(question.network, question.shape, question.classes)
     shape = question.shape if question.fitted is None else question.fitted.encoder.shape
     return NetworkModel(
@@ -58,15 +58,15 @@ def network_model(question: SampledQuestion, state: SampledSteps) -> NetworkMode
 def network_calibration(
     question: SampledQuestion, states: Sequence[SampledSteps], public: ArrayLike, *, records: float
 ) -> Calibration:
-    """Calibration of the network that the last of the states is of.
+    """Return the calibration of the network in the last of the states.
 
-    The gradients of the output layer are those of a linear model of what enters it, clipped with all the others: so
-    what `fit_to_sums` says of linear models is true of networks as well, with the norms of whole gradients.
+    The gradients of the output layer are those of a linear model of its inputs, clipped with all the others: so the
+    theory of `fit_to_sums` for linear models also holds for networks, with the norms of whole gradients.
 
     Args:
         question: Of the run.
         states: Before the first step, and after each chunk.
-        public: `(P, …)` public points, as records; of many, some.
+        public: `(P, …)` public points, as records; sampled if there are many.
         records: Of a holder on average, see `fit_to_sums`.
     """
     final = states[-1]
@@ -80,7 +80,7 @@ def network_calibration(
     whole, unit = _as_in_steps(question, points)
     gradients, checks, lengths = RecordGradients(network, question.shape), [], []
     for before, after in later:
-        # half of the noise of a chunk is in the weights at which its gradients were taken, on average
+        # on average, half of the noise of a chunk is in the weights at which its gradients were taken
         halfway = SampledSteps((before.weights + after.weights) / 2, before.velocity, before.step)
         model = network_model(question, halfway)
         features, logits = _entering(model, points)
@@ -93,7 +93,7 @@ def network_calibration(
         logits,
         checks,
         lengths=np.mean(lengths, axis=0),
-        # without noise norms are those that clip nothing
+        # without noise, norms are those that clip nothing
         clip_norm=max(mechanism.clip_norm, float(mechanism.norms.min())),
         constant=1.0,
         records=records,
@@ -104,7 +104,7 @@ def network_calibration(
 def _check(
     question: SampledQuestion, before: SampledSteps, after: SampledSteps, features: Floats, logits: Floats
 ) -> StepCheck:
-    """What a chunk released of the output layer, `features` `(P, d + 1)` with the constant one being what enters it."""
+    """Return a chunk's release about the output layer; `features` `(P, d + 1)` are its inputs and the constant."""
     steps, momentum = after.step - before.step, question.momentum
     # v_j = momentum·v_(j-1) + g_j and w_j = w_(j-1) - step_size·v_j, added up over the chunk
     velocities = (before.weights - after.weights) / question.step_size
@@ -125,14 +125,14 @@ def _check(
 
 
 def _output(values: Floats, classes: int, inputs: int) -> Floats:
-    """`(d + 1, C)` those of numbers in the order of the parameters that belong to the last layer."""
+    """Return `(d + 1, C)` of the numbers that belong to the last layer, in the order of the parameters."""
     last = values[-classes * inputs :]
     return np.vstack([last[:-classes].reshape(classes, inputs - 1).T, last[-classes:]])
 
 
 @torch.inference_mode()
 def _entering(model: NetworkModel, points: Records) -> tuple[Floats, Floats]:
-    """`(P, d + 1)` of the points what enters the output layer, and 1; and their logits `(P, C)`."""
+    """Return `(P, d + 1)` the inputs of the output layer for the points, and 1; and their logits `(P, C)`."""
     entering: list[torch.Tensor] = []
     output = model.network.get_submodule("output")
     watching = output.register_forward_pre_hook(lambda _layer, given: entering.append(given[0]))
@@ -142,7 +142,7 @@ def _entering(model: NetworkModel, points: Records) -> tuple[Floats, Floats]:
 
 
 def _as_in_steps(question: SampledQuestion, points: Records) -> tuple[torch.Tensor, float]:
-    """The points in whole numbers, as a step takes records, and what a 1 in them stands for."""
+    """Return the points in whole numbers, in the form that a step takes, and the value of a 1 in them."""
     if question.fitted is not None:
         return torch.from_numpy(question.fitted.transform(points)).float(), question.scale
     values = np.asarray(points, np.float32).reshape(-1, *question.shape)
@@ -151,7 +151,7 @@ def _as_in_steps(question: SampledQuestion, points: Records) -> tuple[torch.Tens
 
 @torch.inference_mode()
 def _lengths(gradients: RecordGradients, points: torch.Tensor, probabilities: Floats) -> Floats:
-    """`(P, C)` norms of the gradients of the points with each class, over those of p - e_y."""
+    """Return `(P, C)` norms of the gradients of the points with each class, divided by those of p - e_y."""
     count, classes = probabilities.shape
     block = max(1, 2**22 // gradients.numbers)
     residuals = probabilities[:, None, :] - np.eye(classes)

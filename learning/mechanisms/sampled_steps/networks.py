@@ -1,6 +1,6 @@
 """Networks that private gradient steps train, and their storage as safetensors.
 
-Imported where they are used: PyTorch takes a second, which the site should not spend to start.
+Imported on demand: PyTorch takes a second, which would delay the start of the site.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from learning.representations.storage import representation_load, representation
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
-torch.set_num_threads(1)  # as for all learners: one process per core
+torch.set_num_threads(1)  # like all learners: one process per core
 
 _SHAPE, _SCALE, _SPACE, _TARGET = "record_shape", "scale", "representation", "target"
 _PREDICTION_BATCH = 64
 SMALLEST_SIDE = 16
-"""Pixels that the layers of :class:`TanhCNN` leave something of."""
+"""Smallest number of pixels for the layers of :class:`TanhCNN`."""
 
 
 class Linear(nn.Module):
-    """Softmax regression on the numbers of a record, laid flat."""
+    """Softmax regression on the flattened numbers of a record."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class TanhCNN(nn.Module):
 
 
 def in_order(network: nn.Module) -> list[nn.Module]:
-    """The layers of one of `NETWORKS`, one after the other, for whoever cannot call it."""
+    """Return the layers of one of `NETWORKS` in order, for code that cannot call it."""
     modules: list[nn.Module] = []
     *hidden, output = network.children()
     for layer in hidden:
@@ -99,7 +99,7 @@ NETWORKS: dict[str, type[nn.Module]] = {"linear": Linear, "mlp": TanhNetwork, "c
 
 
 def network_create(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.Module:
-    """The network of this name with initial weights, which are public: a function of the arguments.
+    """Return the network of this name with initial weights, which are public: a function of the arguments.
 
     Weights and biases are uniform within 1/√inputs, PyTorch's own rule.
 
@@ -129,21 +129,21 @@ def network_create(name: str, shape: tuple[int, ...], classes: int, seed: int = 
 
 
 def with_weights(network: nn.Module, weights: npt.ArrayLike) -> nn.Module:
-    """A copy of the network with these weights `(d,)`, in the order of its parameters."""
+    """Return a copy of the network with these weights `(d,)`, in the order of its parameters."""
     copy = deepcopy(network)
     vector_to_parameters(torch.tensor(np.asarray(weights), dtype=torch.float32), copy.parameters())
     return copy
 
 
 class NetworkModel(Model):
-    """A network with the weights that were released.
+    """A network with the released weights.
 
     Args:
-        network: as `network_create` made it.
+        network: made by `network_create`.
         outputs: scores of the network.
         shape: of a record, before the representation.
-        space: the representation whose coordinates the network takes; None where it takes records themselves.
-        scale: what coordinates are multiplied by first, as in the steps.
+        space: the representation whose coordinates the network takes; None if it takes records themselves.
+        scale: factor of coordinates, the same as in the steps.
         target: what is learned; None for classes, one for each score.
     """
 
@@ -161,7 +161,7 @@ class NetworkModel(Model):
         self.network, self.space, self.scale, self.target = network.eval(), space, scale, target
 
     def to_bytes(self) -> bytes:
-        """As `network_from_bytes` reads it."""
+        """Return bytes for `network_from_bytes`."""
         tensors = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
         space = b"" if self.space is None else representation_save(self.space)
         about = {
@@ -194,16 +194,16 @@ class NetworkModel(Model):
         return scores.softmax(1).numpy() if self.target is None else self.target.predictions(scores.numpy())
 
     def inputs(self, x: Records) -> torch.Tensor:
-        """Records as the network takes them."""
+        """Return records in the form that the network takes."""
         entering = x if self.space is None else self.space.transform(x).astype(np.float32)
         return torch.from_numpy(entering) * self.scale
 
 
 def network_from_bytes(name: str, data: bytes) -> NetworkModel:
-    """A stored network of this name.
+    """Return a stored network of this name.
 
     Raises:
-        ValueError: the bytes are no such network.
+        ValueError: the bytes are not such a network.
     """
     try:
         tensors = load(data)
@@ -220,6 +220,6 @@ def network_from_bytes(name: str, data: bytes) -> NetworkModel:
 
 
 def _max_pool(maps: torch.Tensor) -> torch.Tensor:
-    """The largest of 2×2, stride 1, up to rounding: as sums, which take half as long on a CPU as PyTorch's own."""
+    """Return the largest of 2×2, stride 1, up to rounding, by sums that take half as long on a CPU as PyTorch's own."""
     maps = maps[:, :, :-1] + torch.relu(maps[:, :, 1:] - maps[:, :, :-1])
     return maps[..., :-1] + torch.relu(maps[..., 1:] - maps[..., :-1])

@@ -1,7 +1,7 @@
-"""Steps over Poisson samples: noise, rates and clipping norms with which every privacy group spends its own promise.
+"""Steps over Poisson samples: noise, rates and clipping norms that let every privacy group spend its own promise.
 
 Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: individualized privacy assignment for DP-SGD" (2023),
-Algorithms 1 and 2. The promises are kept as the run's privacy loss distribution, bounded from above, says in both
+Algorithms 1 and 2. The promises are kept according to the run's privacy loss distribution, bounded from above in both
 directions (:func:`accounting.privacy.sampled_gaussian_epsilon`): Rényi costs, which the paper uses, give the same
 parameters a larger ε. Derivations: docs/sgd-sampled.md.
 """
@@ -24,12 +24,12 @@ FINENESS = 2**20
 """Units in the clipping norm: contributions and noise are whole multiples of the unit."""
 
 Cost = Callable[[float, float], float]
-"""What a run costs at a rate q and a noise multiplier σ, in units of μ: grows with q, falls with σ."""
+"""Cost of a run at a rate q and a noise multiplier σ, in units of μ: grows with q, falls with σ."""
 
 _CLOSE = 2e-4  # relative distance from the target at which the search ends
-_MORE_NOISE = 2e-4  # by which σ grows until nobody is beyond their target
+_MORE_NOISE = 2e-4  # step by which σ grows until nobody is beyond their target
 _TRIALS = 60
-_ROUNDED = 1e-12  # within which a rate is 1
+_ROUNDED = 1e-12  # tolerance within which a rate is 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class SampledMechanism:
         norms: largest norm of a contribution of each group, shape (groups,).
         noise_multiplier: σ; the noise of a coordinate has the standard deviation σ·clip_norm. 0 protects nobody.
         clip_norm: c, to which σ refers.
-        expected: how many holders a step has, on average, by public sizes: what a sum is divided by.
+        expected: average number of holders in a step, by public sizes: the divisor of a sum.
     """
 
     rates: Floats
@@ -52,16 +52,16 @@ class SampledMechanism:
 
     @property
     def unit(self) -> float:
-        """Unit of which contributions and noise are whole multiples."""
+        """Unit whose whole multiples contributions and noise are."""
         return float(self.norms.max()) / FINENESS
 
 
 Phases = tuple[tuple[SampledMechanism, int], ...]
-"""Mechanisms, and how many steps each is used for; the state of one is where the next begins."""
+"""Mechanisms with their numbers of steps; each begins in the final state of the previous one."""
 
 
 def phases_within(phases: Phases, start: int, steps: int) -> Phases:
-    """Parts of the phases that fall into some steps from the step ``start`` on."""
+    """Return the parts of the phases that fall into ``steps`` steps from the step ``start`` on."""
     parts, begin = [], 0
     for mechanism, count in phases:
         length = min(begin + count, start + steps) - max(begin, start)
@@ -78,14 +78,14 @@ def sample_rates(
 
     Args:
         epsilons: promised ε above 0 of each group, shape (groups,).
-        group_sizes: holders of each group or any numbers in proportion, not negative, shape (groups,).
+        group_sizes: numbers of holders of each group, or proportional to them, not negative, shape (groups,).
         delta: δ of (ε, δ)-DP.
         steps: T, at least 1.
         rate: q, above 0, at most 1: the mean of the rates, weighted by the sizes.
 
     Returns:
         σ, the standard deviation of the noise over the clipping norm, and the rates, shape (groups,). Every group's ε
-        is at most what is promised, and above 99 % of it.
+        is at most the promise, and above 99 % of it.
 
     Raises:
         ValueError: an argument out of range, or no such rates: a group would need one above 1, or less noise than 0.3.
@@ -128,12 +128,12 @@ def scale_norms(
 
 
 def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> float:
-    """The noise multiplier with which a run of this rate costs the target, and no more."""
+    """Return the noise multiplier with which a run of this rate costs the target, and no more."""
     return spend_equally(cost, np.array([target]), np.ones(1), steps=steps, rate=rate)[0]
 
 
 def balanced_norms(noise_multipliers: ArrayLike, weights: Floats, clip_norm: float) -> tuple[float, Floats]:
-    """The noise and the norms that give each group its own noise multiplier, the mean norm being ``clip_norm``."""
+    """Return the noise and the norms for each group's own noise multiplier; the mean norm is ``clip_norm``."""
     if not (math.isfinite(clip_norm) and clip_norm > 0):
         raise ValueError(f"clip_norm must be a finite number above 0, not {clip_norm}.")
     own = np.asarray(noise_multipliers, np.float64)
@@ -142,10 +142,10 @@ def balanced_norms(noise_multipliers: ArrayLike, weights: Floats, clip_norm: flo
 
 
 def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, rate: float) -> tuple[float, Floats]:
-    """σ and the rates at which a run costs every group its target, the mean rate being ``rate``.
+    """Return σ and the rates at which a run costs every group its target, with the mean rate ``rate``.
 
-    In the limit of many small steps a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). Where
-    it costs r times that, the targets μ_p ask for q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q for
+    In the limit of many small steps a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). If it
+    costs r times that, the targets μ_p require q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q requires
     √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, and more below:
     repeating both, with Anderson's acceleration (1965) of ln r_p, settles in four to ten rounds. Last, σ grows until no
     group is above its target.
@@ -166,7 +166,7 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
         sigma = max(SMALLEST_NOISE, math.log1p(slope**2 / steps) ** -0.5)
         slope = math.sqrt(steps * math.expm1(sigma**-2))
         demand = targets / (np.exp(logs) * slope)
-        rates = np.where(demand > 1 - _ROUNDED, 1.0, demand)  # exactly 1 costs less to compute, and less
+        rates = np.where(demand > 1 - _ROUNDED, 1.0, demand)  # exactly 1 costs less, and less to compute
         reached = _costs(cost, rates, sigma)
         if np.all(np.abs(reached / targets - 1) <= _CLOSE):
             break
@@ -188,7 +188,7 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
 
 
 def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
-    """The sizes as parts of 1, shape (groups,)."""
+    """Return the sizes as parts of 1, shape (groups,)."""
     sizes = np.asarray(group_sizes, np.float64)
     if sizes.shape != (groups,):
         raise ValueError(f"group_sizes has the shape {sizes.shape}, but there are {groups} groups: one for each.")
@@ -198,12 +198,12 @@ def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
 
 
 def epsilon_cost(steps: int, delta: float) -> Cost:
-    """Cost of a run of so many steps by its ε at δ, as the μ of the same (ε, δ)."""
+    """Return the cost of a run of this many steps by its ε at δ, as the μ of the same (ε, δ)."""
     return lambda rate, sigma: float(gdp_mu(sampled_gaussian_epsilon(rate, sigma, steps, delta), delta))
 
 
 def _accelerated(point: Floats, image: Floats, before: tuple[Floats, Floats] | None) -> Floats:
-    """The next point of a fixed-point iteration: where the last two residuals, seen as linear, come nearest to 0."""
+    """Return the next point of a fixed-point iteration, where the last two residuals, if linear, are nearest to 0."""
     if before is None:
         return image
     residual = image - point

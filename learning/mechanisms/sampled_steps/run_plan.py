@@ -1,12 +1,13 @@
 """Choices and plan of a sampled run: rates or norms from public figures, and what is charged before it begins.
 
 Each choice may be left open: then a public rule decides. Rehearsals and benchmarks also run the baselines of
-individualized DP-SGD (Boenisch et al. 2023, Appendix E), in which every group keeps its promise, too. Each is a list of
-phases; the state of one is where the next begins. All have the same number of steps and as many holders in a step, on
-average, as the run that they are compared with. All take:
+individualized DP-SGD (Boenisch et al. 2023, Appendix E), in which every group's promise is also kept. Each is a list of
+phases; each phase begins in the final state of the previous one. All have the same number of steps, and on average as
+many holders in a step as the run that they are compared with. All take:
 
 targets: μ that each group may spend, above 0, `(groups,)`. group_sizes: holders of each group, noisy or public numbers,
-`(groups,)`. cost: what a run of so many steps costs, see `rates.Cost`. steps, rate, clip_norm: as in `plan_sampled`.
+`(groups,)`. cost: the cost of a run with this many steps, see `rates.Cost`. steps, rate, clip_norm: as in
+`plan_sampled`.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ from learning.mechanisms.steps.steps_plan import BY_RULE, UNSET, StepChoices
 from learning.outcomes import CROSS_ENTROPY, Loss
 
 VARIANTS = ("sample", "scale")
-"""Variants over samples, which a run of any study may use."""
+"""Variants over samples, available to a run of any study."""
 BASELINES = ("standard", "without_strictest", "group_after_group", "non_private")
-"""What these are compared with, in rehearsal studies alone."""
+"""Baselines for comparison, only in rehearsal studies."""
 
 NETWORK_CHOICES = {
     "linear": gettext_noop("linear model"),
     "mlp": gettext_noop("small network"),
     "cnn": gettext_noop("convolutional network for images"),
 }
-"""What is trained over samples, by name: `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
+"""Networks trained over samples, by name: `learning.mechanisms.sampled_steps.networks.NETWORKS`."""
 
-_DRAWN, _LEAST_RATE = 512, 0.005  # holders of a step, on average, as in the paper; smaller rates waste promises
-_ROUNDING = 1 - 1e-9  # for norms that are computed from noise, and noise again from norms
-_LOUD = 5.0  # noise of a step over the norm that its contributions have if all point the same way
+_DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders in a step, as in the paper; smaller rates waste promises
+_ROUNDING = 1 - 1e-9  # for norms computed from noise, and noise computed back from norms
+_LOUD = 5.0  # noise of a step over the norm of its contributions if all point the same way
 
 CostOf = Callable[[int], Cost]
 
@@ -60,7 +61,7 @@ _UNCLIPPED = 1000.0  # clipping norms: longer than any gradient of these network
 class Samples(StepChoices):
     """Choices of steps over samples of the holders.
 
-    Without public points, and of the convolutional network, what is trained takes the records as they are, and there is
+    Without public points, and with the convolutional network, training uses the records unchanged, and there is
     no representation.
     """
 
@@ -94,7 +95,7 @@ class Samples(StepChoices):
 
 @dataclass(frozen=True)
 class SampledParameters:
-    """Choices of a sampled run, as `plan_sampled` and `training.run_chunk` take them."""
+    """Choices of a sampled run, for `plan_sampled` and `training.run_chunk`."""
 
     rate: float
     steps: int
@@ -104,7 +105,7 @@ class SampledParameters:
 
 
 def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) -> SampledParameters:
-    """Choices for whoever chooses nothing: by the network, a public or noisy number of holders, and the loss alone.
+    """Return the default choices, which depend only on the network, a public or noisy number of holders, and the loss.
 
     Found in rehearsals, on Adult for networks on the coordinates of a representation, scaled to a typical length of 1,
     and on MNIST for the convolutional one.
@@ -113,7 +114,7 @@ def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) ->
     SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
     """
     rate = min(1.0, max(_LEAST_RATE, _DRAWN / max(people, 1.0)))
-    # gradients of another outcome are longer or shorter, as its usual norm in full steps says
+    # gradients of another outcome are longer or shorter, as its usual norm in full steps shows
     longer = loss.clip_norm / CROSS_ENTROPY.clip_norm
     if network == "cnn":
         return SampledParameters(rate, steps=500, clip_norm=0.2 * longer, step_size=4.0, momentum=0.0)
@@ -122,13 +123,13 @@ def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) ->
 
 @dataclass(frozen=True, eq=False)
 class SampledPlan:
-    """A run that is charged whole before its first step; public.
+    """A run whose whole charge is due before its first step; public.
 
     Attributes:
-        phases: rates, norms and noise, and for how many steps; one phase but in baselines.
-        charges: μ² of each group, shape (groups,): at most their share of the cap; NaN where nothing protects them.
-        slack: δ′, which is taken out of δ besides, once for the run and for everybody.
-        notes: what whoever decides should know.
+        phases: rates, norms and noise, and their numbers of steps; one phase except in baselines.
+        charges: μ² of each group, shape (groups,): at most their share of the cap; NaN if nothing protects them.
+        slack: δ′, which is also subtracted from δ, once for the run and for everybody.
+        notes: for the people who decide.
     """
 
     phases: Phases
@@ -138,16 +139,16 @@ class SampledPlan:
 
     @property
     def mechanism(self) -> SampledMechanism:
-        """Of the first phase."""
+        """Mechanism of the first phase."""
         return self.phases[0][0]
 
     @property
     def steps(self) -> int:
-        """T."""
+        """Number of steps T."""
         return sum(steps for _mechanism, steps in self.phases)
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers and lists alone, for the plan of a run, as `sampled_plan_from_json` reads it."""
+        """Return only numbers and lists, for the plan of a run; `sampled_plan_from_json` reads it."""
         return {
             "phases": [
                 {
@@ -166,7 +167,7 @@ class SampledPlan:
 
 
 def sampled_plan_from_json(document: Mapping[str, Any]) -> SampledPlan:
-    """The plan that `SampledPlan.to_json` wrote, without its notes."""
+    """Return the plan that `SampledPlan.to_json` wrote, without its notes."""
     phases = tuple(
         (
             SampledMechanism(
@@ -206,7 +207,7 @@ def plan_sampled(
         caps: μ² of each group's promise, above 0, shape (groups,).
         group_sizes: holders of each group, noisy or public numbers, not negative, shape (groups,).
         share: of every cap, above 0, at most 1.
-        slack: δ′ of the run, at least 1e-12; already taken out of the δ from which the caps follow.
+        slack: δ′ of the run, at least 1e-12; already subtracted from the δ that determines the caps.
         steps: T.
         rate: q, the mean of the rates, weighted by the sizes.
         clip_norm: c, the mean of the norms, weighted by the sizes.
@@ -216,7 +217,8 @@ def plan_sampled(
         The plan. Takes some seconds.
 
     Raises:
-        ValueError: an argument out of range, or promises that cannot be spent so: the message says what to change.
+        ValueError: an argument out of range, or promises that cannot be spent in this way: the message says what to
+            change.
     """
     if variant not in (*VARIANTS, *BASELINES):
         raise ValueError(f"There is no sampled variant “{variant}”; choose one of: {', '.join(VARIANTS)}.")
@@ -240,7 +242,7 @@ def plan_sampled(
 def standard(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """DP-SGD with the smallest promise for everybody."""
+    """Plan DP-SGD with the smallest promise for everybody."""
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     return (_phase(allowed, sizes, np.ones(len(allowed), bool), cost, steps, rate, clip_norm),)
 
@@ -248,7 +250,7 @@ def standard(
 def without_strictest(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """E.1: DP-SGD with the second smallest promise, without the groups of the smallest.
+    """Plan E.1: DP-SGD with the second smallest promise, without the groups of the smallest.
 
     Raises:
         ValueError: all groups have the same promise.
@@ -263,7 +265,7 @@ def without_strictest(
 def group_after_group(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """E.2: DP-SGD with each group alone, from the smallest promise to the largest, in steps in proportion to sizes."""
+    """Plan E.2: DP-SGD with one group at a time, smallest promise first, in steps in proportion to sizes."""
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     order = np.argsort(allowed)
     ends = np.rint(np.cumsum(sizes[order]) / sizes.sum() * steps).astype(int)
@@ -276,7 +278,7 @@ def group_after_group(
 
 
 def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: float) -> Phases:
-    """No noise, and a norm that clips nothing: what privacy costs is told by the difference. It protects nobody."""
+    """Plan steps without noise or clipping, which show the cost of privacy by comparison. They protect nobody."""
     sizes = np.asarray(group_sizes, np.float64)
     norms = np.full(len(sizes), _UNCLIPPED * clip_norm)
     rates = np.full(len(sizes), float(rate))
@@ -284,14 +286,14 @@ def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: f
 
 
 def _sample(limits: Floats, sizes: Floats, *, cost: CostOf, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Algorithm 1."""
+    """Plan Algorithm 1."""
     sigma, rates = spend_equally(cost(steps), limits, shares_of(sizes, len(limits)), steps=steps, rate=rate)
     norms = np.full(len(limits), float(clip_norm))
     return ((SampledMechanism(rates, norms, sigma, clip_norm, expected=rate * float(sizes.sum())), steps),)
 
 
 def _scale(limits: Floats, sizes: Floats, *, cost: CostOf, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Algorithm 2."""
+    """Plan Algorithm 2."""
     own = [required_noise(cost(steps), limit, steps=steps, rate=rate) for limit in limits.tolist()]
     sigma, norms = balanced_norms(own, shares_of(sizes, len(limits)), clip_norm)
     rates = np.full(len(limits), float(rate))
@@ -311,12 +313,12 @@ _PHASES = {
 
 
 def _rough_cost(slack: float, steps: int) -> Cost:
-    """Measure of a run in a search for rates and noise: μ, a little above what the run is charged."""
+    """Return the measure of a run in a search for rates and noise: μ, slightly above the run's charge."""
     return lambda rate, sigma: sampled_gaussian_mu(rate, sigma, steps, slack, roughly=True)
 
 
 def _charges(phases: Phases, slack: float) -> Floats:
-    """(groups,) μ² of each group; a group is drawn in one phase only, or all are the same."""
+    """Return (groups,) μ² of each group; a group is drawn in one phase only, or all are the same."""
     charges = np.zeros(len(phases[0][0].rates))
     for mechanism, steps in phases:
         own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms
@@ -346,7 +348,7 @@ def _phase(
     rate: float,
     clip_norm: float,
 ) -> tuple[SampledMechanism, int]:
-    """Steps with those who take part alone, at the smallest of their targets."""
+    """Plan steps with only these participants, at the smallest of their targets."""
     own = min(1.0, rate * float(sizes.sum()) / float(sizes[taking_part].sum()))
     sigma = required_noise(cost(steps), float(targets[taking_part].min()), steps=steps, rate=own)
     rates = np.where(taking_part, own, 0.0)

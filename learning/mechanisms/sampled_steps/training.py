@@ -1,10 +1,9 @@
 """Steps of DP-SGD over Poisson samples of the holders, each group with its own rate or clipping norm, chunk by chunk.
 
-Abadi et al., "Deep learning with differential privacy" (2016), with the holder as the unit; rates and norms as
-:mod:`learning.mechanisms.sampled_steps.rates` finds them. The question says which network is trained on what. Its first
-batch takes no step: it charges everybody who takes part for the whole run
-(:mod:`learning.mechanisms.sampled_steps.run_plan`). Each batch after it is a chunk of steps, which one task takes; what
-it releases is the public state after the last of them.
+Abadi et al., "Deep learning with differential privacy" (2016), with the holder as the unit; rates and norms come from
+:mod:`learning.mechanisms.sampled_steps.rates`. The question defines the network and its input. Its first
+batch takes no step: it charges every participant for the whole run (:mod:`learning.mechanisms.sampled_steps.run_plan`).
+Each batch after it is a chunk of steps in a single task, whose release is the public state after the last of them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from learning.mechanisms.steps.records import OwnedRecords, owned_records
 from learning.outcomes import CROSS_ENTROPY, Loss, Target, target_from_arrays
 from learning.representations import FittedRepresentation, representation_load
 
-if TYPE_CHECKING:  # PyTorch takes a second, which the site should not spend to start
+if TYPE_CHECKING:  # PyTorch takes a second, which would delay the start of the site
     from torch import nn
 
     from learning.mechanisms.sampled_steps.contributions import Gradients
@@ -34,24 +33,24 @@ if TYPE_CHECKING:  # PyTorch takes a second, which the site should not spend to 
 
 Floats = NDArray[np.float64]
 
-#: The batch in which everybody is charged for the whole run; it takes no step.
+#: Batch that charges everybody for the whole run; it takes no step.
 CHARGE = 0
 
 
 class Sampling(Protocol):
-    """Sampler of who takes part in a step; `is_simulation` is True if it can be repeated."""
+    """Sampler of the participants of a step; `is_simulation` is True if it can be repeated."""
 
     is_simulation: ClassVar[bool]
 
     def chosen(self, rates: Floats) -> NDArray[np.int64]:
-        """Positions of those included, each with the probability given for it, independently."""
+        """Return positions of the included, each independently with its given probability."""
         ...
 
 
 class SystemSampling:
     """Inclusion by the operating system's cryptographic generator.
 
-    A rate is rounded down to a multiple of 2^-64: nobody is drawn more often than was charged.
+    A rate is rounded down to a multiple of 2^-64: nobody is drawn more often than their charge covers.
 
     >>> SystemSampling().chosen(np.array([0.0, 1.0])).tolist()
     [1]
@@ -62,7 +61,7 @@ class SystemSampling:
     def chosen(self, rates: Floats) -> NDArray[np.int64]:
         certain = rates >= 1
         limits = np.floor(np.ldexp(np.where(certain, 0.0, rates), 64)).astype(np.uint64)
-        # the first 16 bits decide about nearly everybody; 48 more are drawn where they do not
+        # the first 16 bits decide almost every case; 48 more are drawn for the others
         firsts = (limits >> np.uint64(48)).astype(np.uint16)
         drawn = np.frombuffer(urandom(2 * len(rates)), np.uint16)
         included = certain | (drawn < firsts)
@@ -73,7 +72,7 @@ class SystemSampling:
 
 
 class SimulationSampling:
-    """Inclusion that a seed repeats, for benchmarks and rehearsals."""
+    """Inclusion from a seed, repeatable, for benchmarks and rehearsals."""
 
     is_simulation: ClassVar[bool] = True
 
@@ -86,7 +85,7 @@ class SimulationSampling:
 
 @dataclass(frozen=True, eq=False)
 class SampledSteps:
-    """State that the steps have come to: weights and momentum `(d,)`, and the number of steps done. Public."""
+    """State of the steps: weights and momentum `(d,)`, and the number of steps done. Public."""
 
     weights: Floats
     velocity: Floats
@@ -94,7 +93,7 @@ class SampledSteps:
 
     @classmethod
     def start(cls, network: nn.Module) -> SampledSteps:
-        """Before the first step, at the weights of the network."""
+        """Return the state before the first step, at the weights of the network."""
         weights = np.concatenate([tensor.detach().numpy().ravel() for tensor in network.parameters()]).astype(
             np.float64
         )
@@ -102,15 +101,15 @@ class SampledSteps:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> SampledSteps:
-        """From :meth:`to_arrays`."""
+        """Return the state from :meth:`to_arrays`."""
         return cls(np.asarray(arrays["weights"]), np.asarray(arrays["velocity"]), int(arrays["step"]))
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """For an npz file."""
+        """Return arrays for an npz file."""
         return {"weights": self.weights, "velocity": self.velocity, "step": np.array(self.step)}
 
     def after(self, gradient: Floats, *, step_size: float, momentum: float) -> SampledSteps:
-        """One step later: v ← momentum·v + gradient; weights ← weights − step_size·v."""
+        """Return the state after a step: v ← momentum·v + gradient; weights ← weights − step_size·v."""
         velocity = momentum * self.velocity + gradient
         return SampledSteps(self.weights - step_size * velocity, velocity, self.step + 1)
 
@@ -128,16 +127,16 @@ def run_chunk(
     noise: Noise,
     sampling: Sampling,
 ) -> SampledSteps:
-    """The state some steps later. What is kept is the state alone: sums before noise and who was drawn are forgotten.
+    """Return the state after some steps, the only result that is kept: sums before noise and samples are discarded.
 
-    A chunk that is not committed is discarded unseen; another run of it draws samples and noise anew, so that no noise
-    is ever used for two sums. A holder who may take part no longer is left out from the next chunk on.
+    A chunk that is not committed is discarded unseen; its rerun draws new samples and noise, which ensures that no
+    noise is ever used for two sums. A holder who may no longer take part is left out from the next chunk on.
 
     Args:
-        state: where the last chunk that was committed came to.
-        holders: who takes part in this chunk. Only the records of those drawn are read.
+        state: result of the last committed chunk.
+        holders: the participants of this chunk. Only the records of those drawn are read.
         group: `(H,)` the position of each holder's group in the mechanism.
-        gradients: of the network that is trained.
+        gradients: of the trained network.
         mechanism: the same for all chunks of a run.
         steps: of this chunk.
         step_size, momentum: of the update, public.
@@ -166,13 +165,13 @@ class SampledQuestion:
     Attributes:
         plan: Rates, norms, noise, charges of each promise of the run's plan.
         network: Its name, one of `learning.mechanisms.sampled_steps.run_plan.NETWORK_CHOICES`.
-        shape: Of a record as the network takes it, multiplied by ``scale``.
-        classes: How many scores the network has for a record; of classes one each.
-        fitted: The representation whose coordinates the network takes; None where it takes records as they are.
+        shape: Of a record in the form that the network takes, multiplied by ``scale``.
+        classes: Number of the network's scores for a record; one for each class.
+        fitted: The representation whose coordinates the network takes; None if it takes records unchanged.
         step_size, momentum: Of the update.
         begin: The state before the first step.
         caps: (promises,) those of the promises of the run's plan, in μ².
-        target: What is learned; None of classes.
+        target: What is learned; None for classes.
     """
 
     plan: SampledPlan
@@ -187,13 +186,13 @@ class SampledQuestion:
     caps: NDArray[np.float64]
     target: Target | None = None
 
-    #: A release is the state after many steps, each of them a noisy sum of its own.
+    #: A release is the state after many steps, each with a separate noisy sum.
     spread = None
     grain = 1.0
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, planned: Mapping[str, Any], caps: NDArray[np.float64]) -> SampledQuestion:
-        """From the file of the round, with what the plan of its run says."""
+        """Return the question in the file of the round, with the plan of its run."""
         stored = arrays["representation"].tobytes()
         return cls(
             sampled_plan_from_json(planned),
@@ -219,7 +218,7 @@ class SampledQuestion:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """(groups,) what each promise is charged for the whole run, in μ²; 0 where nothing protects anybody."""
+        """(groups,) charge of each promise for the whole run, in μ²; 0 if nothing protects anybody."""
         return np.nan_to_num(self.plan.charges)
 
     def digest(self) -> str:
@@ -259,9 +258,9 @@ class SampledQuestion:
         return self.charges.tolist() if _charges(part) else None
 
     def groups(self, caps: NDArray[np.float64]) -> NDArray[np.intp]:
-        """(H,) the place in the plan of the largest promise within each cap; -1 of whose cap is smaller than any.
+        """Return (H,) the place in the plan of the largest promise within each cap; -1 if all promises exceed the cap.
 
-        Of those who have a promise that the plan does not know: they are drawn, and charged, as the next stricter ones.
+        People whose promise the plan does not contain are drawn and charged like those of the next stricter one.
         """
         order = np.argsort(self.caps, kind="stable")
         place = np.searchsorted(self.caps[order], caps, side="right") - 1
@@ -302,8 +301,8 @@ class SampledQuestion:
         noise: Noise,
         sampling: Sampling,
     ) -> SampledSteps:
-        """The state some steps later, of holders in these groups (H,) of the plan."""
-        # PyTorch takes a second to import, which the site should not spend to start.
+        """Return the state after some steps of holders in these groups (H,) of the plan."""
+        # PyTorch takes a second to import, which would delay the start of the site.
         from learning.mechanisms.sampled_steps.contributions import Gradients
         from learning.mechanisms.sampled_steps.networks import network_create
 
@@ -335,10 +334,10 @@ class SampledQuestion:
         return PartRelease(size=steps, content=content, arrays=after.to_arrays())
 
     def charged_content(self) -> dict[str, Any]:
-        """Entry of the register on the charge for a whole run."""
+        """Return the register's entry on the charge for a whole run."""
         return {"steps": 0, "digest": content_digest({}), "slack": self.plan.slack}
 
 
 def _charges(part: slice) -> bool:
-    """Whether a part is the charge for the whole run."""
+    """Return whether a part is the charge for the whole run."""
     return part.start == part.stop

@@ -1,8 +1,9 @@
-"""Gradients of the networks of private steps in whole numbers: the same for a record wherever it stands, bit for bit.
+"""Gradients of the networks of private steps in whole numbers: the same for a record at any position, bit for bit.
 
-What enters a layer is rounded to whole numbers of at most 127, weights to whole numbers small enough that every product
-and partial sum is below 2²⁴, where float32 is exact: whichever way a library orders a sum, it is the same. So is the
-way back, in which the slopes of a record are brought to a public length before they are rounded. Between sums stand
+The inputs of a layer are rounded to whole numbers of at most 127, weights to whole numbers small enough that every
+product
+and partial sum is below 2²⁴, where float32 is exact: the result does not depend on a library's order of a sum. The same
+holds for the backward pass, which scales the slopes of a record to a public length before rounding. Between sums are
 single operations that IEEE 754 defines to the last bit, and a table of tanh. docs/sgd-sampled.md bounds every sum.
 """
 
@@ -27,10 +28,10 @@ from learning.representations.coordinates import LARGEST
 Floats = NDArray[np.float64]
 
 _EXACT = 2.0**24
-"""Up to here float32 holds every whole number."""
+"""float32 holds every whole number up to here."""
 _SLOPES = 2.0**12
 _SQUARES = 2.0**52
-_SQUARED_AT_A_TIME = 2**16  # numbers in float64, which stay in the cache
+_SQUARED_AT_A_TIME = 2**16  # numbers in float64 that fit into the cache
 _TANH_STEPS, _TANH_END = 256, 6
 _FULL_SLOPE = torch.tensor(float(LARGEST**2))
 _TANH = torch.tensor(
@@ -44,7 +45,7 @@ _TANH = torch.tensor(
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Of the way forward: what entered each place, and where each maximum came from."""
+    """Memory of the forward pass: the inputs of each place, and the origin of each maximum."""
 
     patches: torch.Tensor
     maps: torch.Tensor | None = None
@@ -58,19 +59,19 @@ class WholeLayer(ABC):
 
     Args:
         layer: PyTorch's.
-        order: position in PyTorch of each of its inputs, as they come here.
+        order: position in PyTorch of each of its inputs, in the order used here.
         places: of a record that its weights are multiplied with.
-        overlap: in how many places an input stands at most.
+        overlap: largest number of places that share an input.
 
     Attributes:
-        unit: what a 1 in its inputs stands for.
+        unit: value of a 1 in its inputs.
         matrix, bias: its weights, `(inputs, outputs)` and `(outputs,)`.
-        size: how many parameters.
+        size: number of parameters.
         shapes: of its weights and of its biases.
-        numbers: of a record in what enters, or in the gradients where they are written out.
+        numbers: of a record in the inputs, or in the gradients if they are written out.
         length: of the slopes of every record.
-        pull_scale: what slopes of its inputs are multiplied by.
-        leaves: shape of what leaves it, by record.
+        pull_scale: factor of the slopes of its inputs.
+        leaves: shape of its output, by record.
     """
 
     leaves: tuple[int, ...]
@@ -94,13 +95,13 @@ class WholeLayer(ABC):
             raise ValueError("Images of this size cannot be learned from in whole numbers: make them smaller.")
 
     def load(self, weights: Floats, unit: float) -> None:
-        """Weights and biases, in PyTorch's order, for inputs in this unit."""
+        """Set weights and biases, in PyTorch's order, for inputs in this unit."""
         self.unit = unit
         self.matrix = weights[: -self.outputs].reshape(self.outputs, -1)[:, self._order].T
         self.bias = weights[-self.outputs :]
         both = np.vstack([self.matrix * self.unit, self.bias / LARGEST])
         whole, power = whole_matrix(both, LARGEST, _EXACT)
-        # times a power of two, so that sums are as exact, and come out in steps of the table
+        # times a power of two, which keeps sums exact and gives results in steps of the table
         steps = _TANH_STEPS / power
         self._weights = torch.from_numpy(whole[:-1] * steps).float()
         self._offset = torch.from_numpy(LARGEST * whole[-1] * steps).float()
@@ -112,22 +113,22 @@ class WholeLayer(ABC):
 
     @abstractmethod
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Memory]:
-        """tanh of what leaves, whole numbers; and what the way back needs."""
+        """Return tanh of the output in whole numbers, and the data for the backward pass."""
 
     @abstractmethod
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
-        """The slopes of what entered, times `pull_scale`, below 2²⁴, exact."""
+        """Return the slopes of the inputs, times `pull_scale`, below 2²⁴, exact."""
 
     def backward(
         self, pulled: torch.Tensor, left: torch.Tensor, memory: Memory, scale: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Slopes before tanh, of public length, and what a 1 in them stands for.
+        """Return slopes before tanh, of public length, and the value of a 1 in them.
 
         Args:
-            pulled: slopes of what left the layer.
-            left: what left it.
+            pulled: slopes of the layer's output.
+            left: the layer's output.
             memory: from `forward`.
-            scale: `(R,)` what a 1 in the pulled slopes stands for.
+            scale: `(R,)` value of a 1 in the pulled slopes.
         """
         # small enough that the squares of all slopes of a record have an exact sum; four maxima may come from one place
         most = math.sqrt(_SQUARES / (self._places * self.outputs)) / 4 - 1
@@ -136,15 +137,15 @@ class WholeLayer(ABC):
         return of_public_length(self._before_pool(slopes, memory), scale / factor, self.length)
 
     def _pulling(self, back: torch.Tensor) -> torch.Tensor:
-        """Whole weights `(outputs, inputs)`, as `pull` takes them."""
+        """Return whole weights `(outputs, inputs)` for `pull`."""
         return back
 
     @abstractmethod
     def _before_pool(self, slopes: torch.Tensor, memory: Memory) -> torch.Tensor:
-        """Slopes before the pool, if there is one."""
+        """Return slopes before the pool, if there is one."""
 
     def in_order(self, products: torch.Tensor) -> torch.Tensor:
-        """Sums of products `(outputs, inputs)` in PyTorch's order, laid flat."""
+        """Return sums of products `(outputs, inputs)` in PyTorch's order, flattened."""
         ordered = torch.empty_like(products)
         ordered[:, self._order] = products
         return ordered.flatten()
@@ -167,7 +168,7 @@ class Dense(WholeLayer):
 
 
 class Convolution(WholeLayer):
-    """Over images `(R, width, height, channels)`; as tanh rises, the maximum may be taken before it."""
+    """Convolution of images `(R, width, height, channels)`; tanh is monotone, so the maximum may be taken before it."""
 
     def __init__(self, layer: nn.Conv2d, size: tuple[int, ...]) -> None:
         # PyTorch has the height first
@@ -196,7 +197,7 @@ class Convolution(WholeLayer):
         return _tanh(largest.permute(0, 2, 3, 1)), Memory(patches.flatten(1, 2), maps, origins)
 
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
-        # each stretch of `stride` pixels hears from the places that reach it: one product, whose sums are those wanted
+        # each stretch of `stride` pixels gets slopes from the places that reach it: one product with the required sums
         reach = _pair(tap - 1 for tap in self._taps)
         around = nn.functional.pad(slopes.view(-1, *self._grid, self.outputs), _around(reach))
         stretches = _windows(around, self._taps, (1, 1))
@@ -230,7 +231,7 @@ class Convolution(WholeLayer):
 
 
 def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Whole slopes `(R, …)` of about this length, and what a 1 in them stands for; 0 stays 0. They are overwritten."""
+    """Return whole slopes `(R, …)` of about this length, and a 1's value; 0 stays 0. Overwrites its input."""
     lengths = sum_of_squares(slopes).sqrt_()
     factors = torch.where(lengths > 0, length / lengths, 0.0)
     shaped = factors.float().view(-1, *[1] * (slopes.ndim - 1))
@@ -238,7 +239,7 @@ def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -
 
 
 def sum_of_squares(numbers: torch.Tensor) -> torch.Tensor:
-    """`(R,)` float64 of whole numbers `(R, …)`, exact below 2⁵³."""
+    """Return `(R,)` float64 sums of squares of whole numbers `(R, …)`, exact below 2⁵³."""
     flat = numbers.flatten(1).numpy()
     sums = np.empty(len(flat))
     rows = max(1, _SQUARED_AT_A_TIME // flat.shape[1])
@@ -253,8 +254,8 @@ class LayerGradients:
     """Gradients of a layer, one for each of R records, as factors that are whole numbers.
 
     Attributes:
-        inputs: `(R, places, inputs)` what entered, at most 127.
-        slopes: `(R, places, outputs)` of the loss by what left.
+        inputs: `(R, places, inputs)` the layer's inputs, at most 127.
+        slopes: `(R, places, outputs)` of the loss with respect to its outputs.
         unit: of the inputs.
         scale: `(R,)` float64: the gradient of the bias is scale · Σ_places slopes, that of the weights
             scale · unit · Σ_places slopes ⊗ inputs.
@@ -267,18 +268,18 @@ class LayerGradients:
 
     @cached_property
     def products(self) -> torch.Tensor:
-        """`(R, outputs, inputs)` Σ_places slopes ⊗ inputs, exact."""
+        """Return `(R, outputs, inputs)` Σ_places slopes ⊗ inputs, exact."""
         return torch.bmm(self.slopes.transpose(1, 2), self.inputs)
 
     @cached_property
     def totals(self) -> torch.Tensor:
-        """`(R, outputs)` Σ_places slopes, exact."""
+        """Return `(R, outputs)` Σ_places slopes, exact."""
         return self.slopes.sum(1)
 
     @cached_property
     def squared_norms(self) -> torch.Tensor:
-        """`(R,)` float64 ‖gradient‖², the same bit for bit wherever the record stands."""
-        if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, so that no product has to be written out
+        """Return `(R,)` float64 ‖gradient‖², the same bit for bit at any position of the record."""
+        if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, which avoids writing out the product
             squares = sum_of_squares(self.slopes) * sum_of_squares(self.inputs)
         else:
             squares = sum_of_squares(self.products)
@@ -286,22 +287,22 @@ class LayerGradients:
 
 
 class RecordGradients:
-    """Gradients of the loss of a network, one for each record.
+    """Gradients of a network's loss, one for each record.
 
     Args:
         network: of `networks.NETWORKS`: convolutions, each followed by tanh and a max pool 2×2 of stride 1, dense
             layers followed by tanh, and a dense layer last.
-        shape: of a record as the network takes it.
+        shape: of a record in the form that the network takes.
         loss: of its scores and target.
 
     Attributes:
         layers: in whole numbers, in the network's order.
-        classes: how many scores.
-        size: how many parameters.
+        classes: number of scores.
+        size: number of parameters.
         numbers: of a record in the largest array that is written out for it.
 
     Raises:
-        ValueError: the network has other layers, or images are too large for sums that are exact.
+        ValueError: the network has other layers, or images are too large for exact sums.
     """
 
     def __init__(self, network: nn.Module, shape: tuple[int, ...], loss: Loss = CROSS_ENTROPY) -> None:
@@ -329,11 +330,11 @@ class RecordGradients:
         self.numbers = max(layer.numbers for layer in self.layers)
 
     def load(self, weights: ArrayLike, *, unit: float) -> None:
-        """Take these weights.
+        """Set these weights.
 
         Args:
             weights: `(d,)`, in the order of the network's parameters.
-            unit: what a 1 in the whole numbers of a record stands for.
+            unit: value of a 1 in the whole numbers of a record.
 
         Raises:
             ValueError: they are not finite.
@@ -349,11 +350,11 @@ class RecordGradients:
         self._scores = Scores(np.vstack([self._output.matrix * self._output.unit, self._output.bias / LARGEST]))
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor) -> list[LayerGradients]:
-        """Of each layer, in the network's order.
+        """Return the gradients of each layer, in the network's order.
 
         Args:
             x: `(R, …)` float32, whole numbers of at most 127.
-            y: `(R,)` codes of targets, of classes their numbers; where a code is none, the gradient is 0.
+            y: `(R,)` codes of targets, for classes their numbers; an invalid code gives the gradient 0.
         """
         if isinstance(self.layers[0], Convolution):
             x = x.view(len(x), *self._image).transpose(1, 2)
@@ -373,7 +374,7 @@ class RecordGradients:
         return gradients[::-1]
 
     def _residuals(self, inputs: torch.Tensor, y: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Residuals of the loss, and what a 1 in them stands for."""
+        """Return residuals of the loss, and the value of a 1 in them."""
         features = np.full((len(inputs), inputs.shape[1] + 1), float(LARGEST))
         features[:, :-1] = inputs.numpy()
         residuals = self._loss.residuals(self._scores.of(features), y)
@@ -382,14 +383,14 @@ class RecordGradients:
 
 
 def _tanh(arguments: torch.Tensor) -> torch.Tensor:
-    """From the table, of arguments in its steps, which are overwritten."""
+    """Look up tanh in the table, for arguments in its steps, which are overwritten."""
     end = _TANH_STEPS * _TANH_END
     place = arguments.clamp_(-end, end).round_().add_(end).to(torch.int32)
     return _TANH.index_select(0, place.flatten()).view(place.shape)
 
 
 def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
-    """Numbers under a kernel at each place, `(R, across, down, numbers)`, of images `(R, width, height, channels)`.
+    """Return numbers under a kernel, `(R, across, down, numbers)`, for images `(R, width, height, channels)`.
 
     In two steps, as what is copied at a time is longer in this way: first down, then across.
     """
@@ -407,17 +408,17 @@ def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, i
 
 
 def _channels_last(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Of `(width, height, channels)` laid flat, the position that PyTorch has each number in."""
+    """Return PyTorch's position of each number of a flattened `(width, height, channels)`."""
     width, height, channels = shape
     return np.arange(math.prod(shape)).reshape(channels, height, width).transpose(2, 1, 0).ravel()
 
 
 def _around(more: tuple[int, int]) -> tuple[int, ...]:
-    """The margins of images, as PyTorch takes them."""
+    """Return the margins of images, in PyTorch's form."""
     return (0, 0, more[1], more[1], more[0], more[0])
 
 
 def _pair(sides: Iterable[int]) -> tuple[int, int]:
-    """Across and down."""
+    """Return the sizes across and down."""
     across, down = sides
     return across, down

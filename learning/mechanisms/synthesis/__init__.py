@@ -1,1 +1,1 @@
-"""Synthetic rows: counts of columns, of pairs and along a tree of columns, and rows drawn from them. No Django here."""
+"""Synthetic rows drawn from counts of columns, of pairs and along a tree of columns. Nothing here imports Django."""

@@ -1,7 +1,7 @@
-"""Model of records: classes, and a tree of columns in which each follows from its class and its parent.
+"""Model of records: classes, and a tree of columns in which each depends on its class and its parent.
 
-Noisy counts say which cells are counted as one, and which pairs of columns are worth counting next. Counts are drawn
-towards what is expected of them as far as noise demands it.
+Noisy counts determine the groups of cells, and the pairs of columns to count next. Counts are shrunk towards their
+expectations to the degree that the noise requires.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _FITTINGS = 20
 
 
 def grouped(column: Column, counts: Numbers, smallest: float) -> Column:
-    """The column with its cells in groups that hold about ``smallest`` or more.
+    """Return the column with its cells in groups that hold about ``smallest`` or more.
 
-    Bins of numbers are joined with the next ones; rare values of other columns stand together; *not known* of numbers
-    is a group by itself.
+    Neighbouring bins of numbers are joined; rare values of other columns share a group; *not known* in a column of
+    numbers is a separate group.
 
     Args:
         column: with all its cells.
         counts: (cells,) of at least 0.
-        smallest: what a group is to hold.
+        smallest: wanted content of a group.
 
     >>> column = Column("n", ("a", "b", "c", "d"), edges=(0.0, 1.0, 2.0, 3.0, 4.0))
     >>> grouped(column, np.array([5.0, 1.0, 2.0, 3.0]), 3.0).groups
@@ -48,7 +48,7 @@ def grouped(column: Column, counts: Numbers, smallest: float) -> Column:
     for count, rest in zip(counts[:bins], np.cumsum(counts[:bins][::-1])[::-1] - counts[:bins], strict=True):
         groups.append(number)
         total += count
-        # What is left over at the end joins the last group.
+        # The rest at the end joins the last group.
         if total >= smallest and rest >= smallest:
             number, total = number + 1, 0.0
     groups += [number + 1] * (len(counts) - bins)
@@ -56,7 +56,7 @@ def grouped(column: Column, counts: Numbers, smallest: float) -> Column:
 
 
 def in_groups(counts: Numbers, column: Column) -> Numbers:
-    """Sums (…, groups) of counts (…, cells)."""
+    """Return sums (…, groups) of counts (…, cells)."""
     if not column.groups:
         return counts
     sums = np.zeros((*counts.shape[:-1], column.size))
@@ -65,15 +65,15 @@ def in_groups(counts: Numbers, column: Column) -> Numbers:
 
 
 def pairs_of(number: int) -> list[tuple[int, int]]:
-    """Pairs of columns, in order."""
+    """Return pairs of columns, in order."""
     return list(combinations(range(number), 2))
 
 
 def strength(table: Numbers, sigma: float) -> float:
-    """How far two columns are from independent in every class: χ² over classes, less what noise alone makes of it.
+    """Return the dependence of two columns within classes: χ² over classes, less the expected effect of the noise.
 
-    With counts c of noise σ, and e what the margins of c make of independent columns, Σ((c − e)² − σ²)/e is χ² without
-    bias but for the margins' own noise. Cells in which less than σ is expected count as if it were σ.
+    With counts c of noise σ, and e the expectation under independence from the margins of c, Σ((c − e)² − σ²)/e is an
+    unbiased χ² except for the margins' own noise. An expectation below σ is replaced by σ.
 
     Args:
         table: (classes, cells, cells), with noise.
@@ -92,7 +92,7 @@ def strength(table: Numbers, sigma: float) -> float:
 
 
 def strongest_tree(number: int, strengths: Sequence[float]) -> list[Edge]:
-    """The tree of the largest sum of strengths (Chow, Liu 1968), parents before children, the root first.
+    """Return the tree of the largest sum of strengths (Chow, Liu 1968), parents before children, the root first.
 
     Args:
         number: of columns.
@@ -122,10 +122,10 @@ def strongest_tree(number: int, strengths: Sequence[float]) -> list[Edge]:
 
 
 def shrunk(counts: Numbers, expected: Numbers, variance: Numbers | float) -> Numbers:
-    """Counts drawn towards what is expected of them.
+    """Return counts shrunk towards their expectations.
 
-    As if the true ones were normal around e with variance τe: their mean given the noisy ones is
-    e + τe/(τe + σ²)·(c − e). τ is the one for which Σ(c − e)² is as large as expected.
+    The true ones are modelled as normal around e with variance τe: their mean given the noisy ones is e + τe/(τe +
+    σ²)·(c − e). τ is the value for which Σ(c − e)² equals its expectation.
 
     Args:
         counts: c, with noise of the ``variance`` σ².
@@ -141,14 +141,14 @@ def shrunk(counts: Numbers, expected: Numbers, variance: Numbers | float) -> Num
 
 
 def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
-    """The table (R, C) of at least 0 with these margins that is nearest in relative entropy (Deming, Stephan 1940).
+    """Return the nearest table (R, C) of at least 0 with these margins, in relative entropy (Deming, Stephan 1940).
 
-    Margins have one total; where a row or column holds nothing, it is filled as if the two were independent.
+    Margins have one total; an empty row or column is filled as if the two were independent.
     """
     total = float(rows.sum())
     if total <= 0:
         return np.zeros_like(table)
-    # A trace of independence, so that no margin above 0 stands before an empty row.
+    # A trace of independence, because a margin above 0 must not belong to an empty row.
     table = np.maximum(table, 0.0) + 1e-9 * np.outer(rows, columns) / total
     for _ in range(_FITTINGS):
         table = table * _ratio(columns, table.sum(axis=0))
@@ -164,8 +164,8 @@ class TreeModel:
         columns: in groups.
         edges: parents before children, the root first.
         classes: (classes,) their probabilities.
-        of_groups: of each column: (classes, parent's groups, groups), of the root (classes, groups), given the rest.
-        of_cells: of each column: (classes, cells), of a cell given class and group.
+        of_groups: for each column: (classes, parent's groups, groups), for the root (classes, groups), given the rest.
+        of_cells: for each column: (classes, cells), of a cell given class and group.
     """
 
     columns: tuple[Column, ...]
@@ -175,7 +175,7 @@ class TreeModel:
     of_cells: tuple[Numbers, ...]
 
     def draw(self, number: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Classes (n,) and cells (n, columns) of drawn records."""
+        """Return classes (n,) and cells (n, columns) of drawn records."""
         classes = rng.choice(len(self.classes), number, p=self.classes)
         groups, cells = np.zeros((2, number, len(self.columns)), np.int64)
         for parent, child in self.edges:
@@ -197,13 +197,13 @@ def model_of(
     tables: Sequence[Numbers],
     sigmas: tuple[float, float],
 ) -> TreeModel:
-    """The model that noisy counts make.
+    """Return the model that follows from noisy counts.
 
     Args:
         columns: in groups.
         edges: the tree.
-        histograms: of each column: (classes, cells).
-        tables: of each edge: (classes, parent's groups, child's groups), of the root (classes, groups).
+        histograms: for each column: (classes, cells).
+        tables: for each edge: (classes, parent's groups, child's groups), for the root (classes, groups).
         sigmas: standard deviations of the noise of histograms and of tables.
     """
     first, second = sigmas[0] ** 2, sigmas[1] ** 2
@@ -220,7 +220,7 @@ def model_of(
         rough = in_groups(histograms[child], column)
         by_rows = 1 if parent == NOBODY else table.shape[1]
         own = table if parent == NOBODY else table.sum(axis=1)
-        trust = (second * by_rows) / (second * by_rows + first * size_of)  # of the histogram
+        trust = (second * by_rows) / (second * by_rows + first * size_of)  # trust in the histogram
         margin = np.array(
             [
                 _scaled(at_least_zero(row), total)
@@ -248,27 +248,27 @@ def _ratio(wanted: Numbers, present: Numbers) -> Numbers:
 
 
 def _drawn(probabilities: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
-    """A place (n,) for each row of probabilities (n, k)."""
+    """Return a place (n,) for each row of probabilities (n, k)."""
     until = np.cumsum(probabilities, axis=1)
     at = rng.random(len(until)) * until[:, -1]
     return np.minimum((at[:, None] >= until).sum(axis=1), until.shape[1] - 1)
 
 
 def _scaled(counts: Numbers, total: float) -> Numbers:
-    """Counts with this total; alike if they are all 0."""
+    """Return counts with this total; equal ones if they are all 0."""
     amount = counts.sum()
     return counts * (total / amount) if amount > 0 else np.full(len(counts), total / len(counts))
 
 
 def _given(counts: Numbers) -> Numbers:
-    """Probabilities along the last axis; alike where nothing was counted."""
+    """Return probabilities along the last axis; equal ones if nothing was counted."""
     totals = counts.sum(axis=-1, keepdims=True)
     alike = np.full_like(counts, 1 / counts.shape[-1])
     return np.divide(counts, totals, out=alike, where=totals > 0)
 
 
 def _cells(column: Column, histogram: Numbers, margin: Numbers, variance: float) -> Numbers:
-    """(classes, cells): of each cell, its part of its group in its class."""
+    """Return (classes, cells) each cell's part of its group in its class."""
     groups = np.array(column.groups)
     sizes = np.bincount(groups, minlength=column.size)
     cells = np.zeros_like(histogram)

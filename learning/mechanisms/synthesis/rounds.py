@@ -1,6 +1,6 @@
-"""Choices and plan of synthetic rows: the tables of each of three rounds, and the noise that each may have.
+"""Choices and plan of synthetic rows: the tables of each of three rounds, and their noise.
 
-The plan follows from caps and head counts, the tables from the schema and from what the rounds before have released.
+The plan follows from caps and head counts, the tables from the schema and from earlier rounds' releases.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from learning.mechanisms.synthesis.model import (
 MOST_ROWS = 200_000
 
 SHARES = (0.10, 0.15, 0.75)
-"""Of the run's share: for every column against the classes, for every pair of columns, for the tree."""
+"""Parts of the run's share: for every column against the classes, for every pair of columns, for the tree."""
 MOST_COLUMNS = 100
 
 MOST_COARSE, MOST_FINE = 8, 96
-"""Groups hold at least this part of all people where pairs, and where the tree is counted."""
+"""Least part of all people in a group, for counting pairs and the tree."""
 PAIRS_DISTANCE = gettext_noop("what noise adds to the distance of all pairs of columns, 0 to 1")
 
-_SPARE = 2  # groups: of values that are not known, or rare
+_SPARE = 2  # groups: of unknown or rare values
 _BY_NOISE = gettext_noop(
     "Noise, head counts, and how many groups of values each column can have. What rows miss because columns have more "
     "in common than a tree says is not in it."
@@ -55,7 +55,7 @@ _FEW = 8.0
 Numbers = NDArray[np.float64]
 ROUNDS = 3
 
-# Groups hold at least this part of all, and so many standard deviations of the noise of the tables that count them.
+# Least content of groups as a part of all, and in standard deviations of the noise of the tables that count them.
 _COARSE = (MOST_COARSE, 2.0)
 _FINE = (MOST_FINE, 10.0)
 
@@ -90,8 +90,8 @@ class SynthesisPlan:
     """Plan of the three rounds.
 
     Attributes:
-        rounds: plan of each; its ``cells`` are its tables, as their cells follow from the round before.
-        rows: how many are drawn.
+        rounds: plan of each; its ``cells`` are its tables, because their cells follow from the round before.
+        rows: number of drawn rows.
         bins: of a column of numbers.
     """
 
@@ -100,7 +100,7 @@ class SynthesisPlan:
     bins: int
 
     def describe(self) -> dict[str, Any]:
-        """Mechanism in public terms, for cards."""
+        """Describe the mechanism in public terms, for cards."""
         return {
             "name": "synthesis",
             "rows": self.rows,
@@ -110,10 +110,10 @@ class SynthesisPlan:
         }
 
     def to_json(self, part: float = 1.0) -> list[dict[str, Any]]:
-        """JSON of each round, as a run keeps it; `synthesis_plan_from_json` reads it.
+        """Return JSON of each round for a run; `synthesis_plan_from_json` reads it.
 
         Args:
-            part: Of the run's share, which all three rounds may use.
+            part: Part of the run's share that all three rounds may use.
         """
         until = (part * np.cumsum(SHARES)).round(12).tolist()
         about = {"rows": self.rows, "bins": self.bins}
@@ -124,14 +124,14 @@ class SynthesisPlan:
 
 
 def synthesis_plan_from_json(rounds: Sequence[Mapping[str, Any]]) -> SynthesisPlan:
-    """The plan that a run keeps among its rounds."""
+    """Return the plan stored in a run's rounds."""
     marginals = [dict(each["marginals"]) for each in rounds if is_counted(each)]
     rows, bins = ([each.pop(name) for each in marginals] for name in ("rows", "bins"))
     return SynthesisPlan(tuple(CountsPlan(**each) for each in marginals), rows[0], bins[0])
 
 
 def is_counted(planned: Mapping[str, Any]) -> bool:
-    """Whether a round that a run keeps is one of these.
+    """Return whether a stored round of a run is one of these.
 
     >>> is_counted({"marginals": {}, "until": 0.1}), is_counted({"plan": {}, "until": 1.0})
     (True, False)
@@ -142,15 +142,15 @@ def is_counted(planned: Mapping[str, Any]) -> bool:
 def plan_synthesis(
     levels: Sequence[PlannedLevel], *, columns: int, share: float, rows: int | None, bins: int
 ) -> SynthesisPlan:
-    """Noise that uses the whole share of whoever has the largest cap.
+    """Plan noise that uses the whole share of people with the largest cap.
 
-    In a round of T tables everybody adds a vector of norm √T at most, times their weight √(cap / largest).
+    In a round of T tables everybody adds a vector of norm at most √T, times their weight √(cap / largest).
 
     Args:
-        levels: Promises with their caps and head counts; somebody has one of them.
-        columns: How many there are beside the classes.
+        levels: Promises with their caps and head counts; at least one head count is above 0.
+        columns: Their number, without the classes.
         share: Of every cap.
-        rows: How many are drawn; None for as many as there are people.
+        rows: Number of drawn rows; None for the number of people.
         bins: Of a column of numbers.
 
     Raises:
@@ -182,12 +182,12 @@ def plan_synthesis(
 
 
 def forecast_rows(plan: SynthesisPlan, sizes: Sequence[int], classes: int) -> Forecast:
-    """Forecast of what noise makes of all pairs of columns at most, before anybody is charged.
+    """Forecast the largest effect of noise on all pairs of columns, before anybody is charged.
 
     Args:
         plan: Of the rounds.
         sizes: Cells of each column.
-        classes: How many there are.
+        classes: Their number.
     """
     pairs = plan.rounds[1]
     groups = [min(size, MOST_COARSE + _SPARE) for size in sizes]
@@ -196,7 +196,7 @@ def forecast_rows(plan: SynthesisPlan, sizes: Sequence[int], classes: int) -> Fo
 
 
 def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
-    """What whoever approves synthetic rows has to know of them."""
+    """Return notes about synthetic rows for the people who approve them."""
     last = plan.rounds[-1]
     notes = [
         Sentence(
@@ -224,7 +224,7 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
 
 @dataclass(frozen=True)
 class Marginals:
-    """What was counted so far.
+    """Counts released so far.
 
     Attributes:
         schema: of the records; it declares classes.
@@ -239,37 +239,37 @@ class Marginals:
     released: tuple[NDArray[np.int64], ...] = ()
 
     def after(self, sums: NDArray[np.int64]) -> Marginals:
-        """The same once another round was released."""
+        """Return the counts after the release of another round."""
         return Marginals(self.schema, self.plan, self.caps, (*self.released, sums))
 
     def question(self, index: int) -> CountsQuestion:
-        """The question of a round; those before it were released."""
+        """Return the question of a round; earlier rounds were released."""
         tables = (self._histogram_tables, self._pair_tables, self._tree_tables)[index]()
         return CountsQuestion(self.plan.rounds[index], tuple(tables), self.caps, name="synthesis")
 
     @cached_property
     def label(self) -> Column:
-        """The classes."""
+        """Column of the classes."""
         return columns_of(self.schema, column_names(self.schema)[:1], self.plan.bins)[0]
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """All others, with all their cells."""
+        """All other columns, with all their cells."""
         return feature_columns(self.schema, self.plan.bins)
 
     @cached_property
     def histograms(self) -> list[Numbers]:
-        """Of each column: (classes, cells)."""
+        """For each column: (classes, cells)."""
         return self._counts(0)
 
     @cached_property
     def coarse(self) -> tuple[Column, ...]:
-        """Columns in the groups by which pairs are counted."""
+        """Columns in the groups used for counting pairs."""
         return self._grouped(*_COARSE, self.plan.rounds[1].sigma)
 
     @cached_property
     def fine(self) -> tuple[Column, ...]:
-        """Columns in the groups by which the tree is counted."""
+        """Columns in the groups used for counting the tree."""
         return self._grouped(*_FINE, self.plan.rounds[2].sigma)
 
     @cached_property
@@ -280,18 +280,18 @@ class Marginals:
 
     @cached_property
     def model(self) -> TreeModel:
-        """What all rounds together say."""
+        """Model from all rounds together."""
         sigmas = (self.plan.rounds[0].sigma, self.plan.rounds[2].sigma)
         return model_of(self.fine, self.edges, self.histograms, self.tables, sigmas)
 
     @cached_property
     def pairs(self) -> list[Numbers]:
-        """Of each pair of columns, in the groups of `coarse`: (classes, groups, groups)."""
+        """For each pair of columns, in the groups of `coarse`: (classes, groups, groups)."""
         return self._counts(1)
 
     @cached_property
     def tables(self) -> list[Numbers]:
-        """Of each edge of the tree."""
+        """For each edge of the tree."""
         return self._counts(2)
 
     def _counts(self, index: int) -> list[Numbers]:

@@ -1,4 +1,4 @@
-"""Description drawn from released counts, and how far they are from these: all of it a function of releases."""
+"""Rows drawn from released counts, and their distance from these; everything is a function of releases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIGITS = 4
 class Marginal:
     """A table that was measured: its columns, cells, the error of a count 95 times in 100, and the rows' distance.
 
-    ``distance`` is the total variation between the rows and what was released of it, noise included.
+    ``distance`` is the total variation between the rows and its release, noise included.
     """
 
     columns: tuple[str, ...]
@@ -39,14 +39,14 @@ class Marginal:
 
 @dataclass(frozen=True)
 class Description:
-    """What a page and a card say of synthetic rows.
+    """Description of synthetic rows for a page and a card.
 
     Attributes:
-        columns: names, that of the classes last.
-        rows: how many.
-        marginals: that were measured along the tree.
-        pairs: mean total variation of all pairs of columns within classes, between rows and what was released of them.
-        noise: what of that the noise of the released pairs alone makes, by its size.
+        columns: names, the classes last.
+        rows: number of rows.
+        marginals: those measured along the tree.
+        pairs: mean total variation of all pairs of columns within classes, between rows and their releases.
+        noise: the part of it that is due to the noise of the released pairs, from its size.
     """
 
     columns: tuple[str, ...]
@@ -56,7 +56,7 @@ class Description:
     noise: float
 
     def to_json(self) -> dict[str, Any]:
-        """JSON with lists in place of tuples, as a database gives it back."""
+        """Return JSON with lists instead of tuples, which equals the value read from a database."""
         return json.loads(json.dumps(asdict(self)))
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Description:
 
 
 class Said(Protocol):
-    """What is said of rows: names of their ``columns``, that of the classes last, and more."""
+    """Description of rows: names of their ``columns``, the classes last, and more."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -77,7 +77,7 @@ S = TypeVar("S", bound=Said)
 
 @dataclass(frozen=True, eq=False)
 class SyntheticRows(Generic[S]):
-    """Drawn rows: records ``x`` (n, …) as the schema encodes them, their ``classes`` (n,), and what is ``said``."""
+    """Drawn rows: encoded records ``x`` (n, …), their ``classes`` (n,), and a description, ``said``."""
 
     schema: TabularSchema
     x: NDArray[np.float32]
@@ -88,11 +88,11 @@ class SyntheticRows(Generic[S]):
         return len(self.x)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON of what is said of them."""
+        """Return JSON of the description."""
         return self.said.to_json()
 
     def to_csv(self) -> str:
-        """Heading, and a line for each row, as a file of the schema has them, but for what would be a formula."""
+        """Return a heading and a line for each row, in the form of the schema's files, without formulas."""
         text, columns, start = io.StringIO(), [], 0
         for column in self.schema.features:
             columns.append(_written(column, self.x[:, start : start + len(column.features)]))
@@ -105,7 +105,7 @@ class SyntheticRows(Generic[S]):
 
 
 def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
-    """Values of a column as a file has them."""
+    """Return values of a column in the form used in files."""
     missing = column.missing[0] if column.missing else ""
     if isinstance(column, NumericColumn):
         unknown = encoded[:, 1] > 0 if column.missing else np.zeros(len(encoded), bool)
@@ -119,9 +119,9 @@ def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
 
 
 def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Description]:
-    """Description from the model that all rounds make; the seed of their draw follows from what was released, too.
+    """Draw rows from the model of all rounds; the seed of the draw also follows from the releases.
 
-    The noise of what was released is that of the questions times ``noisier``.
+    The noise of the releases is that of the questions times ``noisier``.
     """
     digest = content_digest({str(number): sums for number, sums in enumerate(marginals.released)})
     rng = np.random.default_rng(int(hashlib.sha256(digest.encode()).hexdigest(), 16))
@@ -136,9 +136,9 @@ def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Descr
 
 
 def rows_alike(schema: TabularSchema, number: int) -> NDArray[np.float32]:
-    """Records (number, …) that follow from the schema alone: in every column each value is as likely.
+    """Return records (number, …) that depend only on the schema: in every column all values are equally likely.
 
-    They stand for people where nothing has been released yet.
+    They stand for people before the first release.
     """
     rng = np.random.default_rng(0)
     x = np.zeros((number, *schema.shape), np.float32)
@@ -150,8 +150,8 @@ def rows_alike(schema: TabularSchema, number: int) -> NDArray[np.float32]:
 def cells_encode(x: NDArray[np.float32], column: Column, cells: NDArray[np.int64], rng: np.random.Generator) -> None:
     """Write the part of the records ``x`` (n, …) that are in these ``cells`` (n,) of a column.
 
-    A number is anywhere in its bin, and in the first bin the least: so the many who have nothing, of what most people
-    have nothing of, stay together.
+    A number is anywhere in its bin, except that the first bin gives its least number: this keeps the many zeros of a
+    mostly empty quantity together.
     """
     bins = len(column.edges) - 1
     known = np.flatnonzero(cells < (bins if bins > 0 else column.width))
@@ -166,7 +166,7 @@ def cells_encode(x: NDArray[np.float32], column: Column, cells: NDArray[np.int64
 def _distances(
     marginals: Marginals, classes: NDArray[np.int64], cells: NDArray[np.int64], noisier: float
 ) -> tuple[tuple[Marginal, ...], float, float]:
-    """Distances between rows and the released tables, of at least 0."""
+    """Return distances between rows and the released tables, of at least 0."""
     last = marginals.plan.rounds[2]
     summaries = []
     for (parent, child), table in zip(marginals.edges, marginals.tables, strict=True):
@@ -188,7 +188,7 @@ def _distances(
 def _counted(
     classes: NDArray[np.int64], number: int, columns: list[Column], rows: list[NDArray[np.int64]]
 ) -> NDArray[np.float64]:
-    """The same table of the rows."""
+    """Return the same table of the rows."""
     place, size = classes, number
     for column, cells in zip(columns, rows, strict=True):
         place, size = place * column.size + np.array(column.groups)[cells], size * column.size
@@ -196,7 +196,7 @@ def _counted(
 
 
 def _distance(released: NDArray[np.float64], counted: NDArray[np.float64]) -> float:
-    """Total variation of two tables as distributions."""
+    """Return the total variation of two tables as distributions."""
     counts = at_least_zero(released.ravel())
     if counts.sum() <= 0:
         return 1.0
