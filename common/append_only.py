@@ -140,7 +140,7 @@ class Chained(AppendOnly):
     def head(cls, study_id: int | None) -> Head:
         """Return the head of a study's chain; unsigned if it is missing.
 
-        Every chain has had one since its study began (:func:`chains_begin`), so none is ever signed again from scratch.
+        Every chain has had one since its study began (:func:`chains_begin`), so a missing one is never signed.
         """
         chain = cls._meta.label_lower
         row = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).order_by("pk").first()
@@ -389,7 +389,7 @@ def triggers_install(connection: BaseDatabaseWrapper) -> None:
 
 
 def _rows_in_the_way(model: type[models.Model]) -> str:
-    """Return SQL for the rows that conflict with NEW: same key, or same values of a full unique constraint."""
+    """Return SQL for rows that conflict with NEW: same key, or values of an unconditional unique constraint."""
     options = model._meta
     unique: list[Sequence[str]] = [[field.name] for field in options.concrete_fields if field.unique]  # the key, too
     unique += [*options.unique_together, *(constraint.fields for constraint in options.total_unique_constraints)]

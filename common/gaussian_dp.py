@@ -67,7 +67,7 @@ def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> FloatArray:
 
 
 def gdp_epsilon(mu: ArrayLike, delta: ArrayLike) -> FloatArray:
-    """Return the smallest ε ≥ 0 such that every μ-GDP mechanism is (ε, δ)-DP, rounded up: gdp_delta(μ, ε) ≤ δ.
+    """Return the smallest ε ≥ 0 such that every μ-GDP mechanism is (ε, δ)-DP; never too small: gdp_delta(μ, ε) ≤ δ.
 
     ln δ(ε) is concave and decreasing: δ(ε) = ∫ e^{ε−s}·Pr[L > s] ds over s > ε, a convolution of log-concave functions.
     Newton's method that starts above the solution, at μ²/2 + μ·√(2·ln(1/δ)), therefore stays above it.

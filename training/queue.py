@@ -130,8 +130,8 @@ def run_wait(run: Run) -> Wait | None:
 def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     """Return when each of the runs that have not begun is expected to begin.
 
-    Studies share the workers: a run begins as soon as its own study's earlier runs have spent their shares. When all
-    sites of a run will have approved it is unknown.
+    Studies share the workers: a run begins as soon as its own study's earlier runs have spent their shares. It is
+    unknown when all sites of a run will have approved it.
 
     Args:
         runs: All active runs of some studies, in the order of their approval.

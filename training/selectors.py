@@ -40,7 +40,7 @@ def runs_visible_to(user: Any) -> QuerySet[Run]:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run in a form for everyone: queries or steps so far and at most, labels, its method's stages.
+    """Publishable progress of a run: queries or steps so far and at most, labels, its method's stages.
 
     ``stages`` are in the order in which they follow. ``left`` is how long the rest will take at the same pace, if all
     planned questions are asked. ``student`` is the progress, 0 to 1, of a student's current training: the run's own, or

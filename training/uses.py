@@ -108,7 +108,7 @@ def _concerns(release: Release, holder: DataHolder) -> bool:
 
 
 def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
-    """Return the most a holder can have spent before and after each share, in μ², by the promise in force then.
+    """Return the most a holder can have spent before and after each opened share, in μ², by the promises of that time.
 
     Public except for the own choices: it follows from shares, from the promises that the holder had, and from which
     runs asked them (``asked``). A share that was opened but asked nothing of them adds nothing, whatever they chose in
@@ -254,7 +254,7 @@ def _table(run: Run, released: list[Release], cost: Any) -> Result:
 
 
 def _is_publication(release: Release) -> bool:
-    """Return whether it published a version: for the run itself, or for a person."""
+    """Return whether it published a version, by the run itself or by a person."""
     by_run = release.kind == Release.Kind.MODEL and release.content.get("published")
     return release.kind == Release.Kind.CHOICE or bool(by_run)
 

@@ -135,7 +135,7 @@ class State:
         return self._node(DEPTH, 0, len(self.places), self.places.tolist())
 
     def path(self, place: int) -> list[bytes]:
-        """Proof of inclusion of the row at ``place``, from its sibling upwards. Raises LookupError if none is there."""
+        """Prove that a row is at ``place``, from its sibling upwards. Raises LookupError if there is none."""
         low, high, siblings = 0, len(self.places), []
         for level in range(DEPTH - 1, -1, -1):
             middle = self._middle(level, low, high, self.places)

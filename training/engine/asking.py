@@ -81,7 +81,7 @@ class Asking:
         return self._held(run, self._batch_at_once if shard is None else self._batch_end)
 
     def _held(self, run: Run, act: Callable[[Run], bool]) -> bool:
-        """Do what is due in one transaction under the study's lock, unless the run may spend nothing any more."""
+        """Do what is due in one transaction under the study's lock, unless the run may no longer spend."""
         with spending(run, Run.Status.ASKING) as held:
             return held is not None and act(held)
 
@@ -196,7 +196,7 @@ def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequ
 def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[float] | None) -> Charges:
     """Return the charges of everyone who was asked, in μ²: taken from their answers, or from their group in ``groups``.
 
-    A group is a budget of the plan or, where a release has some, a charging class.
+    A group is a budget of the plan or, if the release has charging classes, one of these.
     """
     holders = np.concatenate([answer["holder"] for answer in answers])
     if groups is None:

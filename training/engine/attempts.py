@@ -68,8 +68,8 @@ def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray |
     for discarding it depends only on consents and charges.
 
     Returns:
-        Ids of the people for whom something changed, and with whom the batch has to be asked again; None if it is
-        valid.
+        Ids of the people for whom something changed, and with whom the batch has to be asked again; None if nothing
+        changed.
     """
     if run.rehearsal:
         return None

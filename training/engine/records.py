@@ -1,6 +1,6 @@
 """Private rows as workers read them, and storing them again without some of their owners.
 
-In the file of a private dataset the rows of each person are encrypted with a key of their own (AES-256-GCM), array by
+In the file of a private dataset the rows of each person are encrypted with a separate key (AES-256-GCM), array by
 array. Only the ids of the owners, row by row, are not encrypted. The keys are kept elsewhere (`common.keyrings`), in a
 ring named after the first file of the dataset: it stays when the rows are stored again under another name.
 """
@@ -228,7 +228,7 @@ def rows_encode(run: Run, rows: np.ndarray) -> np.ndarray:
 
 
 def records_of(run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str = "") -> Records:
-    """Return records of ``holders`` (H,), ids in rising order, as coordinates of a representation, or as they are.
+    """Return records of ``holders`` (H,), ids in rising order, as coordinates of a representation, or unchanged.
 
     Coordinates are computed once in a round for each shard, and kept in the file ``cache``, if it is named. The file
     covers only people who take part: if it lacks someone it is made again, and if it includes others it is stored again

@@ -56,7 +56,7 @@ class Lesson:
 
     Attributes:
         releases: About points of the public dataset.
-        coordinates: (P, d) of all public points, where releases are counts about images: these are refined before a
+        coordinates: (P, d) of all public points, if releases are counts about images: these are refined before a
             student learns them, see `learning.students.refine`, or smoothed if they are about the points themselves.
             None otherwise.
         voters: The public weight of all votes about a point; None if its neighbourhood votes.

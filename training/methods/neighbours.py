@@ -408,7 +408,7 @@ def _question(round_id: int, artifact: str) -> VotesQuestion:
 def round_open(run: Run) -> Round:
     """Return the next round, in a new file; the caller's transaction writes the row. Reads no private data.
 
-    The file is public and stays, so that the question can be verified as long as the run exists.
+    The file is public and stays, so that the question can be verified while the run exists.
     """
     index = run.rounds.count()
     points = points_of(run.public_points, run.encoder)

@@ -434,7 +434,7 @@ LABELS = 10
 def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
     """Return (points, C) the current student's probabilities of the public points; all 0 below ``LABELS`` labels.
 
-    ``labels`` (Q,) are those of the first public points, ``REJECTED`` where there is none.
+    ``labels`` (Q,) are those of the first public points, ``REJECTED`` if there is none.
     """
     (rows,) = np.nonzero(labels != REJECTED)
     if len(rows) < LABELS:

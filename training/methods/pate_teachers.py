@@ -354,7 +354,7 @@ def predictions_load(run: Run) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def ballot_load(run_id: UUID) -> Ballot:
-    """Return the ballot of a run whose vote has begun, as long as its arrays are kept."""
+    """Return the ballot of a run whose vote has begun, while its arrays are kept."""
     run = Run.objects.get(pk=run_id)
     predictions, pairs = predictions_load(run), arrays_load(run.assignment)
     return Ballot(predictions, pairs["holder"], pairs["teacher"], pairs["group"])

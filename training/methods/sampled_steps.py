@@ -185,7 +185,7 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
 
 
 def has_slack_left(run: Run) -> bool:
-    """Return whether δ has room for this run, besides the runs that were charged or approved."""
+    """Return whether the study's δ has room for this run, besides runs that were charged or are approved."""
     if run.rehearsal:
         return True
     others = Run.objects.filter(study=run.study, method=Run.Method.SGD, variant__in=VARIANTS, status__in=Run.ACTIVE)

@@ -197,11 +197,11 @@ class DeniabilityMethod(CountedMethod):
         return deniable_rows(_question(run), _schema(run), arrays_load(run.batches.get().released))
 
     def kept_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """None: a rehearsal has no register."""
+        """Yield nothing: a rehearsal has no register."""
         yield from ()
 
     def charges_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """None: nobody is charged."""
+        """Yield nothing: nobody is charged."""
         yield from ()
 
 
@@ -212,7 +212,7 @@ def _schema(run: Run) -> TabularSchema:
 
 
 def _columns(run: Run) -> tuple[Column, ...]:
-    """The columns, the classes last."""
+    """Return the columns, with the classes last."""
     schema, values = _schema(run), Deniability.from_json(run.choices).values
     return (*feature_columns(schema, values), *columns_of(schema, column_names(schema)[:1], values))
 

@@ -95,8 +95,8 @@ def card(
 ) -> dict[str, Any]:
     """Return the model card. It depends on the private data only through the releases.
 
-    ``shares``: of the classes, see `shares_document`.  ``candidates``: all models that might have been published,
-    including the chosen one.  ``choice``: see `choice_document`.
+    ``shares``: shares of the classes, see `shares_document`.  ``candidates``: all models that might have been
+    published, including the chosen one.  ``choice``: see `choice_document`.
     """
     document = {
         **_about(run),

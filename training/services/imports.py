@@ -48,7 +48,7 @@ KEPT = timedelta(days=1)
 
 
 MOST_LOOK_ALIKES = 200
-"""Groups of pseudonyms that look alike which a report shows."""
+"""Most groups of look-alike pseudonyms that a report shows."""
 _LOOK_ALIKE = gettext_noop(
     "Since the file was checked, people with pseudonyms that look like new ones were registered: %(names)s. Check the "
     "file again."
@@ -414,8 +414,8 @@ def _files_delete(dataset_import: DatasetImport) -> None:
 
 
 # --- Rehearsal studies ------------------------------------------------------------------------------------------------
-# One request is enough there. Records of people take the way above, where a data steward looks at them before they are
-# stored.
+# One request is enough there. Records of people go through the steps above, where a data steward checks them before
+# they are stored.
 
 
 def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> Dataset:

@@ -430,7 +430,7 @@ FEW_POINTS = 1000
 
 @dataclass(frozen=True)
 class Suggestion:
-    """method, student: by name.  because: a sentence for the person who chooses."""
+    """method, student: their names.  because: a sentence for the person who chooses."""
 
     method: str
     student: str
