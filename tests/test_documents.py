@@ -163,7 +163,34 @@ def check() -> ModuleType:
     return module
 
 
-def test_the_documents_are_in_plain_english() -> None:
+def test_documents_docstrings_pages_and_the_api_keep_to_the_style() -> None:
     command = [sys.executable, DOCS / "plain_english.py"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_check_finds_banned_words_and_beginnings(check: ModuleType) -> None:
+    for sentence, found in (
+        ("Whoever has the link opens it.", 2),
+        ("We do it in order to win.", 1),
+        ("What is released cannot be taken back.", 1),
+        ("What is released?", 0),
+        ("It is read alone, or let alone.", 1),
+        ("Only `whoever` may read it.", 0),
+    ):
+        assert len(list(check.banned(sentence))) == found, sentence
+    assert len(check.ALLOWED) <= 40
+
+
+def test_a_budget_is_for_what_is_left(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check, "code_faults", lambda: ([], ["module.py:1: begin with a verb"], []))
+    monkeypatch.setattr(check, "document_faults", lambda: iter(()))
+    monkeypatch.setattr(check, "text_faults", lambda: iter(()))
+    monkeypatch.setattr(check, "too_long", lambda: iter(()))
+    for budget, failed in ((1, False), (2, False), (0, True)):
+        monkeypatch.setattr(check, "BUDGETS", dict.fromkeys(check.BUDGETS, 0) | {"first lines of docstrings": budget})
+        assert check.main([]) is failed
+        said = capsys.readouterr().out
+        assert ("lower the budget from 2" in said) is (budget == 2) and ("begin with a verb" in said) is failed
