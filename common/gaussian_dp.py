@@ -44,7 +44,7 @@ def gdp_delta(mu: ArrayLike, epsilon: ArrayLike) -> FloatArray:
 
 
 def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> FloatArray:
-    """Return the largest μ such that every μ-GDP mechanism is (ε, δ)-DP, rounded down: gdp_delta(gdp_mu(ε, δ), ε) ≤ δ.
+    """Return the largest μ making all μ-GDP mechanisms (ε, δ)-DP; never too large: gdp_delta(gdp_mu(ε, δ), ε) ≤ δ.
 
     ln δ(μ) is concave and increasing: δ(μ) = ∫₀^μ φ(ε/m − m/2) dm, whose integrand is log-concave in m. Newton's method
     that starts below the solution therefore stays below it. It starts from √2·(√(L + ε) − √L), L = ln(1/δ), and

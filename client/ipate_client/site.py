@@ -271,7 +271,7 @@ class Site:
         return _run(self._json("POST", f"runs/{_id(run)}/withdraw"))
 
     def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
-        """Plan that a run keeps; of a draft, as an operator, the one that an approval with this share would keep."""
+        """Return a run's stored plan; for a draft (operators only), the plan that approval with this share stores."""
         return Plan(self._json("GET", f"runs/{_id(run)}/plan", params={} if share is None else {"share": share}))
 
     def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:

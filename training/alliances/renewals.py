@@ -171,7 +171,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
 
 
 def _signed_anew(alliance: Alliance, before: AllianceDocument) -> dict[str, str]:
-    """Return the new document with the waiting key, signed; from now on only holders of this key act as the site."""
+    """Return the new document with the waiting key, signed; from now on only this key identifies the site."""
     site, key = alliance.renewal["site"], alliance.renewal["key"]
     document = replace(before, sites={**before.sites, site: key})
     renewed_site(before, document)

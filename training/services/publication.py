@@ -51,7 +51,7 @@ _UNPUBLISHED = gettext_noop("This run has a model and did not publish it.")
 
 
 def too_few_labels(labels: int) -> Sentence | None:
-    """Return why no student can learn from so many released labels; None if one can."""
+    """Return why no student can learn from this number of released labels; None if one can."""
     return None if labels >= LEAST_LABELS else Sentence(_ONE_LABEL if labels else _NO_LABEL)
 
 
