@@ -2,5 +2,5 @@
 
 import os
 
-# From 1.32 on onnxruntime reports sessions to its makers, by a thread of its own, unless this is set before its import.
+# Otherwise onnxruntime from 1.32 on sends session reports to its makers, in a separate thread; set before its import.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -1,12 +1,12 @@
-"""Calibration and thresholds of published models: what is done to the probabilities before a class is named.
+"""Calibration and thresholds of published models, applied to probabilities before a class is chosen.
 
-A model's probabilities p become p' in proportion to exp(scale · log p + offset of the class), so that they are as often
-right as they say. Where the steps of a linear model released noisy sums, `fit_to_sums` finds scale and offsets: at
-every step a sum says how far the classes of all holders are from what the model of that moment said of them, clipped as
-they were clipped, with noise of known size. Where a student learned from releases, `learning.students.held_out`
-compares it with others, which it has not learned from. Neither looks at private records or at test points.
+A model's probabilities p become p' in proportion to exp(scale · log p + offset of the class), to match the frequency of
+correct answers. If the steps of a linear model released noisy sums, `fit_to_sums` finds scale and offsets: at every
+step a sum shows how far the classes of all holders differ from the predictions of the model at that step, with the same
+clipping and with noise of known size. If a student learned from releases, `learning.students.held_out` compares it with
+others, which it has not learned from. Neither uses private records or test points.
 
-A threshold is the probability from which on a class is said, in place of the likeliest one.
+A threshold is the probability at which a class is chosen instead of the likeliest one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _SPREAD = 4.0
-"""Standard deviation of what logits and offsets may be where releases say nothing: then all classes are as likely."""
+"""Prior standard deviation of logits and offsets; without evidence from releases, all classes are equally likely."""
 _SMALLEST = 1e-6
-"""Share of all classes that a probability of 0 is taken for, before it is calibrated."""
+"""Share of all classes that replaces a probability of 0 before calibration."""
 _MOST_RECORDS = 12
 _LARGEST_SCALE = 20.0
 
@@ -44,20 +44,20 @@ class Calibration:
 
     @classmethod
     def none(cls, classes: int) -> Calibration:
-        """What changes nothing."""
+        """Return a calibration that changes nothing."""
         return cls(1.0, (0.0,) * classes)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Calibration:
-        """Of `to_json`."""
+        """Return the calibration that `to_json` wrote."""
         return cls(document["scale"], tuple(document["offsets"]))
 
     def to_json(self) -> dict[str, Any]:
-        """Part of the card and of what is stored of a version."""
+        """Return the part of the card and of a version's stored data."""
         return {"scale": self.scale, "offsets": list(self.offsets)}
 
     def applied(self, probabilities: Floats) -> Floats:
-        """`(n, C)` calibrated; those of `none` come back as they were."""
+        """Return `(n, C)` calibrated probabilities; `none` returns them unchanged."""
         if self == Calibration.none(len(self.offsets)):
             return probabilities
         return np.asarray(
@@ -65,7 +65,7 @@ class Calibration:
         )
 
     def to_graph(self, graph: Graph, probabilities: str) -> str:
-        """The same as nodes, of double `(rows, C)`."""
+        """Return the same as nodes, of double `(rows, C)`."""
         if self == Calibration.none(len(self.offsets)):
             return probabilities
         classes = len(self.offsets)
@@ -76,7 +76,7 @@ class Calibration:
 
 
 class CalibratedModel(Model):
-    """A model whose probabilities are calibrated; its file is that of the model, its calibration is stored beside."""
+    """A model with calibrated probabilities; its file is that of the model, its calibration is stored separately."""
 
     def __init__(self, model: Model, calibration: Calibration) -> None:
         super().__init__(model.classes, model.shape)
@@ -96,17 +96,17 @@ class CalibratedModel(Model):
 
 
 def log_probabilities(probabilities: Floats) -> Floats:
-    """Logarithms, of which a calibration is linear; those of 0 as of a little of every class."""
+    """Return logarithms, in which a calibration is linear; those of 0 like a small part of every class."""
     return np.log(probabilities * (1 - _SMALLEST) + _SMALLEST / probabilities.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
 class StepCheck:
-    """What a step released about the model of that moment, in units of a mean gradient per person.
+    """A step's release about the model at that step, in units of a mean gradient per person.
 
     Attributes:
         logits: (P, C) of the public points by the weights at which gradients were taken.
-        direction: (P, C) of the public points by weights that the noise of this step had no part in.
+        direction: (P, C) of the public points by weights that are independent of this step's noise.
         along: Released gradient along these weights.
         intercept: (C,) released gradient of the constant coordinate.
         noise_along: Standard deviation of the noise of `along`.
@@ -131,24 +131,26 @@ def fit_to_sums(
     records: float = 1.0,
     people: float = np.inf,
 ) -> Calibration:
-    """Calibration of a linear model whose steps released noisy sums of clipped gradients.
+    """Return the calibration of a linear model whose steps released noisy sums of clipped gradients.
 
-    Holders whose records lie as the public points do, and whose classes have the calibrated probabilities r, release on
-    average Σ_y r_y·κ_y·(p − e_y) ⊗ f: p what the model of the moment says, κ_y = min(1, clip / (‖f‖·‖p − e_y‖)).
-    Scale and offsets are those with which that agrees with what was released, along weights of the steps before, whose
-    noise is not that of the step: so a model that has learned noise is seen to have. Differences count by the noise of
-    the releases and the spread of the public points, against logits with a normal prior around "as likely".
+    Holders whose records are spread like the public points, and whose classes have the calibrated probabilities r,
+    release on average Σ_y r_y·κ_y·(p − e_y) ⊗ f: p the prediction of the model at that step, κ_y = min(1, clip /
+    (‖f‖·‖p − e_y‖)). Scale and offsets are those for which this agrees with the releases, along weights of earlier
+    steps, whose noise is independent of the step's: so a model that has learned noise is detected. Differences are
+    weighted by the noise of the releases and the spread of the public points, against logits with a normal prior around
+    "equally likely".
 
     Args:
         logits: `(P, C)` of the public points by the published weights.
-        checks: Of some of the last steps; none leave the model as it is.
-        lengths: `(P,)` norms of the features f, the constant one among them; of a network `(P, C)`, of the points with
+        checks: Of some of the last steps; without any the model stays unchanged.
+        lengths: `(P,)` norms of the features f, including the constant one; for a network `(P, C)`, of the points with
             each class: norms of whole gradients over those of p − e_y.
         clip_norm: Of a holder's gradient, in the units of the features.
         constant: The constant coordinate, in the same units.
-        records: Of a holder on average, a public estimate. Of several records the mean gradient is clipped: one that
-            stands out among k is cut at k times the norm. Numbers of records are taken for geometric.
-        people: How many holders there are, a public number: of few, the classes are as chance had it.
+        records: Average number of a holder's records, a public estimate. With several records the mean gradient is
+            clipped: one that stands out among k is cut at k times the norm. Numbers of records are assumed to be
+            geometric.
+        people: Number of holders, a public number: with few, chance determines the classes.
     """
     from scipy.optimize import least_squares
 
@@ -191,7 +193,7 @@ def fit_to_sums(
 
 @dataclass(frozen=True)
 class Threshold:
-    """The class of this ``number`` is said where its probability is at least ``least``, else the likeliest other.
+    """Rule for the class ``number``: chosen if its probability is at least ``least``, else the likeliest other.
 
     >>> Threshold(1, 0.2).labels(np.array([[0.7, 0.3], [0.9, 0.1]])).tolist()
     [1, 0]
@@ -204,13 +206,13 @@ class Threshold:
         return asdict(self)
 
     def labels(self, probabilities: Floats) -> NDArray[np.int64]:
-        """`(n,)` class numbers of probabilities `(n, C)`."""
+        """Return `(n,)` class numbers of probabilities `(n, C)`."""
         others = probabilities.copy()
         others[:, self.number] = -1.0
         return np.where(probabilities[:, self.number] >= self.least, self.number, others.argmax(axis=1))
 
     def to_graph(self, graph: Graph, probabilities: str, classes: int) -> str:
-        """The same as nodes."""
+        """Return the same as nodes."""
         mine = np.arange(classes)[None] == self.number
         others = graph.node("Where", graph.constant(mine), graph.constant(-1.0), probabilities)
         likeliest = graph.node("ArgMax", others, axis=1, keepdims=0)
@@ -220,7 +222,7 @@ class Threshold:
 
 
 def least_by_costs(missed: float, false_alarm: float) -> float:
-    """Probability from which saying a class costs less on average than not saying it (Elkan 2001).
+    """Return the probability from which choosing a class costs less on average than not choosing it (Elkan 2001).
 
     >>> least_by_costs(9.0, 1.0)
     0.1
@@ -229,7 +231,7 @@ def least_by_costs(missed: float, false_alarm: float) -> float:
 
 
 def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
-    """Largest probability from which on so large a share of a class is found, where probabilities are calibrated.
+    """Return the largest threshold that finds this share of a class, if probabilities are calibrated.
 
     Args:
         probabilities: `(n,)` of the class, of points without known classes.
@@ -243,7 +245,7 @@ def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
 
 
 def _outcomes(check: StepCheck, lengths: Floats, clips: Floats, shares: Floats, constant: float) -> Floats:
-    """`(P, C, 1 + C)` what a point of each class adds to the gradient along the weights, and to the constant one."""
+    """Return `(P, C, 1 + C)` each class's addition at a point to the gradient along the weights and the constant."""
     probabilities = softmax(check.logits, axis=1)
     residuals = probabilities[:, None, :] - np.eye(probabilities.shape[1])
     norms = np.sqrt((residuals**2).sum(axis=2)) * lengths.reshape(len(lengths), -1)

@@ -1,8 +1,7 @@
-"""Shares of the classes among the people who took part, as what they released says; nobody is charged for them.
+"""Shares of the classes among the people who took part, from existing releases and without further charges.
 
-Public points are taken to stand for people. Where the classes have other shares among these, whoever reads a model's
-card has to know. Both estimates are sums of what was released, whose noise is known, and their intervals invert tests
-of these sums.
+Public points are assumed to represent people. If the classes have other shares among these, readers of a model's card
+have to know. Both estimates are sums of releases, whose noise is known, and their intervals invert tests of these sums.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from learning.measures import NORMAL_95, wilson
 Floats = NDArray[np.float64]
 
 _WEIGHED = 0.02
-"""By so much shares differ, noise aside, because some people count for less: votes that an account had no room for,
-gradients that were clipped, several records of one person (measured: docs/evaluation.md)."""
+"""Difference of shares, noise aside, because some people count for less: votes that an account had no room for,
+gradients that were clipped, several records of one person (measured: docs/evaluation.md).
+"""
 
 _UNCOUNTED = 0.05
-"""Of the people whom a plan counted, about so many may have come or gone, or lie elsewhere than the public points."""
+"""Share of the planned people that may have come or gone, or differ from the public points."""
 
 
 @dataclass(frozen=True)
 class ClassShare:
-    """Of a class, with its 95 % interval."""
+    """Share of a class with its 95 % interval."""
 
     value: float
     low: float
@@ -35,10 +35,10 @@ class ClassShare:
 
 
 def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
-    """Shares of the classes among all votes.
+    """Return shares of the classes among all votes.
 
-    Radii hold the same number of public points everywhere, so that people have more votes where public points are
-    rare beside them: the sum over the queries is one over the people, wherever they lie. Of X votes for a class among
+    Radii contain the same number of public points everywhere, so people have more votes if public points are
+    rare near them: the sum over the queries is one over the people, wherever they lie. For X votes for a class among
     T, X − s·T has noise of variance σ²·Q·(1 − 2s + C·s²): all s for which that is near 0 (Fieller 1954).
 
     Args:
@@ -46,7 +46,7 @@ def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
         sigma: Standard deviation of the noise of each.
 
     Returns:
-        One for each class; None where noise leaves no bounded set.
+        One for each class; None if noise leaves no bounded set.
     """
     queries, classes = counts.shape
     total, variance = float(counts.sum()), (NORMAL_95 * sigma) ** 2 * queries
@@ -62,16 +62,17 @@ def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
 
 
 def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_norm: float) -> list[ClassShare]:
-    """Shares of the classes by the first step of a linear model, at which it says of nobody which class is likelier.
+    """Return shares of the classes from the first step of a linear model, which predicts equal classes for everybody.
 
     The gradient of a holder of class y is then f ⊗ (1/C − e_y), clipped, and its constant coordinate counts classes:
-    1/C less it, divided by what is left of a mean holder after clipping. As many people as planned are taken to have
-    taken part, and public points to say how much is clipped; the interval allows for an error of `_UNCOUNTED` in that.
+    1/C less it, divided by the part of a mean holder that is left after clipping. The estimate assumes that the planned
+    people have taken part, and that public points show how much is clipped; the interval allows for an error of
+    `_UNCOUNTED`.
 
     Args:
         intercept: `(C,)` released gradient of the constant coordinate, per planned holder and in units of it.
         noise: Standard deviation of each of these numbers.
-        lengths: `(P,)` norms of public points, the constant coordinate among them.
+        lengths: `(P,)` norms of public points, including the constant coordinate.
         clip_norm: In the same units.
     """
     classes = len(intercept)
@@ -87,7 +88,7 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
 
 
 def differing(people: ClassShare, share: float, points: int) -> bool:
-    """Whether a class has another share among people than this one of so many public points, by both intervals."""
+    """Return whether a class's share differs between people and this many public points, by both intervals."""
     low, high = wilson(share, points)
     return people.high < low or high < people.low
 

@@ -1,10 +1,10 @@
-"""Arithmetic whose results are the same for a record wherever it stands in an array, on every machine.
+"""Arithmetic with the same results for a record at any position in an array, on every machine.
 
-*Sums and products*: a float64 holds every whole number up to 2⁵³, a float32 up to 2²⁴. As long as no product and no
-partial sum leaves that range, matrix products and convolutions are exact, however a library cuts them into blocks. What
-a record becomes then cannot depend on the records beside it. Rounding happens between the steps only, element by
-element and by operations that IEEE 754 defines to the last bit (division, square root, rounding to a whole number; not
-exp or log, whose last bit differs between the vector units and the scalar remainder of a loop).
+*Sums and products*: a float64 holds every whole number up to 2⁵³, a float32 up to 2²⁴. If no product and no partial sum
+leaves that range, matrix products and convolutions are exact, however a library divides them into blocks. The result of
+a record then cannot depend on neighbouring records. Rounding happens only between the steps, element by element and by
+operations that IEEE 754 defines to the last bit (division, square root, rounding to a whole number; not exp or log,
+whose last bit differs between the vector units and the scalar remainder of a loop).
 
 *Probabilities*: additions, multiplications, divisions and roundings of single numbers, and no library function.
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LARGEST = 2.0**52
-"""What the sum of absolute products may reach; the bit that is left is for an offset."""
+"""Largest sum of absolute products; the remaining bit is for an offset."""
 
 RESIDUAL_STEPS = 2**20
 """Probabilities and residuals are rounded to whole multiples of 1 / RESIDUAL_STEPS."""
@@ -30,7 +30,7 @@ _COEFFICIENTS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 
 
 def power_of_two_below(value: float) -> float:
-    """The largest power of two that is at most `value` (above 0).
+    """Return the largest power of two that is at most `value` (above 0).
 
     >>> power_of_two_below(100.0), power_of_two_below(0.3)
     (64.0, 0.25)
@@ -39,18 +39,18 @@ def power_of_two_below(value: float) -> float:
 
 
 def whole_matrix(matrix: Floats, bound: float, largest: float = LARGEST) -> tuple[Floats, float]:
-    """`matrix` as whole numbers, times a power of two that keeps products with whole numbers up to `bound` exact.
+    """Return `matrix` times a power of two, in whole numbers whose products with whole inputs up to `bound` are exact.
 
     Args:
         matrix: `(inputs, outputs)`, finite.
         bound: The largest absolute value of an input.
-        largest: What the sum of absolute products may reach.
+        largest: Largest sum of absolute products.
 
     Returns:
         The whole matrix and the power of two: `whole / power` is `matrix`, rounded.
     """
     weight = float(np.abs(matrix).sum(axis=0).max()) if matrix.size else 0.0
-    # each of the entries may be rounded up by a half
+    # each entry may be rounded up by a half
     power = power_of_two_below(largest / (bound * (weight or 1.0))) / 2.0
     while bound * (weight * power + 0.5 * len(matrix)) > largest:
         power /= 2.0
@@ -58,7 +58,7 @@ def whole_matrix(matrix: Floats, bound: float, largest: float = LARGEST) -> tupl
 
 
 def whole_product(whole: Floats, matrix: Floats, offset: Floats | None = None) -> Floats:
-    """`whole @ matrix - offset`, exact for whole numbers within the bound that `whole_matrix` was given."""
+    """Return `whole @ matrix - offset`, exact for whole numbers within the bound given to `whole_matrix`."""
     product = whole @ matrix
     if offset is not None:
         product -= offset
@@ -66,7 +66,7 @@ def whole_product(whole: Floats, matrix: Floats, offset: Floats | None = None) -
 
 
 def exponentials(exponents: Floats) -> Floats:
-    """exp of numbers up to 0, with a relative error below 1e-11; below e⁻³² it is e⁻³².
+    """Return exp of numbers up to 0, with a relative error below 1e-11; below e⁻³² it is e⁻³².
 
     exp(x) = exp(x / 2¹⁰)^(2¹⁰), with six terms of the series.
     """
@@ -81,7 +81,7 @@ def exponentials(exponents: Floats) -> Floats:
 
 
 def logistic(logits: Floats) -> Floats:
-    """1 / (1 + exp(-x)), in whole multiples of 1 / `RESIDUAL_STEPS`.
+    """Return 1 / (1 + exp(-x)), in whole multiples of 1 / `RESIDUAL_STEPS`.
 
     >>> logistic(np.array([0.0, -100.0, 100.0])) / RESIDUAL_STEPS
     array([0.5, 0. , 1. ])

@@ -1,7 +1,7 @@
-"""Forecasts of how many labels, or points that a model classifies, will be right: one form for all methods.
+"""Forecasts of the share of right labels, or of right predictions of a model: one form for all methods.
 
-Labelled public points judge a forecast where there are any; its interval is wide where they are few. Without any it
-rests on an assumption, and says between what bounds the share lies if that holds. What each rests on is said in words.
+Labelled public points judge a forecast if there are any; its interval is wide if they are few. Without any it is based
+on an assumption, and gives bounds of the share if that is true. Each forecast states its basis in words.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from common.sentences import Sentence, gettext_noop
 from learning.measures import wilson
 
 LABELS, MODEL, TABLE = "labels", "model", "table"
-"""What a forecast is of: labels that are released, or what the run publishes, a model or a table."""
+"""Subject of a forecast: labels that are released, or the published model or table."""
 
 PURITY = (0.5, 0.9)
-"""Assumed without labels: the share of those who vote on a point very near to them that agrees with its true class."""
+"""Assumption without labels: the share of the voters very near a point that agree with its true class."""
 
 LABELS_FROM_SAMPLE = gettext_noop(
     "%(points)d labelled points of the test dataset, whose neighbourhoods of public points stand in for people."
@@ -39,7 +39,7 @@ CLUSTERS = gettext_noop(
 )
 
 _ROOT = 0.5
-"""That some public points stand in for all people moves a share by about this, over the root of their number."""
+"""Effect on a share of letting some public points represent all people: about this, over the root of their number."""
 _LEAST_KEPT, _LEAST_LOST = 0.8, 0.02
 _FEW_POINTS = 600
 _FEW = gettext_noop(
@@ -50,19 +50,19 @@ _FEW = gettext_noop(
 
 @dataclass(frozen=True)
 class Forecast:
-    """Forecast of a share of right ones.
+    """Forecast of a share of right results.
 
     Attributes:
         of: `LABELS`, `MODEL` or `TABLE`.
-        value: Expected share; None where only bounds are known.
-        low, high: 95 times in 100 the share that is measured later lies between these, or if an assumption holds.
-        noiseless: What `value`, or else `high`, would be without any noise.
-        judged: Labelled public points that judged it; 0 where it rests on an assumption.
-        rests_on: In words.
-        measure: Label of the measure that is forecast in place of a share of right ones: of a table, the area of a
+        value: Expected share; None if only bounds are known.
+        low, high: 95 times in 100 the share measured later lies between these, or always if an assumption is true.
+        noiseless: `value`, or else `high`, without any noise.
+        judged: Labelled public points that judged it; 0 if it is based on an assumption.
+        rests_on: Its basis in words.
+        measure: Label of the measure that is forecast instead of a share of right results: of a table, the area of a
             model of two classes, and of another outcome such as R²; English, marked for translation.
-        majority: Share of right ones, or area, if the most frequent class were named for every point; None if nobody
-            knows it.
+        majority: Share of right results, or area, if the most frequent class were predicted for every point; None if
+            unknown.
     """
 
     of: str
@@ -77,16 +77,16 @@ class Forecast:
 
     @property
     def noisy(self) -> float:
-        """What noise leaves of `noiseless`."""
+        """The part of `noiseless` that noise leaves."""
         return self.high if self.value is None else self.value
 
     def to_json(self) -> dict[str, Any]:
-        """JSON that `from_json` reads."""
+        """Return JSON for `from_json`."""
         return {**asdict(replace(self, rests_on=Sentence(""))), "rests_on": self.rests_on.to_json()}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Forecast:
-        """Of `to_json`."""
+        """Return the forecast that `to_json` wrote."""
         return cls(**{**document, "rests_on": Sentence.from_json(document["rests_on"])})
 
 
@@ -100,20 +100,21 @@ def judged_forecast(
     rests_on: Sentence,
     measured: int | None = None,
 ) -> Forecast:
-    """Forecast that labelled public points judged.
+    """Return a forecast that labelled public points judged.
 
-    Its interval is Wilson's of as many points, wider by what the choice of those that stand in for people may move it.
-    Where the share is measured on few others, chance moves that, too: as of a difference of two shares, the interval is
-    then of 1 / (1/judged + 1/measured) points.
+    Its interval is Wilson's for this many points, widened by the effect of choosing the points that represent people.
+    If the share is measured on few others, chance affects that, too: the interval is then that of 1 / (1/judged +
+    1/measured) points, as for a difference of two shares.
 
     Args:
         of: `LABELS` or `MODEL`.
-        right: Share of right ones.
+        right: Share of right results.
         noiseless: The same without noise.
         judged: Points that judged it, at least 1.
-        standing: Points that stood in for people, at least 1.
-        rests_on: In words.
-        measured: Other points that the share will be measured on; None for so many that chance moves it little.
+        standing: Points that represented people, at least 1.
+        rests_on: Its basis in words.
+        measured: Other points that the share will be measured on; None if they are so many that chance hardly affects
+            it.
     """
     low, high = wilson(right, judged if not measured else max(1, judged * measured // (judged + measured)))
     error = standing_error(standing)
@@ -128,7 +129,7 @@ _USELESS = gettext_noop(
 
 
 def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
-    """The warning that a model may be right no more often than the most frequent class is."""
+    """Return the warning that a model may be right no more often than the most frequent class."""
     forecast = headline(forecasts)
     if forecast is None or forecast.majority is None or forecast.low > forecast.majority:
         return ()
@@ -137,17 +138,17 @@ def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
 
 
 def standing_error(standing: int) -> float:
-    """By how much it moves a forecast which public points stand in for people."""
+    """Return the effect on a forecast of the choice of public points that represent people."""
     return _ROOT / math.sqrt(standing)
 
 
 def headline(forecasts: Sequence[Forecast]) -> Forecast | None:
-    """The forecast that plans are compared by: the model's, or where there is none that of labels."""
+    """Return the forecast used to compare plans: the model's, or the labels' if there is none."""
     return max(forecasts, key=lambda each: each.of == MODEL, default=None)
 
 
 def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence, ...]:
-    """The warning that people are too few, by one rule for all methods: noise costs a fifth of what could be learned.
+    """Return a warning if people are too few, by one rule for all methods: noise costs a fifth of possible gains.
 
     What could be learned is by how much the share of right ones lies above chance without noise; and less than two
     points of a hundred are nothing to warn of.
@@ -163,9 +164,9 @@ def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence,
 
 
 def thirds(points: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Ways to divide points, in their order, into two thirds that stand in for people and a third that judges.
+    """Return ways to divide points, in their order, into two thirds that represent people and a third that judges.
 
-    Of few points each third judges in turn, so that all of them do.
+    With few points each third judges in turn, so all of them do.
 
     >>> [judged.tolist() for _, judged in thirds(4)]
     [[0, 1], [2], [3]]

@@ -1,7 +1,7 @@
-"""Measures of class probabilities on test points, each with a 95 % interval. Knows no model, and imports no Django.
+"""Measures of class probabilities on test points, each with a 95 % interval. Independent of models and of Django.
 
-Areas and average precisions of more than two classes are means over the classes, each against the rest, of those that
-have points; of two classes they are of the second. Nothing is cut off: a true class of probability 0 has infinite loss.
+Areas and average precisions of more than two classes are means over the classes that have points, each against the
+rest; for two classes they are of the second. Nothing is cut off: a true class of probability 0 has infinite loss.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Classes = NDArray[np.int64]
 
 NORMAL_95 = 1.959964
 BINS = 10
-"""Of a calibration curve, each with as many points; fewer where a bin would have fewer than ten points."""
+"""Bins of a calibration curve, each with as many points; fewer if a bin would have fewer than ten points."""
 SEED, RESAMPLES = 29, 200
-"""Of bootstrap intervals: public, so that anybody finds the same."""
+"""Seed of bootstrap intervals: public, so they are reproducible."""
 
 _BLOCK = 4_000_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measure with its 95 % interval; None where the points do not tell."""
+    """A measure with its 95 % interval; None if the points do not determine it."""
 
     value: float | None = None
     interval: tuple[float, float] | None = None
@@ -34,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bin:
-    """Points of similar probability: how many, their mean probability, and for how many of them it came true."""
+    """Points of similar probability: their number, their mean probability, and the number for which it came true."""
 
     points: int
     predicted: float
@@ -42,7 +42,7 @@ class Bin:
 
 
 def mean_estimate(values: Floats) -> Estimate:
-    """The mean, with the interval of the normal distribution."""
+    """Return the mean, with the interval of the normal distribution."""
     if not len(values):
         return Estimate()
     mean = float(values.mean())
@@ -53,7 +53,7 @@ def mean_estimate(values: Floats) -> Estimate:
 
 
 def wilson(share: float, points: int) -> tuple[float, float]:
-    """Ends of the interval of a share of so many points (Wilson 1927).
+    """Return the ends of the interval of a share of this many points (Wilson 1927).
 
     >>> tuple(round(end, 3) for end in wilson(0.9, 100))
     (0.826, 0.945)
@@ -65,7 +65,7 @@ def wilson(share: float, points: int) -> tuple[float, float]:
 
 
 def share_estimate(came: NDArray[np.bool_]) -> Estimate:
-    """Share of points `(n,)` for which something came true, with the interval of `wilson`."""
+    """Return the share of points `(n,)` for which something came true, with the interval of `wilson`."""
     if not len(came):
         return Estimate()
     share = float(came.mean())
@@ -73,13 +73,13 @@ def share_estimate(came: NDArray[np.bool_]) -> Estimate:
 
 
 def losses(probabilities: Floats, truth: Classes) -> Floats:
-    """`(n,)` -log p of the true class, natural logarithm; infinite where p is 0."""
+    """Return `(n,)` -log p of the true class, natural logarithm; infinite if p is 0."""
     with np.errstate(divide="ignore"):
         return -np.log(probabilities[np.arange(len(truth)), truth])
 
 
 def base_loss(truth: Classes, classes: int) -> float | None:
-    """Log loss of whoever says the classes' shares of these points of every point: the smallest of a constant."""
+    """Return the log loss of always predicting the classes' shares of these points: the smallest of a constant."""
     if not len(truth):
         return None
     shares = np.bincount(truth, minlength=classes) / len(truth)
@@ -88,12 +88,12 @@ def base_loss(truth: Classes, classes: int) -> float | None:
 
 
 def brier(probabilities: Floats, truth: Classes) -> Estimate:
-    """Mean squared difference of probabilities and outcomes, summed over classes and halved: 0 … 1 (Brier 1950)."""
+    """Return the mean squared difference of probabilities and outcomes, summed and halved: 0 … 1 (Brier 1950)."""
     return mean_estimate(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1) / 2)
 
 
 def area(probabilities: Floats, truth: Classes) -> Estimate:
-    """Area under the receiver operating characteristic, with the interval of DeLong, DeLong and Clarke-Pearson (1988).
+    """Return the area under the ROC curve, with the interval of DeLong, DeLong and Clarke-Pearson (1988).
 
     The influence of each point on a mean over classes is the mean of its influences, so the same interval holds there.
     """
@@ -101,7 +101,7 @@ def area(probabilities: Floats, truth: Classes) -> Estimate:
 
 
 def area_of_all(probabilities: Sequence[Floats], truths: Sequence[Classes]) -> Estimate:
-    """Mean of the areas of several questions about the same points, those left out that all answer alike.
+    """Return the mean area of several questions about the same points, without those whose answers are all equal.
 
     Args:
         probabilities: `(n, 2)` of each question.
@@ -112,7 +112,7 @@ def area_of_all(probabilities: Sequence[Floats], truths: Sequence[Classes]) -> E
 
 
 def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
-    """Mean of areas of scores `(n,)` of the same points, each with which of these are meant."""
+    """Return the mean of areas of scores `(n,)` of the same points, each with a mask of its positive points."""
     parts = [_influences(scores, positive) for scores, positive in judged]
     if not parts:
         return Estimate()
@@ -123,7 +123,7 @@ def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
 
 
 def _judged(probabilities: Floats, truth: Classes) -> list[int]:
-    """Classes that areas are taken of: the second of two, all of more, where some points have them and some do not."""
+    """Return the classes for areas: the second of two, all of more, if some points have them and some do not."""
     classes = probabilities.shape[1]
     counts = np.bincount(truth, minlength=classes)
     places = [1] if classes == 2 else range(classes)
@@ -131,7 +131,7 @@ def _judged(probabilities: Floats, truth: Classes) -> list[int]:
 
 
 def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Floats]:
-    from scipy.stats import rankdata  # slow to load, and pages need it never
+    from scipy.stats import rankdata  # slow to load, and pages never need it
 
     many, few = int(positive.sum()), int((~positive).sum())
     ranks, influence = rankdata(scores), np.zeros(len(scores))
@@ -145,10 +145,10 @@ def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Flo
 
 
 def average_precision(probabilities: Floats, truth: Classes) -> Estimate:
-    """Area under the curve of precision and recall, as a sum over thresholds without interpolation.
+    """Return the area under the precision-recall curve, as a sum over thresholds without interpolation.
 
-    The interval is one of log odds, with the standard deviation of resampled points, and Student's distribution for as
-    many points as the rarest class has.
+    The interval is one of log odds, with the standard deviation of resampled points, and Student's distribution for the
+    number of points of the rarest class.
     """
     judged = _judged(probabilities, truth)
     if not judged:
@@ -183,12 +183,13 @@ def _precisions(weights: Floats, hits: NDArray[np.bool_], ends: NDArray[np.bool_
 
 
 def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[Bin]]:
-    """Expected calibration error and the curve that it sums up, over bins with as many points each.
+    """Return the expected calibration error and its curve, over bins with equally many points.
 
-    Of two classes it is about the probability of the second, of more about that of the likeliest. Chance makes an error
-    of few points larger than that of all points, and the bootstrap once more by as much: of its interval the lower end
-    is that of the upper, reflected at the error, or 0 where points of a calibrated model would often err as much. So it
-    holds 95 times in 100 or more often.
+    For two classes it is about the probability of the second, for more about that of the likeliest. Chance makes the
+    error
+    of few points larger than that of all points, and the bootstrap adds about the same again: the lower end of its
+    interval is the upper end reflected at the error, or 0 if points of a calibrated model would often have this error.
+    So it contains the true error 95 times in 100 or more often.
     """
     if not len(truth):
         return Estimate(), []
@@ -212,14 +213,14 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
 
 
 def _error_by_chance(confidence: Floats, place: NDArray[np.int64]) -> float:
-    """Return the error that points in these bins have 95 times in 100 at most, if the probabilities `(n,)` are true."""
+    """Return the error that is not exceeded 95 times in 100 in these bins, if the probabilities `(n,)` are true."""
     rng, members = np.random.default_rng(SEED), np.eye(int(place.max()) + 1)[place]
     drawn = [np.abs(((rng.random(len(place)) < confidence) - confidence) @ members).sum() for _ in range(RESAMPLES)]
     return float(np.quantile(drawn, 0.95)) / len(confidence)
 
 
 def bootstrapped(points: int, measure: Callable[[Floats], Floats]) -> Estimate:
-    """A measure of weighted points, with the percentile interval of resampled ones (Efron and Tibshirani 1993)."""
+    """Return a measure of weighted points, with its bootstrap percentile interval (Efron and Tibshirani 1993)."""
     value, drawn = _resampled(points, measure)
     if points < 2:
         return Estimate(value)
@@ -228,7 +229,7 @@ def bootstrapped(points: int, measure: Callable[[Floats], Floats]) -> Estimate:
 
 
 def _resampled(points: int, measure: Callable[[Floats], Floats]) -> tuple[float, Floats]:
-    """Return a measure of weighted points, and what it is of resampled ones, `(RESAMPLES,)`."""
+    """Return a measure of weighted points, and its values for resampled ones, `(RESAMPLES,)`."""
     value = float(measure(np.ones((1, points)))[0])
     return value, np.concatenate([measure(weights) for weights in _resamples(points)])
 
@@ -242,7 +243,7 @@ def _resamples(points: int) -> Iterator[Floats]:
 
 
 def gain(predicted: Classes, truth: Classes) -> Estimate:
-    """Share of right answers above that of whoever always says the most frequent class, on the same points."""
+    """Return the share of right answers above that of always predicting the most frequent class, on the same points."""
     if not len(truth):
         return Estimate()
     most = np.bincount(truth).argmax()

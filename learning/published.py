@@ -13,11 +13,11 @@ LABELS = {
     f"{_NETWORK}mlp": gettext_noop("small network that the steps over samples led to"),
     f"{_NETWORK}cnn": gettext_noop("convolutional network that the steps over samples led to"),
 }
-"""Of models that are published as the steps led to them, by learner."""
+"""Learners of models that are published directly from the steps."""
 
 
 def network_learner(network: str) -> str:
-    """The learner that reads a network of this name.
+    """Return the learner that reads a network of this name.
 
     >>> network_learner("mlp")
     'network_mlp'
@@ -26,7 +26,7 @@ def network_learner(network: str) -> str:
 
 
 def released_itself(learner: str) -> bool:
-    """Whether the learner reads what private steps led to, and no student.
+    """Return whether the learner reads results of private steps, without a student.
 
     >>> released_itself("linear"), released_itself("consistency")
     (True, False)
@@ -35,10 +35,10 @@ def released_itself(learner: str) -> bool:
 
 
 def published_load(learner: str, data: bytes) -> Model:
-    """The model that was published, from `Model.to_bytes`; reading it runs no code.
+    """Return the published model from `Model.to_bytes`; reading it runs no code.
 
     Raises:
-        ValueError: The bytes are no model of this learner, or nobody knows it.
+        ValueError: The bytes are not a model of this learner, or it is unknown.
     """
     if learner == LINEAR:
         return LinearModel.from_bytes(data)
@@ -50,7 +50,7 @@ def published_load(learner: str, data: bytes) -> Model:
 
 
 def published_format(learner: str) -> str:
-    """The format of the file, which is its suffix.
+    """Return the format of the file, which is its suffix.
 
     >>> published_format("linear"), published_format("random_forest")
     ('safetensors', 'skops')
@@ -59,7 +59,7 @@ def published_format(learner: str) -> str:
 
 
 def published_label(learner: str) -> str:
-    """The name of the learner on pages, English, marked for translation; its own where nobody knows it any more."""
+    """Return the name of the learner on pages, English, marked for translation; its key if it is unknown."""
     if released_itself(learner):
         return LABELS[learner]
     return STUDENTS[learner].label if learner in STUDENTS else learner

@@ -1,7 +1,7 @@
-"""The process of an encoder: reads blocks of records from its input, writes their vectors to its output.
+"""Process of an encoder, which reads blocks of records from its input and writes their vectors to its output.
 
-A copy of the process encodes a block, and ends. Where that fails, each record of the block gets a copy of its own: so
-whether it fails does not depend on what others have left in memory, and nobody waits for a record that takes too long.
+A copy of the process encodes a block and ends. If that fails, each record of the block gets a separate copy: so a
+failure does not depend on the memory left by other records, and a slow record delays no others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Encode = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 
 def main(folder: Path) -> None:
-    """Read the encoder, say how long its vectors are, and encode until nobody asks any more."""
+    """Read the encoder, report the length of its vectors, and encode until the input ends."""
     requests, replies = sys.stdin.buffer, answers()
     about = json.loads((folder / "about.json").read_text("utf-8"))
     confine(memory=about["memory"], reads=[folder])
@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
     except EncoderError as error:
         frame_write(replies, problem=_kept(error.problem), remedy=_kept(error.remedy))
         return
-    except Exception as error:  # of onnxruntime, in many types
+    except Exception as error:  # onnxruntime raises many types
         problem = Sentence(_("The network cannot be run (%(error)s)."), error=str(error)[:200])
         frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it anew."))
         return
@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
             return
         assert block is not None, "nothing else is asked"
         vectors = _vectors(encode, block, width, about["record_time"])
-        if vectors is None:  # over one of them; whether another one fails must not depend on it
+        if vectors is None:  # one record failed, which must not affect the others
             alone = [_vectors(encode, record[None], width, about["record_time"]) for record in block]
             vectors = np.stack([np.zeros(width, np.float32) if each is None else each[0] for each in alone])
         frame_write(replies, vectors)

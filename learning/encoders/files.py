@@ -1,4 +1,4 @@
-"""What an encoder takes, and its file. Texts reach it in pieces of tokens."""
+"""Inputs of an encoder, and its file. Texts are passed in pieces of tokens."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from common.sentences import gettext_noop as _
 from learning.formats import ImageSchema, Schema, TabularSchema
 
 LARGEST_FILE = 512 << 20
-"""Bytes of an encoder that can be registered."""
+"""Largest size in bytes of an encoder that can be registered."""
 LARGEST_TOKENIZER = 32 << 20
 MOST_CHAINED = 160 << 20
-"""Bytes of an encoder that published models contain; a larger one is named by them."""
+"""Largest size in bytes of an encoder that published models contain; they refer to a larger one by name."""
 LARGEST_SIDE = 1024
 MOST_TOKENS = 8192
 FIRST, LAST = "channels_first", "channels_last"
 
 _MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 MOST_PIECES = 64
-"""Pieces of a text that are read; what comes after is left out."""
+"""Largest number of pieces of a text; the rest is ignored."""
 
 
 class EncoderError(ValueError):
-    """An encoder that cannot be used: what is wrong with it, and what to do; pages translate both."""
+    """An encoder that cannot be used: the problem and the remedy, both translated by pages."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")
@@ -40,7 +40,7 @@ class EncoderError(ValueError):
 
 @dataclass(frozen=True)
 class ImageInput:
-    """Images as an encoder takes them: (pixels in [0, 1] - mean) / spread, in a square of ``size`` pixels.
+    """Image input of an encoder: (pixels in [0, 1] - mean) / spread, in a square of ``size`` pixels.
 
     mean, spread: one for each colour channel.  layout: "channels_first" (n, channels, height, width) or
     "channels_last".
@@ -75,7 +75,7 @@ class ImageInput:
         return len(self.mean)
 
     def suits(self, schema: Schema) -> bool:
-        """Whether records of a schema can be encoded: images in as many colours, or in shades of grey."""
+        """Return whether records of a schema can be encoded: images with these colour channels, or in grey."""
         return isinstance(schema, ImageSchema) and schema.channels in (1, self.channels)
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class ImageInput:
 
 @dataclass(frozen=True)
 class TextInput:
-    """Texts as an encoder takes them: at most ``length`` tokens at a time; of several pieces the mean counts."""
+    """Text input of an encoder: at most ``length`` tokens at a time; several pieces are averaged."""
 
     kind: ClassVar[str] = "text"
     length: int
@@ -95,7 +95,7 @@ class TextInput:
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=MOST_TOKENS))
 
     def suits(self, schema: Schema) -> bool:
-        """Whether records of a schema can be encoded: texts."""
+        """Return whether records of a schema can be encoded: texts."""
         return isinstance(schema, TabularSchema) and schema.text is not None
 
     def to_json(self) -> dict[str, Any]:
@@ -106,10 +106,10 @@ Input = ImageInput | TextInput
 
 
 def input_from_json(document: Mapping[str, Any]) -> Input:
-    """What `to_json` wrote, or a request declares.
+    """Return the input that `to_json` wrote, or a request declares.
 
     Raises:
-        EncoderError: it cannot be.
+        EncoderError: the declaration is invalid.
 
     >>> input_from_json(TextInput(128).to_json()) == TextInput(128)
     True
@@ -131,9 +131,9 @@ def input_from_json(document: Mapping[str, Any]) -> Input:
 
 @dataclass(frozen=True, eq=False)
 class EncoderFile:
-    """An encoder: its ONNX file, what it takes, and for texts the tokenizer (JSON of the library `tokenizers`).
+    """An encoder: its ONNX file, its input, and for texts the tokenizer (JSON of the library `tokenizers`).
 
-    Whatever its output is, it becomes one vector for a record: the mean over places of an image or tokens of a text.
+    Its output becomes one vector for a record: the mean over places of an image or tokens of a text.
     """
 
     content: bytes
@@ -142,29 +142,29 @@ class EncoderFile:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that the vectors follow from."""
+        """SHA-256 of everything that determines the vectors."""
         parts = (hashlib.sha256(self.content).hexdigest(), repr(self.takes), self.tokenizer)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 class Pieces:
-    """A tokenizer that cuts texts into pieces of at most ``length`` tokens, its own marks included.
+    """A tokenizer that divides texts into pieces of at most ``length`` tokens, including its own special tokens.
 
     tokenizer: JSON of the library `tokenizers`.
     """
 
     def __init__(self, tokenizer: str, length: int) -> None:
         try:
-            from tokenizers import Tokenizer  # an extra, that only texts need
+            from tokenizers import Tokenizer  # an extra that only texts need
         except ImportError:
             problem = _("The library “tokenizers” is not installed, which encoders of texts need.")
             raise EncoderError(problem, _("Install it as the guide to encoders says.")) from None
         try:
             self._tokenizer: Any = Tokenizer.from_str(tokenizer)
-        except Exception:  # of Rust, without a type of its own
+        except Exception:  # from Rust, without a specific type
             problem = _("The tokenizer cannot be read.")
             raise EncoderError(problem, _("Give the file tokenizer.json that belongs to the network.")) from None
-        # Read from what the library understood, not from the file: of a name given twice it may take the other one.
+        # Read from the library's result, not from the file: it may resolve a duplicate name differently.
         model = json.loads(self._tokenizer.to_str())["model"]
         if model["type"] not in _MODELS or model.get("dropout"):
             problem = _("The tokenizer draws how it splits a text (dropout), or is of an unknown kind.")
@@ -173,7 +173,7 @@ class Pieces:
         self._tokenizer.enable_truncation(length)
 
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Tokens `(1, pieces, tokens)` of a text, and their mask; every text has a piece."""
+        """Return the tokens `(1, pieces, tokens)` of a text, and their mask; every text has a piece."""
         first = self._tokenizer.encode(text)
         pieces = [first.ids, *(each.ids for each in first.overflowing)][:MOST_PIECES]
         shape = (1, len(pieces), max(1, *map(len, pieces)))

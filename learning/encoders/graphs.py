@@ -1,4 +1,4 @@
-"""An encoder as part of a graph: the same nodes where records are encoded, and in the files of published models."""
+"""An encoder as part of a graph: the same nodes for encoding records and in published models' files."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _NAMES = """
     Xor
 """
 OPERATORS = frozenset(_NAMES.split())
-"""Operators of ONNX that an encoder may use: their outputs follow from their inputs alone, without a state or a seed.
+"""ONNX operators that an encoder may use: their outputs follow only from their inputs, without a state or a seed.
 
 Operators with graphs inside (Loop, Scan, If, SequenceMap) are left out, as are those for sequences and strings.
 """
 
 
 def network_of(content: bytes) -> onnx.ModelProto:
-    """The network of a file, in the operator set of the files of models.
+    """Return the network of a file, in the operator set of the files of models.
 
     Raises:
-        EncoderError: the file is no such network, or needs more than itself.
+        EncoderError: the file is not such a network, or refers to other files.
     """
     try:
         network = onnx.load_model_from_string(content)
@@ -62,15 +62,15 @@ def network_of(content: bytes) -> onnx.ModelProto:
         network = shape_inference.infer_shapes(network)
     except EncoderError:
         raise
-    except Exception as error:  # of C++, in many types
+    except Exception as error:  # C++ raises many types
         problem = Sentence(_("The network cannot be read (%(error)s)."), error=str(error)[:200])
         raise EncoderError(problem, _AGAIN) from None
-    _operators_check(network)  # what runs
+    _operators_check(network)  # the network that will run
     return network
 
 
 def _operators_check(network: onnx.ModelProto) -> None:
-    """Check that the vector of a record follows from the record alone: see `OPERATORS`.
+    """Check that the vector of a record follows only from the record: see `OPERATORS`.
 
     Raises:
         EncoderError: an operator is not in the list, or is in training mode.
@@ -92,7 +92,7 @@ def _operators_check(network: onnx.ModelProto) -> None:
 
 
 def _nodes(network: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """All nodes of a network in order, each before those of the graphs inside of it."""
+    """Yield all nodes of a network in order, each before those of the graphs inside of it."""
     left = list(network.graph.node)[::-1]
     while left:
         node = left.pop()
@@ -102,7 +102,7 @@ def _nodes(network: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def _tensors(network: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """All constants of a network."""
+    """Yield all constants of a network."""
     yield from network.graph.initializer
     for node in _nodes(network):
         for attribute in node.attribute:
@@ -110,7 +110,7 @@ def _tensors(network: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def image_vectors(graph: Graph, encoder: EncoderFile, images: str, shape: tuple[int, ...]) -> str:
-    """Vectors `(rows, width)`, float, of float images `(rows, *shape)` with pixels in [0, 1]."""
+    """Return vectors `(rows, width)`, float, of float images `(rows, *shape)` with pixels in [0, 1]."""
     takes = encoder.takes
     assert isinstance(takes, ImageInput), "an encoder of images"
     given = 1 if len(shape) == 2 else shape[2]
@@ -147,7 +147,7 @@ def image_vectors(graph: Graph, encoder: EncoderFile, images: str, shape: tuple[
 
 
 def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str:
-    """Vectors `(rows, width)`, float, of tokens `(rows, pieces, tokens)`; a mask of 0 where there is no token."""
+    """Return vectors `(rows, width)`, float, of tokens `(rows, pieces, tokens)`; the mask is 0 if there is no token."""
     network = network_of(encoder.content)
     names = _inputs(network)
     if not {IDS, MASK} <= set(names) <= {IDS, MASK, TYPES}:
@@ -160,7 +160,7 @@ def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str
     if TYPES in names:
         inputs[TYPES] = graph.node("Mul", pieces[IDS], graph.constant(np.int64(0)))
     vectors, rank = _inserted(graph, network, inputs)
-    if rank == 3:  # of each token
+    if rank == 3:  # one for each token
         weights = graph.node("Unsqueeze", graph.cast(pieces[MASK], FLOAT), graph.constant(np.array([2])))
         vectors = _weighted_mean(graph, vectors, weights)
     grouped = graph.node(
@@ -174,12 +174,12 @@ def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str
 
 
 def token_inputs(graph: Graph) -> tuple[str, str]:
-    """Inputs of tokens `(rows, pieces, tokens)` and their mask."""
+    """Return inputs of tokens `(rows, pieces, tokens)` and their mask."""
     return graph.input(IDS, INT64, ("pieces", "tokens")), graph.input(MASK, INT64, ("pieces", "tokens"))
 
 
 def _weighted_mean(graph: Graph, values: str, weights: str) -> str:
-    """Mean `(n, width)` over the second axis of values `(n, m, width)` with weights `(n, m, 1)` of 0 and 1."""
+    """Return the mean `(n, width)` over the second axis of `(n, m, width)` with weights `(n, m, 1)` of 0 and 1."""
     used = graph.node("Greater", weights, graph.constant(np.float32(0)))
     counted = graph.node("Where", used, values, graph.constant(np.float32(0)))
     axis = graph.constant(np.array([1]))
@@ -199,7 +199,7 @@ def _wrong_inputs(names: list[str], wanted: str) -> EncoderError:
 
 
 def _inserted(graph: Graph, network: onnx.ModelProto, inputs: dict[str, str]) -> tuple[str, int]:
-    """The network's first output in single precision, and its number of axes."""
+    """Return the network's first output in single precision, and its number of axes."""
     output = network.graph.output[0].type.tensor_type
     rank = len(output.shape.dim) if output.HasField("shape") else 0
     if rank not in _RANKS:

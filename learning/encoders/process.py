@@ -1,4 +1,4 @@
-"""An encoder in a process of its own: it reads a file that somebody sent, with limits on its memory and its time."""
+"""An encoder in a separate process with limits on its memory and its time, because its file comes from outside."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from common.sentences import gettext_noop as _
 from learning.encoders.files import EncoderError, EncoderFile, ImageInput, Input
 
 MEMORY = 6 << 30
-"""Bytes that the process may take beyond those of its programs."""
+"""Bytes that the process may use in addition to its programs."""
 START_TIME = 120.0
-"""Seconds until a file has to be read."""
+"""Seconds within which a file has to be read."""
 RECORD_TIME = 30.0
 """Seconds of processor time that a record may take."""
 PATIENCE = 5.0
-"""How many times longer a block may take on a busy machine before the process counts as stuck."""
+"""Factor by which a block may be slower on a busy machine before the process counts as stuck."""
 MOST_NUMBERS = 1 << 16
-"""Numbers that a vector may have."""
+"""Largest number of components of a vector."""
 BLOCK = 32
 _SMALLER = _("Choose a smaller encoder, or export it for smaller inputs.")
 
@@ -37,7 +37,7 @@ class EncoderProcess:
     Args:
         encoder: The file.
         shape: Of a record: of an image, or the bytes of a text.
-        memory: Bytes that the process may take beyond those of its programs.
+        memory: Bytes that the process may use in addition to its programs.
         record_time: Seconds of processor time that a record may take.
 
     Attributes:
@@ -85,7 +85,7 @@ class EncoderProcess:
         self._running.close()
 
     def encode(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Return vectors `(n, width)` of records `(n, *shape)`, each computed by itself on one thread.
+        """Return vectors `(n, width)` of records `(n, *shape)`, each computed separately on one thread.
 
         A record has a vector of zeros if the encoder fails on it, takes too long, or gives a number that is not finite.
 
@@ -99,14 +99,14 @@ class EncoderProcess:
             if block is not None:
                 vectors[places.start : places.stop] = block
                 continue
-            for place in places:  # over one of them the process ended; the others are encoded all the same
+            for place in places:  # the process ended on one of them; the others are still encoded
                 alone = self._encoded(x[place : place + 1])
                 if alone is not None:
                     vectors[place] = alone[0]
         return vectors
 
     def check_locality(self, x: NDArray[Any]) -> None:
-        """Check that records have the same vectors, to the last bit, in another order and alone.
+        """Check that records have the same vectors, to the last bit, in another order and individually.
 
         Raises:
             EncoderError: they have not.
@@ -121,7 +121,7 @@ class EncoderProcess:
             )
 
     def _encoded(self, block: NDArray[Any]) -> NDArray[Any] | None:
-        """Vectors of a block, or None if the process ended over it; then another one runs."""
+        """Return vectors of a block, or None if the process ended on it; then another one runs."""
         size, seconds = len(block) * self.width * 4, PATIENCE * (START_TIME + self._record_time * len(block))
         try:
             frame_write(self._process.stdin, block)
@@ -138,7 +138,7 @@ class EncoderProcess:
         return None
 
     def _answer(self, seconds: float, most: int = 0) -> tuple[dict[str, Any], NDArray[Any] | None]:
-        """What the process says next, with an array of at most so many bytes."""
+        """Return the process's next message, with an array of at most ``most`` bytes."""
         try:
             with self._process.within(seconds):
                 return frame_read(self._process.stdout, most=most)
@@ -147,7 +147,7 @@ class EncoderProcess:
 
 
 def sample_of(takes: Input, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Return records `(n, *shape)` that are nobody's, to try an encoder with.
+    """Return artificial records `(n, *shape)` for testing an encoder.
 
     >>> sample_of(ImageInput(4, (0.5,), (0.5,)), (8, 8)).shape
     (4, 8, 8)

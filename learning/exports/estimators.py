@@ -19,13 +19,13 @@ Floats = npt.NDArray[np.float64]
 
 
 def estimator_probabilities(graph: Graph, records: str, estimator: Any, classes: int) -> str:
-    """Probabilities of all classes, 0 for those that the estimator was never shown.
+    """Return probabilities of all classes, 0 for those missing in the estimator's training.
 
     Args:
         graph: To add nodes to.
-        records: float `(rows, …)`, laid flat.
+        records: float `(rows, …)`, flattened.
         estimator: A fitted classifier of one of the kinds that `learning.learners` and `learning.students` publish.
-        classes: How many there are.
+        classes: Their number.
     """
     x = graph.cast(graph.node("Flatten", records, axis=1), DOUBLE)
     match estimator:
@@ -57,13 +57,13 @@ def _linear(graph: Graph, x: str, estimator: LogisticRegression) -> str:
 
 
 def _softmax(graph: Graph, logits: str, count: int) -> str:
-    """Of as many logits as classes, or of one for two classes, which is that of the second above the first."""
+    """Return the softmax of one logit per class, or of one for two classes, that of the second above the first."""
     both = graph.node("MatMul", logits, graph.constant(np.array([[0.0, 1.0]]))) if count == 1 else logits
     return graph.node("Softmax", both, axis=1)
 
 
 def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
-    """The share of each class among the nearest; of equally near points the first."""
+    """Return the share of each class among the nearest; equally near points count in their order."""
     points = estimator._fit_X
     stored = graph.cast(graph.constant(points), DOUBLE)
     products = graph.node("MatMul", x, graph.node("Transpose", stored, perm=[1, 0]))
@@ -77,9 +77,9 @@ def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Tree:
-    """A decision tree whose root is node 0. A record goes left where its feature is at most the threshold.
+    """A decision tree whose root is node 0. A record goes left if its feature is at most the threshold.
 
-    left, right: node numbers.  leaf: which nodes have no others below them.  values: `(nodes, numbers)`.
+    left, right: node numbers.  leaf: whether nodes are leaves.  values: `(nodes, numbers)`.
     """
 
     feature: npt.NDArray[np.int64]
@@ -114,10 +114,10 @@ def _boosted(graph: Graph, x: str, estimator: HistGradientBoostingClassifier) ->
 
 
 def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
-    """The sum over trees of the values of the leaf that a record comes to, `(rows, numbers)`.
+    """Return the sum over trees of the values of a record's leaf, `(rows, numbers)`.
 
-    An ensemble of ONNX adds one number per leaf: here the number of the leaf, a target for each tree. The values are
-    then looked up, so that a leaf may have many.
+    An ONNX ensemble adds one number per leaf: here the number of the leaf, with a target for each tree. The values are
+    then looked up, which allows several per leaf.
     """
     splits: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("feature", "threshold", *_SIDES)}
     roots, numbers, targets, values = [], [], [], []
@@ -133,7 +133,7 @@ def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
             left, right = tree.left[inner], tree.right[inner]
             columns = [tree.feature[inner], tree.threshold[inner]]
             columns += [place[left], tree.leaf[left], place[right], tree.leaf[right]]
-        else:  # a tree that is one leaf: both ways lead there
+        else:  # a tree with a single leaf: both branches lead there
             columns = [np.array([each]) for each in (0, 0.0, leaves, True, leaves, True)]
         for name, column in zip(splits, columns, strict=True):
             splits[name].append(column)
@@ -163,7 +163,7 @@ def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
 
 _SIDES = ("truenodeids", "trueleafs", "falsenodeids", "falseleafs")
 _SUM, _AT_MOST = 1, 0
-"""Numbers that ONNX gives to adding up, and to a split by ≤."""
+"""ONNX codes for adding up, and for a split by ≤."""
 
 
 def _axis(graph: Graph) -> str:

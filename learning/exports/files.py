@@ -1,7 +1,7 @@
-"""Published models as ONNX files: what a dataset's schema does to the values of a row, bit for bit, then the model.
+"""Published models as ONNX files: the schema's encoding of a row's values, bit for bit, then the model.
 
-A table has one input per feature column: numbers as double, NaN where not known; categories and codes as text. Images
-are one input of pixels between 0 and 1. What the schema would refuse cannot be refused by a graph: it is marked.
+A table has one input per feature column: numbers as double, NaN if unknown; categories and codes as text. Images are
+one input of pixels between 0 and 1. A graph cannot refuse values that the schema forbids, so it marks them.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _CELLS = (
 )
 _BLANK = "[ \\t]*"
 IMAGE, TEXT, VECTORS = "image", "text", "vectors"
-"""The names of the inputs of images, of texts, and of vectors of an encoder that the file does not contain."""
+"""Names of the inputs of images, of texts, and of vectors of an encoder that the file does not contain."""
 
 
 def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: EncoderFile | None = None) -> bytes:
-    """A model as ONNX, from the values of a row to the name of a class.
+    """Return a model as ONNX, from the values of a row to the name of a class.
 
-    Its inputs are what `encoded` says. Its outputs are ``label``, the name of the likeliest class, or of
-    that which the card's threshold leads to, and ``probabilities``, double `(rows, classes)`. A row that the schema
-    does not allow has the label "" and NaN. Of another outcome it has the output ``values``, double `(rows, columns)`,
-    whose columns are named beside it.
+    Its inputs are those of `encoded`. Its outputs are ``label``, the name of the likeliest class, or of the one that
+    the card's threshold selects, and ``probabilities``, double `(rows, classes)`. A row that the schema does not allow
+    has the label "" and NaN. For another outcome it has the output ``values``, double `(rows, columns)`, with the names
+    of the columns in the metadata.
 
     Args:
         model: For records of the schema.
         schema: Of the values of a row.
-        card: Stored in the file, beside the schema.
-        encoder: Whose vectors the model takes. The file contains it, and takes what it takes; without a large one it
-            takes the vectors. A tokenizer is stored beside the schema.
+        card: Stored in the file, with the schema.
+        encoder: Whose vectors the model takes. The file contains it, and has its inputs; without a large encoder its
+            input is the vectors. A tokenizer is stored with the schema.
     """
     graph = Graph()
     records, allowed = encoded(graph, schema, encoder, model.shape)
@@ -78,12 +78,12 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
 def encoded(
     graph: Graph, schema: Schema, encoder: EncoderFile | None = None, shape: tuple[int, ...] = ()
 ) -> tuple[str, str]:
-    """Inputs for the records of a schema.
+    """Return inputs for the records of a schema.
 
-    Texts are one input of bytes of UTF-8, filled up with 0; with an encoder, of its tokens in pieces.
+    Texts are one input of UTF-8 bytes, padded with 0; with an encoder, of its tokens in pieces.
 
     Args:
-        graph: Gets the inputs.
+        graph: The graph that gets the inputs.
         schema: Of the records.
         encoder: Whose vectors are wanted, if any.
         shape: Of a vector.
@@ -110,7 +110,7 @@ def encoded(
 
 
 def _documents(**documents: Any) -> dict[str, str]:
-    """Documents that are stored in a file, as texts."""
+    """Return documents as texts for storage in a file."""
     return {
         name: json.dumps(document, ensure_ascii=False) for name, document in (documents | {"cells": _CELLS}).items()
     }
@@ -132,7 +132,7 @@ def _image(graph: Graph, schema: ImageSchema) -> tuple[str, str]:
 
 
 def _columns(graph: Graph, schema: TabularSchema) -> Iterator[tuple[str, str]]:
-    """The features `(rows, features)` of each column, and which of its values are allowed."""
+    """Return the features `(rows, features)` of each column, and which of its values are allowed."""
     for column in schema.features:
         match column:
             case NumericColumn():
@@ -168,7 +168,7 @@ def _categorical(graph: Graph, column: CategoricalColumn) -> tuple[str, str]:
 
 
 def _spellings(value: str) -> list[str]:
-    """Return how a declared value may be written in a row, apart from spaces around it, which a graph cannot trim.
+    """Return spellings of a declared value in a row, except for surrounding spaces, which a graph cannot trim.
 
     >>> _spellings("1"), _spellings("TRUE"), _spellings("no")
     (['1', '1.0'], ['TRUE', 'true', 'True'], ['no'])
@@ -194,9 +194,9 @@ def _codes(graph: Graph, column: CodeColumn) -> tuple[str, str]:
 
 
 def _several_codes(graph: Graph, column: CodeColumn, value: str) -> tuple[str, str]:
-    """Of codes with semicolons between; each has to be one, or to say that nothing is known."""
+    """Encode codes separated by semicolons; each has to be one, or a marker for unknown."""
     split = graph.node("StringConcat", value, graph.constant(np.array(SEVERAL, object)))
-    parts = graph.node("StringSplit", split, outputs=2, delimiter=SEVERAL)  # at least one of every row
+    parts = graph.node("StringSplit", split, outputs=2, delimiter=SEVERAL)  # at least one for every row
     within, allowed = _groups(graph, column, parts, _BLANK)
     blank = graph.node("RegexFullMatch", parts, pattern=_BLANK)
     markers = "|".join(map(re.escape, column.missing))
@@ -214,7 +214,7 @@ def _several_codes(graph: Graph, column: CodeColumn, value: str) -> tuple[str, s
 
 
 def _groups(graph: Graph, column: CodeColumn, codes: str, around: str = "") -> tuple[list[str], str]:
-    """Of texts of any shape whether they are a code of each group, and whether of any."""
+    """Return whether texts of any shape are a code of each group, and whether of any."""
     system = column.codes
     allowed = graph.node("RegexFullMatch", codes, pattern=f"{around}(?:{system.code}){around}")
     within = [

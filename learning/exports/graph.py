@@ -11,10 +11,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 OPSETS = {"": 21, "ai.onnx.ml": 5}
-"""The operator sets that the nodes are of, which onnxruntime knows from 1.19 on."""
+"""Operator sets of the nodes, supported by onnxruntime from 1.19 on."""
 IR_VERSION = 10
 BATCH = "rows"
-"""The name of the first axis of inputs and outputs."""
+"""Name of the first axis of inputs and outputs."""
 
 BOOL, DOUBLE, FLOAT, INT64, STRING, UINT8 = (
     TensorProto.BOOL,
@@ -27,7 +27,7 @@ BOOL, DOUBLE, FLOAT, INT64, STRING, UINT8 = (
 
 
 class Graph:
-    """A graph under construction. A value is known by its name, which the method that makes it returns."""
+    """A graph under construction. A value is identified by its name, which the method that makes it returns."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -35,12 +35,12 @@ class Graph:
         self._inputs: list[onnx.ValueInfoProto] = []
 
     def input(self, name: str, kind: int, shape: Sequence[int | str] = ()) -> str:
-        """An input `(rows, *shape)` of the graph; its name is what users of the file give their values by."""
+        """Add an input `(rows, *shape)` of the graph; users of the file pass its values by this name."""
         self._inputs.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
         return name
 
     def constant(self, value: npt.ArrayLike) -> str:
-        """A constant with the type of its array; texts are Unicode."""
+        """Add a constant with the type of its array; texts are Unicode."""
         array, name = np.asarray(value), f"constant/{len(self._constants)}"
         if array.dtype.kind == "U":
             texts = [text.encode() for text in array.ravel().tolist()]
@@ -52,41 +52,41 @@ class Graph:
     def node(
         self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, place: int = 0, **attributes: Any
     ) -> str:
-        """The output in this place, of so many, of an operator of these inputs."""
+        """Add an operator with these inputs; return its output in this place."""
         names = [f"{operator}/{len(self._nodes)}/{number}" for number in range(outputs)]
         self._nodes.append(helper.make_node(operator, inputs, names, domain=domain, **attributes))
         return names[place]
 
     def insert(self, graph: onnx.GraphProto, inputs: Mapping[str, str]) -> None:
-        """Take in the nodes of another graph, whose names nobody else has; ``inputs`` says which values it is given."""
+        """Add the nodes of another graph, whose names must be unused; ``inputs`` gives the values of its inputs."""
         self._nodes += [helper.make_node("Identity", [value], [name]) for name, value in inputs.items()]
         self._nodes += graph.node
         self._constants += graph.initializer
 
     def unused(self, name: str) -> str:
-        """A name, with a number that no other has."""
+        """Return a unique name with a number."""
         return f"{name}/{len(self._nodes)}"
 
     def cast(self, value: str, kind: int) -> str:
-        """A value as another type."""
+        """Return a value converted to another type."""
         return self.node("Cast", value, to=kind)
 
     def as_double(self, value: str) -> str:
-        """A value in double precision."""
+        """Return a value in double precision."""
         return self.cast(value, DOUBLE)
 
     def rounded(self, value: str, largest: float) -> str:
-        """A value rounded to whole numbers, half to even, and cut off."""
+        """Return a value rounded to whole numbers, half to even, and cut off."""
         limits = self.constant(-float(largest)), self.constant(float(largest))
         return self.node("Clip", self.node("Round", value), *limits)
 
     def to_bytes(
         self, outputs: Mapping[str, tuple[str, int, Sequence[int | str]]], metadata: Mapping[str, str]
     ) -> bytes:
-        """The checked graph as a file.
+        """Return the checked graph as a file.
 
         Args:
-            outputs: By the name that users of the file see: the value, its type, and its shape without the rows.
+            outputs: By the name in the file: the value, its type, and its shape without the rows.
             metadata: Texts by name.
         """
         taken = {each.name for each in self._inputs}

@@ -12,14 +12,14 @@ from learning.exports.graph import DOUBLE, Graph
 
 
 def channels_first(graph: Graph, images: str, shape: tuple[int, ...]) -> str:
-    """Images of a shape `(height, width)` or `(height, width, channels)` as convolutions take them."""
+    """Return images of a shape `(height, width)` or `(height, width, channels)` in the form that convolutions take."""
     if len(shape) == 2:
         return graph.node("Unsqueeze", images, graph.constant(np.array([1], np.int64)))
     return graph.node("Transpose", images, perm=[0, 3, 1, 2])
 
 
 def network_probabilities(graph: Graph, records: str, shape: tuple[int, ...], modules: Iterable[nn.Module]) -> str:
-    """Class probabilities by layers that are applied one after the other, the last of which gives logits.
+    """Return class probabilities of layers applied one after the other; the last one gives logits.
 
     Args:
         graph: To add nodes to.
@@ -31,7 +31,7 @@ def network_probabilities(graph: Graph, records: str, shape: tuple[int, ...], mo
 
 
 def network_scores(graph: Graph, records: str, shape: tuple[int, ...], modules: Iterable[nn.Module]) -> str:
-    """Double `(rows, outputs)` what the last of the layers gives, see `network_probabilities`."""
+    """Return the output of the last layer, double `(rows, outputs)`, see `network_probabilities`."""
     layers = list(modules)
     values = channels_first(graph, records, shape) if isinstance(layers[0], nn.Conv2d) else records
     for layer in layers:

@@ -1,6 +1,6 @@
-"""Models that can be teachers or students, by name, and what a form needs to ask for their parameters.
+"""Learners by name, as teachers or students, and the descriptions of their parameters for forms.
 
-Knows nothing of privacy, and imports no Django.
+They know nothing of privacy. Imports no Django.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Described = TypeVar("Described", bound=Parametrised)
 
 
 def registered_class(registered: Mapping[str, type[Described]], name: str) -> type[Described]:
-    """The registered kind of this name; ValueError lists the names there are."""
+    """Return the registered kind of this name; ValueError lists the available names."""
     if name not in registered:
         raise ValueError(f"There is no learner “{name}”; choose one of: {', '.join(registered)}.")
     return registered[name]
@@ -55,7 +55,7 @@ class LearnerField:
 
 
 def parameter_fields(kind: type[Parametrised]) -> tuple[LearnerField, ...]:
-    """The parameters of a learner or student, in order.
+    """Return the parameters of a learner or student, in order.
 
     >>> [field.name for field in parameter_fields(LogisticRegression)]
     ['inverse_penalty', 'iterations', 'balanced']
@@ -64,7 +64,7 @@ def parameter_fields(kind: type[Parametrised]) -> tuple[LearnerField, ...]:
 
 
 def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Learner:
-    """The learner with these parameters, defaults for the rest; ValueError says what is unknown or out of range.
+    """Return the learner with these parameters, defaults for the rest; ValueError names unknown ones or bad values.
 
     >>> learner_create("random_forest", {"trees": 50}).trees
     50
@@ -75,7 +75,7 @@ def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Le
 def instance_of(
     registered: Mapping[str, type[Described]], name: str, parameters: Mapping[str, Any] | None
 ) -> Described:
-    """One of the registered kinds with these parameters; see ``learner_create``."""
+    """Return one of the registered kinds with these parameters; see ``learner_create``."""
     kind = registered_class(registered, name)
     known = [field.name for field in fields(kind)]
     if unknown := sorted(set(parameters or {}) - set(known)):
@@ -84,7 +84,7 @@ def instance_of(
 
 
 def learner_parameters(learner: Parametrised) -> dict[str, int | float | bool]:
-    """All parameters of a learner or student, as ``learner_create`` takes them.
+    """Return all parameters of a learner or student, in the form that ``learner_create`` takes.
 
     >>> learner_parameters(learner_create("random_forest", {"trees": 50}))["trees"]
     50
@@ -93,7 +93,7 @@ def learner_parameters(learner: Parametrised) -> dict[str, int | float | bool]:
 
 
 def suggested_learner(kind: str) -> Learner:
-    """The learner that a first run on records of this kind, "image" or "table", may begin with.
+    """Return the suggested learner for a first run on records of this kind, "image" or "table".
 
     >>> suggested_learner("image").name
     'nearest_neighbour'

@@ -1,4 +1,4 @@
-"""Small random rotations and shifts of images, so that a few examples teach more."""
+"""Small random rotations and shifts of images, which allow learning from few examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Augmenting:
-    """The parameters of learners that can train on moved copies of their images."""
+    """Parameters of learners that can train on moved copies of their images."""
 
     copies: int = parameter(
         0, gettext_noop("rotated and shifted copies of each training image"), minimum=0, maximum=1000
@@ -36,7 +36,7 @@ class Augmenting:
             raise ValueError(Sentence(message, shape=str(shape)))
 
     def augmented(self, x: Records, y: Labels, seed: int) -> tuple[Records, Labels]:
-        """The training data with its copies, if any are wanted."""
+        """Return the training data with its copies, if any are wanted."""
         if not self.copies:
             return x, y
         images = augment(x, copies=self.copies, rotation=self.rotation, shift=self.shift, seed=seed)
@@ -46,11 +46,11 @@ class Augmenting:
 def augment(
     images: npt.NDArray[np.floating], *, copies: int, rotation: float, shift: float, seed: int
 ) -> npt.NDArray[np.float32]:
-    """The images, followed by ``copies`` rounds of all of them, each rotated and shifted at random.
+    """Return the images, followed by ``copies`` rounds of all of them, each rotated and shifted at random.
 
     ``images`` is ``(n, height, width)`` or ``(n, height, width, channels)``; the result has ``n * (1 + copies)``.
     Angles are uniform up to ``rotation`` degrees either way, shifts up to ``shift`` of the image's height and width;
-    pixels are interpolated linearly, and what comes from outside the image is 0.
+    pixels are interpolated linearly, and pixels from outside the image are 0.
 
     >>> images = np.eye(4)[np.newaxis]
     >>> augmented = augment(images, copies=2, rotation=7.5, shift=0.07, seed=1)
@@ -74,9 +74,9 @@ def augment(
 
 
 def _move(images: torch.Tensor, angles: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """Every image of `(n, channels, height, width)` turned about its middle, then shifted.
+    """Turn every image of `(n, channels, height, width)` about its middle, then shift it.
 
-    Each pixel asks where it came from, in places from -1 to 1.
+    The result takes each pixel from its origin, in places from -1 to 1.
     """
     import torch
     from torch.nn import functional

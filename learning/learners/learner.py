@@ -1,6 +1,6 @@
 """Learners: parameters fixed at construction, ``fit``, a model that predicts.
 
-Nothing here knows of privacy: a learner is as good a teacher as a student.
+Nothing here knows of privacy: a learner can be a teacher or a student.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEEDS = 2**32
 def parameter(
     default: int | float | bool, help: str, *, minimum: float | None = None, maximum: float | None = None
 ) -> Any:
-    """A field of a learner: its type is that of its default, its range is closed."""
+    """Return a field of a learner: its type is that of its default, its range is closed."""
     return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
 
@@ -39,7 +39,7 @@ class Model(ABC):
     Attributes:
         classes: The number of classes.
         shape: Of one record.
-        chosen: What was chosen by held-out releases, by name, for the model card; it is not stored with the model.
+        chosen: Choices made by held-out releases, by name, for the model card; they are not stored with the model.
     """
 
     def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
@@ -47,7 +47,7 @@ class Model(ABC):
         self.chosen: dict[str, float] = {}
 
     def predict_proba(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """Probabilities ``(n, classes)``; a class that the training data lacked has probability 0."""
+        """Return probabilities ``(n, classes)``; a class that the training data lacked has probability 0."""
         x = np.asarray(as_numbers(np.asarray(x)), np.float32)
         if x.shape[1:] != self.shape:
             raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
@@ -57,20 +57,20 @@ class Model(ABC):
             return self._probabilities(x)
 
     def predict(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
-        """The likeliest class of each record, ``(n,)``; the smaller number where two are as likely."""
+        """Return the likeliest class of each record, ``(n,)``; the smaller number if two are equally likely."""
         return self.predict_proba(x).argmax(axis=1)
 
     def inner_modules(self) -> tuple[Any, ...]:
-        """The PyTorch modules from a record to the model's last inner layer, in order; none if it has no such layer."""
+        """Return the PyTorch modules from a record to the last inner layer, in order; none without such a layer."""
         return ()
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """The model in the format of its learner, as `Learner.model_from_bytes` reads it."""
+        """Return the model in the format of its learner, for `Learner.model_from_bytes`."""
 
     @abstractmethod
     def to_graph(self, graph: Graph, records: str) -> str:
-        """The model as nodes: double probabilities ``(rows, classes)`` of float records ``(rows, *shape)``.
+        """Return the model as nodes: double probabilities ``(rows, classes)`` of float records ``(rows, *shape)``.
 
         Raises ValueError for a kind of layer or estimator that has no nodes.
         """
@@ -86,7 +86,7 @@ class Parametrised(ABC):
     Attributes:
         name: Its key in the registry, in the database and in the API.
         label: Its name on pages, English, marked for translation.
-        help: What it suits, in one sentence, marked for translation; empty if there is nothing to say.
+        help: Its uses, in one sentence, marked for translation; may be empty.
         model_format: The format of a stored model, and the suffix of its file.
     """
 
@@ -100,21 +100,21 @@ class Parametrised(ABC):
             parameter_check(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
 
     def shape_check(self, shape: tuple[int, ...]) -> None:  # noqa: B027  # most learn from records of any shape
-        """Raise ValueError where records of this shape cannot be learned from."""
+        """Raise ValueError if records of this shape cannot be learned from."""
 
     @classmethod
     @abstractmethod
     def model_from_bytes(cls, data: bytes) -> Model:
-        """A model of this kind, from `Model.to_bytes`.
+        """Return a model of this kind, from `Model.to_bytes`.
 
         Raises:
-            ValueError: The bytes are no such model.
+            ValueError: The bytes are not such a model.
         """
 
 
 @dataclass(frozen=True)
 class Learner(Parametrised):
-    """A way to learn from labels."""
+    """A method of learning from labels."""
 
     def fit(
         self,
@@ -127,8 +127,8 @@ class Learner(Parametrised):
     ) -> Model:
         """Learn from records ``x`` ``(n, …)`` with class numbers ``y`` ``(n,)`` in ``0 … classes - 1``.
 
-        ``y`` need not hold every class. ``progress`` hears of what takes several steps. The same arguments give the
-        same model. Raises ValueError where there is nothing to learn from or the arrays do not fit together.
+        ``y`` need not contain every class. ``progress`` is called if learning takes several steps. The same arguments
+        give the same model. Raises ValueError if there is nothing to learn from or the arrays do not fit together.
         """
         if classes < 1:
             raise ValueError(f"classes must be at least 1, not {classes}.")
@@ -139,7 +139,7 @@ class Learner(Parametrised):
             return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
 
     def quick(self) -> Learner:
-        """What stands in for it where somebody waits for dozens of models of a few hundred records each."""
+        """Return a faster replacement for training dozens of models of a few hundred records while a person waits."""
         return self
 
     @abstractmethod
@@ -147,7 +147,7 @@ class Learner(Parametrised):
 
 
 def seed_check(seed: int) -> None:
-    """Raise ValueError where a seed is out of range."""
+    """Raise ValueError if a seed is out of range."""
     if not 0 <= seed < _SEEDS:
         raise ValueError(f"seed must lie between 0 and {_SEEDS - 1}, not {seed}.")
 
@@ -164,7 +164,7 @@ def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: i
 
 
 def records_check(x: npt.NDArray[np.floating]) -> Records:
-    """Records as learners take them. Raises ValueError where there are none, or they hold what is not finite."""
+    """Return records in the learners' form. Raises ValueError if there are none, or they contain non-finite values."""
     x = np.asarray(as_numbers(np.asarray(x)), np.float32)
     if x.ndim < 2:
         raise ValueError(f"x has {x.ndim} axes; give records of shape (n, features) or (n, height, width).")

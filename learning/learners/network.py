@@ -1,4 +1,4 @@
-"""The network behind ``CNN``: its layers, its training, its predictions."""
+"""The network of ``CNN``: its layers, its training, its predictions."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from learning.learners.learner import Labels, Model, Records
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
-torch.set_num_threads(1)  # as for all learners: one process per core
+torch.set_num_threads(1)  # like all learners: one process per core
 
 Layers = TypeVar("Layers", bound=nn.Module)
 
 _SHAPE = "record_shape"
 _FILTERS, _HIDDEN = 32, 100
-# Small enough for the activations to stay in a core's cache: four times as fast as 1,000 at once.
+# Small enough to keep the activations in a core's cache: four times faster than 1,000 at once.
 _PREDICTION_BATCH = 64
 
 
 class Network(nn.Module):
     """Convolution 3×3 with 32 filters, ReLU, batch norm, max pool 2; dense 100, ReLU, batch norm; dense.
 
-    Channels come last throughout, in memory and when laid flat, which saves a third of the time on a CPU.
+    Channels come last throughout, in memory and when flattened, which saves a third of the time on a CPU.
     """
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
@@ -47,7 +47,7 @@ class Network(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def initialise(self, generator: torch.Generator) -> None:
-        """He-uniform weights (He et al. 2015), Glorot-uniform in the last layer (Glorot & Bengio 2010)."""
+        """Set He-uniform weights (He et al. 2015), Glorot-uniform in the last layer (Glorot & Bengio 2010)."""
         for layer in (self.convolution, self.hidden):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ class ImageModel(Model, Generic[Layers]):
     @classmethod
     @abstractmethod
     def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[Layers, int]:
-        """A network that takes these tensors, and its number of classes."""
+        """Return a network that takes these tensors, and its number of classes."""
 
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
@@ -104,7 +104,7 @@ class CNNModel(ImageModel[Network]):
         return Network(shape, classes), classes
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
-        """Up to the dense layer of 100, whose weights are put in the order of channels laid flat first."""
+        """Return modules up to the dense layer of 100, whose weights are first reordered for flattened channels."""
         network = self.network
         height, width = ((side - 2) // 2 for side in self.shape[:2])
         hidden = nn.Linear(network.hidden.in_features, network.hidden.out_features)
@@ -131,9 +131,9 @@ def train_network(
     learning_rate: float,
     progress: Progress,
 ) -> CNNModel:
-    """Minimise the cross entropy with Adam, on the GPU where there is one.
+    """Minimise the cross entropy with Adam, on the GPU if there is one.
 
-    Classes that ``y`` lacks get probability 0: their outputs were never taught to say anything.
+    Classes that ``y`` lacks get probability 0, because their outputs were never trained.
     """
     if len(x) == 1:  # batch norm needs two
         x, y = np.repeat(x, 2, axis=0), np.repeat(y, 2)
@@ -146,7 +146,7 @@ def train_network(
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
     steps = max(1, len(images) // batch)
     for epoch in range(1, epochs + 1):
-        # Parts of nearly equal size: none is ever too small for batch norm.
+        # Parts of nearly equal size are never too small for batch norm.
         for chosen in torch.randperm(len(images), generator=generator).to(device).tensor_split(steps):
             loss = nn.functional.cross_entropy(network(images[chosen]), labels[chosen])
             optimiser.zero_grad()
@@ -159,6 +159,6 @@ def train_network(
 
 
 def as_images(x: Records, device: torch.device) -> torch.Tensor:
-    """``(n, channels, height, width)``, channels last in memory."""
+    """Return ``(n, channels, height, width)``, channels last in memory."""
     images = torch.from_numpy(x if x.ndim == 4 else x[..., np.newaxis]).permute(0, 3, 1, 2)
     return images.to(device=device, memory_format=torch.channels_last)

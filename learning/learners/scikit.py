@@ -30,7 +30,7 @@ _SCHEMA = "schema.json"
 
 
 class ScikitModel(Model):
-    """A fitted scikit-learn classifier, over all classes and with images laid flat."""
+    """A fitted scikit-learn classifier, over all classes and with flattened images."""
 
     def __init__(self, estimator: Any, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__(classes, shape)
@@ -54,7 +54,7 @@ class ScikitModel(Model):
 
 
 def _plain(archive: bytes) -> bytes:
-    """The same archive, compressed, without the time and the addresses in memory: equal models are equal files."""
+    """Return the same archive, compressed, without the time and the memory addresses: equal models are equal files."""
     numbers: dict[bytes, int] = {}
     content = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(content, "w") as target:
@@ -72,16 +72,16 @@ def _plain(archive: bytes) -> bytes:
                 member = schema
             else:
                 name = numbered(name.encode()).decode()
-            # A file of the first day that the format knows.
+            # A file dated with the first day that the format supports.
             target.writestr(zipfile.ZipInfo(name), member, compress_type=zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
 def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequence[str] = ()) -> ScikitModel:
-    """A stored model whose estimator is of one class, with types that skops itself trusts and these alone.
+    """Return a stored model whose estimator is of one class, with only types that skops trusts and these.
 
     Raises:
-        ValueError: The bytes are no such model; `name` says in the message what was expected.
+        ValueError: The bytes are not such a model; `name` describes the expected one in the message.
     """
     from sklearn.dummy import DummyClassifier
     from skops.io import loads
@@ -101,14 +101,14 @@ def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequenc
 
 @dataclass(frozen=True)
 class ScikitLearner(Learner):
-    """A learner that is one scikit-learn estimator; a part with one class alone always gets that class.
+    """A learner that is one scikit-learn estimator; training data with only one class always gives that class.
 
     scikit-learn is loaded when a model is trained or read, and skops when one is stored or read: they take seconds, and
     most processes never need them.
 
     Attributes:
         estimator: The scikit-learn class of a stored model, as ``module.Class``.
-        trusted_types: What a stored model holds beyond the types that skops itself trusts.
+        trusted_types: Types in a stored model beyond those that skops itself trusts.
     """
 
     model_format: ClassVar[str] = "skops"

@@ -1,4 +1,4 @@
-"""Outcomes: what can be learned of a record, from what a schema declares to what a model says. Imports no Django."""
+"""Outcomes: what can be learned from a record, from a schema's declaration to a model's answer. Imports no Django."""
 
 import json
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ OUTCOME_LABELS = {
     Times.kind: gettext_noop("times to an event"),
     Labels.kind: gettext_noop("several labels of one record"),
 }
-"""What is learned, for people."""
+"""Names of outcomes for people."""
 
 KINDS = tuple(OUTCOME_LABELS)
-"""Of all outcomes, as schemas and methods name them."""
+"""Keys of all outcomes in schemas and methods."""
 
 __all__ = [
     "CROSS_ENTROPY",
@@ -46,10 +46,10 @@ __all__ = [
 
 
 def target_from_json(document: Mapping[str, Any]) -> Target:
-    """The target that `Target.to_json` wrote.
+    """Return the target that `Target.to_json` wrote.
 
     Raises:
-        ValueError: it declares what no target can be.
+        ValueError: it declares an impossible target.
 
     >>> target_from_json(Numbers(0, 300, "mmHg").to_json())
     Numbers(minimum=0, maximum=300, unit='mmHg')
@@ -65,12 +65,12 @@ def target_from_json(document: Mapping[str, Any]) -> Target:
 
 
 def target_arrays(outcome: Outcome) -> dict[str, NDArray[np.uint8]]:
-    """The target as `target_from_arrays` reads it, for the file of a question; nothing of classes."""
+    """Return the target for the file of a question, readable by `target_from_arrays`; nothing for classes."""
     if not isinstance(outcome, Target):
         return {}
     return {"target": np.frombuffer(json.dumps(outcome.to_json()).encode(), np.uint8)}
 
 
 def target_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Target | None:
-    """The target that `target_arrays` wrote among others; None of classes."""
+    """Return the target that `target_arrays` wrote among others; None for classes."""
     return target_from_json(json.loads(arrays["target"].tobytes())) if "target" in arrays else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 _EXPONENTIAL_STEPS = 2.0**30
-_LEAST = 0.02  # where the model is sure of every public point, a step would have no bound
+_LEAST = 0.02  # lower bound: if the model is sure of every public point, a step would be unbounded
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,18 @@ class CrossEntropy:
     clip_norm: float = 0.7
 
     def probabilities(self, scores: Floats) -> Floats:
-        """`(n, classes)` whole multiples of 1 / `RESIDUAL_STEPS`.
+        """Return `(n, classes)` whole multiples of 1 / `RESIDUAL_STEPS`.
 
         >>> CrossEntropy().probabilities(np.array([[0.0, np.log(3)]])) / RESIDUAL_STEPS
         array([[0.25, 0.75]])
         """
-        # whole numbers, so that their sum is exact in any order
+        # whole numbers, which makes their sum exact in any order
         parts = np.rint(exponentials(scores - scores.max(axis=1, keepdims=True)) * _EXPONENTIAL_STEPS)
         parts /= parts.sum(axis=1, keepdims=True)
         return np.rint(parts * RESIDUAL_STEPS)
 
     def residuals(self, scores: Floats, targets: Codes) -> Floats:
-        """p - e_y."""
+        """Return p - e_y."""
         residuals = self.probabilities(scores)
         good = (targets >= 0) & (targets < scores.shape[1])
         residuals[np.flatnonzero(good), targets[good]] -= RESIDUAL_STEPS
@@ -45,17 +45,17 @@ class CrossEntropy:
         return residuals
 
     def curvature(self, scores: Floats) -> Floats:
-        """2·p_c (1 - p_c).
+        """Return 2·p_c (1 - p_c).
 
-        Each row c of the Hessian diag(p) - p pᵀ has absolute values that add up to that, so that the difference is
-        diagonally dominant, thus positive. Of two classes it is the Hessian itself for gradients that add up to 0.
+        The absolute values in each row c of the Hessian diag(p) - p pᵀ add up to this, so the difference is diagonally
+        dominant and therefore positive. For two classes it is the Hessian itself for gradients that add up to 0.
         """
         bounds = np.maximum(curvature_bounds(softmax(scores, axis=1)), _LEAST)
         return bounds if bounds.shape[1] > 2 else bounds[:, :1]
 
 
 def curvature_bounds(probabilities: Floats) -> Floats:
-    """`(P, C)` a diagonal matrix above diag(p) - p pᵀ, for each of `(P, C)` probabilities.
+    """Return `(P, C)` a diagonal matrix above diag(p) - p pᵀ, for each of `(P, C)` probabilities.
 
     >>> curvature_bounds(np.array([[0.5, 0.5], [1.0, 0.0]])).tolist()
     [[0.5, 0.5], [0.0, 0.0]]

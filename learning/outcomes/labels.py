@@ -1,4 +1,4 @@
-"""Labels: several questions about one record, each with yes or no, learned side by side."""
+"""Labels: several yes-or-no questions about one record, learned together."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_LABELS = 8
 AREA = gettext_noop("Area under the ROC curve")
 BRIER = gettext_noop("Brier score")
 RIGHT = gettext_noop("Right answers")
-_LEAST = 0.02  # where the model is sure of every public point, a step would have no bound
+_LEAST = 0.02  # lower bound: if the model is sure of every public point, a step would be unbounded
 
 
 @dataclass(frozen=True)
 class LabelsLoss:
-    """See :class:`learning.outcomes.outcome.Loss`: cross entropy of each label, of which bit k of a target says k."""
+    """See :class:`learning.outcomes.outcome.Loss`: cross entropy of each label; bit k of a target is label k."""
 
     labels: int
     centred: bool = False
@@ -59,7 +59,7 @@ class Labels(Target):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Probability of each label."""
+        """Names of the probabilities of each label."""
         return self.names
 
     @property
@@ -67,7 +67,7 @@ class Labels(Target):
         return self.names
 
     def coded(self, values: Sequence[Floats]) -> Codes:
-        """Bit k says label k.
+        """Return codes in which bit k is label k.
 
         >>> Labels(("ill", "old")).coded([np.array([1.0, 0.0]), np.array([1.0, 1.0])]).tolist()
         [3, 2]
@@ -75,12 +75,12 @@ class Labels(Target):
         return np.sum([(each != 0).astype(np.int64) << place for place, each in enumerate(values)], axis=0)
 
     def bits(self, codes: Codes) -> Codes:
-        """`(n, labels)` of codes."""
+        """Return `(n, labels)` of codes."""
         return codes[:, None] >> np.arange(len(self.names)) & 1
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Every combination of labels, by its code; of more than seven labels there are too many.
+        """Every combination of labels, by its code; more than seven labels have too many.
 
         >>> Labels(("ill", "old")).categories
         ('–', 'ill', 'old', 'ill, old')
@@ -93,11 +93,11 @@ class Labels(Target):
 
     @property
     def _combined(self) -> Floats:
-        """`(categories, labels)` 1 where a combination has a label."""
+        """`(categories, labels)` 1 if a combination has a label."""
         return self.bits(np.arange(1 << len(self.names))).astype(np.float64)
 
     def shares(self, predictions: Floats) -> Floats:
-        """As if labels were independent of each other, given the record."""
+        """Return shares as if labels were independent of each other, given the record."""
         yes = self._combined == 1
         shares = np.ones((len(predictions), len(yes)))
         for place, likely in enumerate(predictions.T):
@@ -121,11 +121,11 @@ class Labels(Target):
         return graph.node("Sigmoid", scores)
 
     def said(self, predictions: Floats) -> list[Any]:
-        """Names of the labels that are more likely than not."""
+        """Return names of the labels that are more likely than not."""
         return [[self.names[place] for place in np.flatnonzero(each > 0.5)] for each in predictions]
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Area under the ROC curve, Brier score and share of right answers of each label, and the mean area of all."""
+        """Evaluate each label's area under the ROC curve, Brier score and share of right answers, and the mean area."""
         bits = self.bits(targets)
         shares = [np.stack([1 - each, each], axis=1) for each in predictions.T]
         measures = [

@@ -1,4 +1,4 @@
-"""Numbers: a target within a declared range, learned by squared loss, with how far off the model expects to be."""
+"""Numbers: a target within a declared range, learned by squared loss, with the model's expected error."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 _WIDTH = 3.0
-"""Half an interval that holds 95 % of a Laplace distribution, in mean absolute deviations: log 20. Of a normal 2.5."""
+"""Half a 95 % interval of a Laplace distribution, in mean absolute deviations: log 20. For a normal 2.5."""
 
 
 BINS = 16
-"""Equal parts of the declared range, for votes and students."""
+"""Number of equal parts of the declared range, for votes and students."""
 _TAILS = (0.025, 0.975)
 _LEAST_SHARE = 1e-9
 _LEAST_SPREAD = 1e-4
@@ -32,10 +32,10 @@ _LEAST_SPREAD = 1e-4
 
 @dataclass(frozen=True)
 class SquaredLoss:
-    """See :class:`learning.outcomes.outcome.Loss`; of a target y within the range, counted from its middle in widths.
+    """See :class:`learning.outcomes.outcome.Loss`; for a target y within the range, measured from its middle in widths.
 
     The first score m is fitted to y by (m - y)²/2, the second s to |y - m| by (s - |y - m|)²/2, with m held fixed. A
-    holder's gradient is clipped: a residual beyond clip_norm / ‖f‖ counts as that, which makes the loss Huber's.
+    holder's gradient is clipped: a residual beyond clip_norm / ‖f‖ is reduced to that, which makes the loss Huber's.
     """
 
     centred: bool = False
@@ -108,14 +108,14 @@ class Numbers(Target):
         return np.rint(places * RESIDUAL_STEPS).astype(np.int64)
 
     def numbers(self, codes: Codes) -> Floats:
-        """What codes stand for."""
+        """Return the numbers that codes represent."""
         return np.asarray(self.minimum + codes / RESIDUAL_STEPS * self._range, np.float64)
 
     def written(self, code: int) -> str:
         return f"{digits(float(self.numbers(np.array(code))))} {self.unit}".rstrip()
 
     def predictions(self, scores: Floats) -> Floats:
-        """The number, and the ends of an interval that is to hold 95 % of all; all within the range."""
+        """Return the number, and the ends of an interval intended to contain 95 %; all within the range."""
         half = _WIDTH * np.maximum(scores[:, 1], 0.0)
         places = np.stack([scores[:, 0], scores[:, 0] - half, scores[:, 0] + half], axis=1) + 0.5
         return np.asarray(self.minimum + places.clip(0.0, 1.0) * self._range, np.float64)
@@ -126,7 +126,7 @@ class Numbers(Target):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Equal parts of the range.
+        """Names of equal parts of the range.
 
         >>> Numbers(0, 160, "kg").categories[1]
         '10–20 kg'
@@ -139,12 +139,12 @@ class Numbers(Target):
         return np.where(known, np.minimum(np.where(known, codes, 0) * BINS // RESIDUAL_STEPS, BINS - 1), -1)
 
     def shares(self, predictions: Floats) -> Floats:
-        """Of a number with a Laplace distribution whose interval of 95 % is that of the prediction.
+        """Return the shares of a Laplace distribution whose interval of 95 % is that of the prediction.
 
-        A number between the middles of two bins counts for both, in proportion to its place, so that the mean of the
-        shares is that of the distribution. For bin k it counts r(k - 1) - r(k), with r rising from 0 to 1 between the
-        middles c and c' of bins k and k + 1; on average r is (E|y - c| - E|y - c'|) / 2(c' - c) + 1/2, and E|y - c| of
-        a Laplace distribution around m with scale s is |m - c| + s·exp(-|m - c| / s).
+        A number between the middles of two bins counts for both, in proportion to its place, which gives the shares the
+        distribution's mean. For bin k it counts r(k - 1) - r(k), with r rising from 0 to 1 between the middles c and c'
+        of bins k and k + 1; on average r is (E|y - c| - E|y - c'|) / 2(c' - c) + 1/2, and E|y - c| of a Laplace
+        distribution around m with scale s is |m - c| + s·exp(-|m - c| / s).
         """
         value = predictions[:, :1]
         scale = np.maximum(predictions[:, 2:] - value, value - predictions[:, 1:2]) / _WIDTH
@@ -157,12 +157,12 @@ class Numbers(Target):
         return np.asarray(-np.diff(np.hstack([np.ones((count, 1)), ramps, np.zeros((count, 1))]), axis=1), np.float64)
 
     def from_shares(self, shares: Floats) -> Floats:
-        """The mean of the bins' middles, and the quantiles of 2.5 and 97.5 % where each bin is spread evenly."""
+        """Return the mean of the bins' middles, and the quantiles of 2.5 and 97.5 % if each bin is spread evenly."""
         weights = np.maximum(shares, _LEAST_SHARE)
         weights = weights / weights.sum(axis=1, keepdims=True)
         below = np.cumsum(weights, axis=1) - weights
         parts = [weights @ (np.arange(BINS) + 0.5)]
-        # the quantile lies behind all bins that are filled up to it
+        # the quantile lies after all bins that are filled up to it
         parts += [((tail - below) / weights).clip(0.0, 1.0).sum(axis=1) for tail in _TAILS]
         return np.asarray(self.minimum + np.stack(parts, axis=1) * (self._range / BINS), np.float64)
 
@@ -192,9 +192,9 @@ class Numbers(Target):
         return [float(value) for value in predictions[:, 0]]
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """R² = 1 - Σ(y - m)² / Σ(y - ȳ)², mean absolute error, and the share of intervals that hold the truth.
+        """Evaluate R² = 1 - Σ(y - m)² / Σ(y - ȳ)², mean absolute error, and the share of intervals with the truth.
 
-        The error is beside that of whoever says the median of these records of each, the smallest of a constant.
+        The error is compared with that of always predicting these records' median, the smallest of a constant.
         """
         truth = self.numbers(targets)
         off, inside = truth - predictions[:, 0], (predictions[:, 1] <= truth) & (truth <= predictions[:, 2])
@@ -233,7 +233,7 @@ class Numbers(Target):
         return np.rint(places.clip(0.0, 1.0) * RESIDUAL_STEPS).astype(np.int64)
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
-        """The second, so that 95 % of the intervals hold the number."""
+        """Return factors that only change the second score, to let 95 % of the intervals contain the number."""
         off = np.abs(codes / RESIDUAL_STEPS - 0.5 - scores[:, 0])
         ratio = np.quantile(off / np.maximum(scores[:, 1], _LEAST_SPREAD), 0.95)
         return np.array([1.0, float(ratio) / _WIDTH])

@@ -1,4 +1,4 @@
-"""What is to be learned of a record: its target, the loss by which models learn it, and what they say and are worth."""
+"""Outcome of a record: its target, the loss for learning it, and the answers of models with their evaluation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 Codes = NDArray[np.int64]
-"""Targets `(n,)`: one whole number a record, whatever it stands for, so that records are stored in one way."""
+"""Targets `(n,)`: one whole number per record for every kind, which allows uniform storage."""
 
 
 MOST_CATEGORIES = 128
-"""That an outcome is cut into: noise and time grow with their number."""
+"""Largest number of categories of an outcome: noise and time grow with their number."""
 
 
 def digits(value: float) -> str:
-    """A number as people write it, to the five digits that a code can hold.
+    """Return a number in usual notation, to the five digits that a code can hold.
 
     >>> digits(2.99999237), digits(500001.0)
     ('3', '500000')
@@ -35,13 +35,13 @@ def digits(value: float) -> str:
 
 
 class Loss(Protocol):
-    """Loss of a linear model with some scores for each record, and its curvature where no target is known.
+    """Loss of a linear model with some scores for each record, and its curvature if no target is known.
 
     The gradient of a record is f ⊗ r: f its features, r its residuals, the derivatives of the loss by the scores.
 
     Attributes:
         centred: whether residuals add up to 0 over the scores.
-        clip_norm: usual clipping norm of a holder's gradient, where points have norm 1.
+        clip_norm: usual clipping norm of a holder's gradient, if points have norm 1.
     """
 
     @property
@@ -50,17 +50,17 @@ class Loss(Protocol):
     def clip_norm(self) -> float: ...
 
     def residuals(self, scores: Floats, targets: Codes) -> Floats:
-        """`(n, outputs)` whole multiples of 1 / `RESIDUAL_STEPS`; 0 where a code is no target.
+        """Return `(n, outputs)` whole multiples of 1 / `RESIDUAL_STEPS`; 0 if a code is not a target.
 
         A deterministic function of each record's scores `(n, outputs)` and code, bit for bit, by operations on single
-        numbers; none is above 1, so that a gradient is no longer than √outputs · ‖f‖ before it is clipped.
+        numbers; none is above 1, which limits a gradient before clipping to √outputs · ‖f‖.
         """
         ...
 
     def curvature(self, scores: Floats) -> Floats:
-        """`(n, outputs)` a diagonal bound of the loss's second derivatives, its target taken for what scores say.
+        """Return `(n, outputs)` a diagonal bound of the loss's second derivatives, with the scores' answer as target.
 
-        `(n, 1)` where all outputs have the same.
+        `(n, 1)` if all outputs have the same.
         """
         ...
 
@@ -73,8 +73,8 @@ class Measure:
         name: in documents.
         label: on pages, English, marked for translation.
         estimate: with its 95 % interval.
-        of: which part of the target it is about; empty where it is about all.
-        nothing: what it is for whoever knows nothing of a record, on the same records; None where that says nothing.
+        of: the part of the target it is about; empty if it is about all.
+        nothing: its value without any knowledge of a record, on the same records; None if that is meaningless.
         unit: of its value; empty for a share, or a number without a unit.
     """
 
@@ -91,9 +91,9 @@ class Evaluation:
     """Evaluation of predictions on test records.
 
     Attributes:
-        measures: of which the first decides whether a model is worth publishing: if its interval lies above what it is
-            for whoever knows nothing.
-        curve: points of a curve, each with its numbers by name; none where an outcome has no curve.
+        measures: the first decides whether a model is worth publishing: if its interval lies above the value without
+            any knowledge.
+        curve: points of a curve, each with its numbers by name; none if an outcome has no curve.
     """
 
     measures: tuple[Measure, ...]
@@ -102,7 +102,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Outcome(ABC):
-    """What is to be learned. Subclasses are frozen dataclasses of what a schema declares in public.
+    """What can be learned about a record. Subclasses are frozen dataclasses of a schema's public declaration.
 
     Attributes:
         kind: its name in schemas and documents.
@@ -116,7 +116,7 @@ class Outcome(ABC):
 
     @property
     def outputs(self) -> int:
-        """How many scores a model has for a record: one for each number of a prediction, unless it says otherwise."""
+        """Number of a model's scores for a record: by default one for each number of a prediction."""
         return len(self.columns)
 
     @property
@@ -127,45 +127,45 @@ class Outcome(ABC):
     @property
     @abstractmethod
     def categories(self) -> tuple[str, ...]:
-        """Names of what can be true of a record, one of them of each: what a vote is for, and a student learns.
+        """Names of the disjoint facts about a record that a vote decides, and a student learns.
 
-        None where there would be more than `MOST_CATEGORIES`.
+        None if there would be more than `MOST_CATEGORIES`.
         """
 
     @abstractmethod
     def categories_of(self, codes: Codes) -> Codes:
-        """Numbers `(n,)` of the categories of codes `(n,)`, each by itself; -1 where a code does not tell, or is none.
+        """Return numbers `(n,)` of the categories of codes `(n,)`; -1 if a code is invalid or does not determine one.
 
         A deterministic function of each code, by operations on single numbers.
         """
 
     @abstractmethod
     def shares(self, predictions: Floats) -> Floats:
-        """How likely `(n, categories)` each category is by predictions `(n, columns)`."""
+        """Return the probability `(n, categories)` of each category by predictions `(n, columns)`."""
 
     @abstractmethod
     def from_shares(self, shares: Floats) -> Floats:
-        """The predictions `(n, columns)` that follow from how likely `(n, categories)` each category is."""
+        """Return the predictions `(n, columns)` that follow from probabilities `(n, categories)` of the categories."""
 
     @abstractmethod
     def shares_to_graph(self, graph: Graph, shares: str) -> str:
-        """`from_shares` as nodes, of double `(rows, categories)`."""
+        """Return `from_shares` as nodes, of double `(rows, categories)`."""
 
     @abstractmethod
     def predictions(self, scores: Floats) -> Floats:
-        """`(n, columns)` of scores `(n, outputs)`."""
+        """Return `(n, columns)` predictions of scores `(n, outputs)`."""
 
     @abstractmethod
     def to_graph(self, graph: Graph, scores: str) -> str:
-        """The same as nodes, of double `(rows, outputs)`."""
+        """Return the same as nodes, of double `(rows, outputs)`."""
 
     @abstractmethod
     def said(self, predictions: Floats) -> list[Any]:
-        """What a model says of each record, as JSON."""
+        """Return a model's answer for each record, as JSON."""
 
     @abstractmethod
     def written(self, code: int) -> str:
-        """The target that a code stands for, as people write it."""
+        """Return the target that a code represents, in usual notation."""
 
 
 @dataclass(frozen=True)
@@ -179,31 +179,31 @@ class Target(Outcome):
 
     @abstractmethod
     def coded(self, values: Sequence[Floats]) -> Codes:
-        """Codes (n,) of targets given as arrays (n,) of numbers, one for each name in `parts`."""
+        """Return codes (n,) of targets given as arrays (n,) of numbers, one for each name in `parts`."""
 
     def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:
-        """Whether each number (n,) can be this part of a target; here a yes or no."""
+        """Return whether each number (n,) can be this part of a target; here a yes or no."""
         del part
         return (values == 0) | (values == 1)
 
     def remedy(self, part: str) -> str:
-        """What to do about one that cannot."""
+        """Return instructions for correcting an invalid one."""
         del part
         return gettext_noop("Write 1 for yes and 0 for no, or declare what the file writes for them.")
 
     @abstractmethod
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """How good predictions of test records are."""
+        """Evaluate predictions of test records."""
 
     @abstractmethod
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Targets `(n,)` of people of whom the scores `(n, outputs)` are true, nobody censored."""
+        """Return targets `(n,)` of people for whom the scores `(n, outputs)` are true, without censoring."""
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
-        """By what each score `(outputs,)` has to be multiplied for predictions to be as sure as these targets allow."""
+        """Return each score's factor `(outputs,)` that gives predictions the certainty that these targets allow."""
         del codes
         return np.ones(scores.shape[1])
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The ``target`` of a schema."""
+        """Return the ``target`` of a schema."""

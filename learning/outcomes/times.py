@@ -1,6 +1,6 @@
-"""Times to an event, of which some are only known to be later: hazards of the intervals of a declared time line.
+"""Times to an event, some of them only known to be later: hazards of the intervals of a declared time line.
 
-Predictions are measured on people of whom some were only followed for a while (censored).
+Predictions are measured on people, including some who were only followed for a while (censored).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MOST_INTERVALS = 100
 _SHAPE_STEPS = 2.0**10
-_LEAST = 0.02  # of the curvature of a score, so that no step is without a bound
-_USUAL = 0.1  # share of those at risk whom an interval of mean length takes, where a model knows nothing
+_LEAST = 0.02  # least curvature of a score, which bounds every step
+_USUAL = 0.1  # share of people at risk with the event in an interval of mean length, if a model knows nothing
 Bools = NDArray[np.bool_]
 
 _AT_A_TIME = 2**22
@@ -36,7 +36,7 @@ _AT_A_TIME = 2**22
 class HazardLoss:
     """See :class:`learning.outcomes.outcome.Loss`: cross entropy of the intervals that a record's person lived through.
 
-    The hazard of interval j, the probability of the event in it for whoever reaches it, has the logit
+    The hazard of interval j, the probability of the event in it for people who reach it, has the logit
     o_j + Σ_k B_jk·s_k with the scores s_k. A record's residual of score k is Σ_j a_j (h_j - d_j) B_jk over the
     intervals: a_j whether the person was at risk in it, d_j whether the event was. All of them are one vector.
 
@@ -53,7 +53,7 @@ class HazardLoss:
     clip_norm: float = 0.7
 
     def logits(self, scores: Floats) -> Floats:
-        """`(n, intervals)`, by operations on single numbers in a fixed order."""
+        """Return `(n, intervals)`, by operations on single numbers in a fixed order."""
         logits = np.zeros((len(scores), 1)) + np.array(self.offsets)
         for output, shape in enumerate(np.array(self.shapes).T):
             logits = logits + scores[:, output, None] * shape
@@ -68,9 +68,9 @@ class HazardLoss:
         return np.where(known[:, None], within, 0.0)
 
     def intervals(self, codes: Codes) -> tuple[Floats, Floats]:
-        """`(n, intervals)` whether each person was at risk in it, and whether the event happened in it.
+        """Return `(n, intervals)` whether each person was at risk in it, and whether the event happened in it.
 
-        Whoever is censored was at risk in the interval where they were lost if they lived through half of it.
+        A censored person was at risk in the interval of their last follow-up if they lived through half of it.
         """
         time, event = (codes // 2 / RESIDUAL_STEPS)[:, None], (codes % 2 == 1)[:, None]
         ends = np.array(self.ends)
@@ -80,9 +80,9 @@ class HazardLoss:
         return (happened | survived).astype(np.float64), happened.astype(np.float64)
 
     def curvature(self, scores: Floats) -> Floats:
-        """Σ_j S_j h_j (1 - h_j)·|B_jk|·Σ_l |B_jl|, with the share S_j that the scores expect to reach interval j.
+        """Return Σ_j S_j h_j (1 - h_j)·|B_jk|·Σ_l |B_jl|, with S_j the share that the scores expect in interval j.
 
-        Each row of the Hessian is bounded by the sum of its absolute values, as of classes.
+        Each row of the Hessian is bounded by the sum of its absolute values, as for classes.
         """
         hazards = expit(self.logits(scores))
         reach = np.cumprod(np.hstack([np.ones((len(hazards), 1)), 1 - hazards[:, :-1]]), axis=1)
@@ -93,11 +93,11 @@ class HazardLoss:
 
 @dataclass(frozen=True)
 class Times(Target):
-    """A time from 0 on, in ``unit``, and whether the event happened then or the person was not followed any longer.
+    """A time from 0 on, in ``unit``, and whether the event happened then or the follow-up ended.
 
-    ``ends`` are those of the intervals by which hazards are told, the last the end of the time line: who is without the
-    event by then is censored there. A code is twice the place on the time line, in whole steps of its 2²⁰th part, and
-    one more where the event happened.
+    ``ends`` are those of the intervals of the hazards, the last the end of the time line: people without the event by
+    then are censored there. A code is twice the place on the time line, in whole steps of its 2²⁰th part, and one more
+    if the event happened.
 
     >>> times = Times((30, 90, 365), "days")
     >>> [times.written(code) for code in times.coded([np.array([182.5, 400.0]), np.array([1.0, 1.0])]).tolist()]
@@ -129,7 +129,7 @@ class Times(Target):
 
     @property
     def _places(self) -> Floats:
-        """Ends of the intervals in the steps of codes, so that an event at an end lies in the interval before it."""
+        """Ends of the intervals in the steps of codes, placed to put an event at an end into the interval before it."""
         return np.rint(np.array(self.ends) / self.ends[-1] * RESIDUAL_STEPS)
 
     @property
@@ -138,7 +138,7 @@ class Times(Target):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Probabilities that the event has not happened by the end of each interval."""
+        """Names of the probabilities that the event has not happened by the end of each interval."""
         return tuple(f"after {end:g}" for end in self.ends)
 
     @property
@@ -157,7 +157,7 @@ class Times(Target):
         return 2 * places + ((events != 0) & (times <= self.ends[-1]))
 
     def times(self, codes: Codes) -> tuple[Floats, NDArray[np.bool_]]:
-        """Times, and whether the event happened then."""
+        """Return times, and whether the event happened then."""
         return np.asarray(codes // 2 / RESIDUAL_STEPS * self.ends[-1], np.float64), codes % 2 == 1
 
     def written(self, code: int) -> str:
@@ -176,7 +176,7 @@ class Times(Target):
         return graph.node("Exp", sums)
 
     def said(self, predictions: Floats) -> list[Any]:
-        """The median time: by when the event has happened to half of all such people; None where that is later."""
+        """Return the median time, by which half of all such people have had the event; None if it is later."""
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         ends = np.append(0.0, self.ends)
         said: list[float | None] = []
@@ -199,7 +199,7 @@ class Times(Target):
         return (*within, f"> {digits(self.ends[-1])} {self.unit}".rstrip())
 
     def categories_of(self, codes: Codes) -> Codes:
-        """Of whoever is censored before the end of the time line it is not known."""
+        """Return the intervals of events; unknown for people who are censored before the end of the time line."""
         known = (codes >= 0) & (codes <= 2 * RESIDUAL_STEPS + 1)
         places, events = np.where(known, codes, 0) // 2, codes % 2 == 1
         interval = np.searchsorted(self._places, places, side="left")
@@ -220,13 +220,13 @@ class Times(Target):
         return graph.node("Min", graph.node("Max", left, graph.constant(0.0)), graph.constant(1.0))
 
     def risks(self, predictions: Floats) -> Floats:
-        """By which people are ranked: the time on the line that each is expected to lose."""
+        """Return the ranking of people: the time on the line that each is expected to lose."""
         widths = np.diff(np.append(0.0, self.ends))
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         return np.asarray(self.ends[-1] - (known[:, 1:] + known[:, :-1]) / 2 @ widths, np.float64)
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Harrell's concordance, the mean Brier score of all ends, and of each beside what Kaplan and Meier say."""
+        """Evaluate Harrell's concordance and the Brier scores, their mean and each with that of Kaplan and Meier."""
         times, events = self.times(targets)
         ends = self._places / RESIDUAL_STEPS * self.ends[-1]
         scores = brier_scores(predictions, times, events, ends)
@@ -255,7 +255,7 @@ class Times(Target):
         )
 
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Events are spread evenly over their interval."""
+        """Draw events evenly spread over their interval."""
         left = self.predictions(scores)
         interval = (draws.random((len(scores), 1)) > 1 - left).sum(axis=1)
         ends = np.append(0.0, self.ends)
@@ -269,10 +269,10 @@ class Times(Target):
 
 
 def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
-    """Harrell's C: among pairs of which one is known to be first, the share where that one has the larger risk.
+    """Return Harrell's C: among pairs with a known order, the share in which the first has the larger risk.
 
-    Equal risks count half. The interval is of the normal distribution, with the variance of a ratio of U-statistics by
-    what each person's pairs say (Hoeffding 1948).
+    Equal risks count half. The interval is of the normal distribution, with the variance of a ratio of U-statistics
+    from each person's pairs (Hoeffding 1948).
     """
     people = len(times)
     right, compared = np.zeros(people), np.zeros(people)
@@ -280,7 +280,7 @@ def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
     block = max(1, _AT_A_TIME // max(people, 1))
     for start in range(0, len(first), block):
         mine = first[start : start + block]
-        # whoever is censored at the moment of an event outlived it
+        # a person censored at the moment of an event outlived it
         later = (times[mine, None] < times) | ((times[mine, None] == times) & ~events)
         agrees = later * ((risks[mine, None] > risks) + 0.5 * (risks[mine, None] == risks))
         right[mine] += agrees.sum(axis=1)
@@ -296,13 +296,13 @@ def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
 
 
 def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool = False) -> tuple[Floats, Floats]:
-    """Share that is without the event after each of some moments, and its standard error (Greenwood 1926).
+    """Return the share without the event after each of some moments, and its standard error (Greenwood 1926).
 
     Args:
-        times: `(n,)` of the event, or until when somebody was followed.
-        events: `(n,)` which of the two.
+        times: `(n,)` of the event, or the end of the follow-up.
+        events: `(n,)` whether it was the event.
         moments: `(m,)`.
-        before: count what happens at a moment itself as later.
+        before: count events at a moment itself as later.
     """
     distinct = np.unique(times[events])
     ordered = np.sort(times)
@@ -317,10 +317,10 @@ def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool 
 
 
 def brier_scores(survival: Floats, times: Floats, events: Bools, moments: Floats) -> Floats:
-    """`(n, m)` squared errors of predicted survival at some moments, weighed for those censored (Graf et al. 1999).
+    """Return `(n, m)` squared errors of survival predicted at some moments, weighted for censoring (Graf et al. 1999).
 
-    Whoever was censored before a moment has weight 0 there, and others stand for them: their weight is
-    one over the share that was followed so long, by Kaplan and Meier. The mean of a column is the Brier score.
+    People censored before a moment have weight 0 there, and others represent them: their weight is one over the share
+    that was followed for that long, by Kaplan and Meier. The mean of a column is the Brier score.
 
     Args:
         survival: `(n, m)` predicted share without the event after each moment.

