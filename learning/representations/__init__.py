@@ -1,4 +1,4 @@
-"""The space in which neighbours are near: what a point is described by, fitted on public points alone.
+"""Representations: the coordinates that define neighbours, fitted only on public points.
 
 Every point becomes a few whole numbers of one byte each, by arithmetic that is exact: the numbers of one record do not
 depend on any other, nor on blocks, threads or machines. Nothing here imports Django.

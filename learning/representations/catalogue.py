@@ -1,4 +1,4 @@
-"""The representations that a run can choose from."""
+"""Representations available to a run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Standardised(Representation):
 
 @dataclass(frozen=True)
 class Thresholds(Standardised):
-    """Standardised columns, and for those of more than two values which of some public thresholds they exceed.
+    """Standardised columns, and flags for columns of more than two values: whether they exceed public thresholds.
 
     A linear model of them can follow curves: it is the sum of a step function for each column.
 
@@ -116,7 +116,7 @@ class Thresholds(Standardised):
 
 @dataclass(frozen=True)
 class Evened(Representation):
-    """Columns cut off at public quantiles and their thresholds, whitened by the public points but for small variances.
+    """Columns clipped at public quantiles and their thresholds, whitened by public points except small variances.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Evened(thresholds=4).fit(points).transform(points).shape
@@ -217,7 +217,7 @@ class Wavelets(Whitened):
 
 @dataclass(frozen=True)
 class Patches(Whitened):
-    """Likenesses of an image's parts to public patches, whitened by the public points' covariance.
+    """Similarities of an image's parts to public patches, whitened by the public points' covariance.
 
     >>> images = np.random.default_rng(0).random((320, 8, 8, 3))
     >>> Patches(filters=20).fit(images).transform(images).shape  # a component for every 20 public points
@@ -253,7 +253,7 @@ class Patches(Whitened):
 
 @dataclass(frozen=True)
 class Embedding(Whitened):
-    """Columns that are an embedding already, centred (and whitened where asked for).
+    """Columns that already are an embedding, centred (and whitened on request).
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Embedding().fit(points).transform(points).shape
@@ -275,7 +275,7 @@ class Embedding(Whitened):
 
 @dataclass(frozen=True)
 class Encoded(Embedding):
-    """Vectors of an encoder, whitened in part: which was made without the private data, as its registration states.
+    """Vectors of an encoder, partly whitened; its registration states that it was made without the private data.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Encoded().fit(points).transform(points).shape  # a component for every 20 public points
@@ -300,7 +300,7 @@ class Encoded(Embedding):
 
 @dataclass(frozen=True)
 class LearnedNetwork(Whitened):
-    """The inner layer of a small network that learned from the public points without labels, whitened.
+    """Inner layer of a small network that learned from the public points without labels, whitened.
 
     >>> images = np.random.default_rng(0).random((60, 8, 8))
     >>> LearnedNetwork(steps=2).fit(images).transform(images).shape  # a component for every 20 public points
@@ -328,7 +328,7 @@ class LearnedNetwork(Whitened):
         )
 
     def _encoder(self, public: NDArray[np.floating]) -> Encoder:
-        from learning.representations.contrastive import contrastive_layers  # PyTorch is loaded when it is needed
+        from learning.representations.contrastive import contrastive_layers  # PyTorch is loaded on demand
 
         near = default_representation(public.shape[1:]).fit(public).transform(public)
         layers = contrastive_layers(public, near, steps=self.steps, neighbours=self.neighbours, seed=self.seed)
@@ -337,7 +337,7 @@ class LearnedNetwork(Whitened):
 
 @dataclass(frozen=True)
 class Words(Whitened):
-    """Words and parts of words of texts, weighed by how rare they are in the public texts, and reduced.
+    """Words and parts of words of texts, weighted by their rarity in the public texts, and reduced.
 
     >>> texts = np.random.default_rng(0).integers(97, 100, (60, 20)).astype(np.uint8)
     >>> Words().fit(texts).transform(texts).shape
@@ -367,9 +367,9 @@ class Words(Whitened):
 
 @dataclass(frozen=True)
 class StudentLayer(Whitened):
-    """The inner layer of the student of an earlier round, beside the oriented wavelets of images if wanted, whitened.
+    """Inner layer of an earlier round's student, with the oriented wavelets of images on request, whitened.
 
-    The student learned from releases alone, so its layers are public. layers: see `layers_of`, up to the inner layer.
+    The student learned only from releases, so its layers are public. layers: see `layers_of`, up to the inner layer.
     """
 
     name: ClassVar[str] = "student"
@@ -419,10 +419,10 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
 
 
 def representation_create(name: str, parameters: Mapping[str, Any] | None = None) -> Representation:
-    """The representation with these parameters, defaults for the rest.
+    """Return the representation with these parameters, defaults for the rest.
 
     Raises:
-        ValueError: There is no such representation, or a parameter is unknown or out of range.
+        ValueError: The representation or a parameter is unknown, or a parameter is out of range.
 
     >>> representation_create("wavelets", {"components": 32}).components
     32
@@ -436,7 +436,7 @@ def representation_create(name: str, parameters: Mapping[str, Any] | None = None
 
 
 def default_representation(shape: tuple[int, ...]) -> Representation:
-    """The usual choice for points of a shape: wavelets for images, standardised columns for tables.
+    """Return the usual choice for points of a shape: wavelets for images, standardised columns for tables.
 
     >>> default_representation((28, 28)).name, default_representation((104,)).name
     ('wavelets', 'standardised')

@@ -1,9 +1,10 @@
 """A network that learns from public points without labels: neighbours become nearer, everything else farther.
 
-Pairs of a point and one of its nearest public neighbours, each changed at random, are told from all other points of a
-batch (InfoNCE: van den Oord et al. 2018, Chen et al. 2020; with neighbours for pairs: Dwibedi et al. 2021). Images are
-turned and shifted; of rows of a table some columns are those of another row (Bahri et al. 2022). Neighbours are those
-of the usual representation. On a CPU with one thread, the same points and seed give the same network.
+The network learns to distinguish pairs of a point and one of its nearest public neighbours, each changed at random,
+from all other points of a batch (InfoNCE: van den Oord et al. 2018, Chen et al. 2020; with neighbours for pairs:
+Dwibedi et al. 2021). Images are rotated and shifted; table rows get some columns from another row (Bahri et al. 2022).
+Neighbours are those of the usual representation. On a CPU with one thread, the same points and seed give the same
+network.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from torch import nn
 from learning.learners.augmentation import augment
 from learning.representations.network import Layer, layers_of
 
-torch.set_num_threads(1)  # as for all learners: one process per core
+torch.set_num_threads(1)  # like all learners: one process per core
 
 _BATCH = 256
-_MOST = 10_000  # public points to learn from, drawn evenly: finding neighbours takes the square of their number
+_MOST = 10_000  # largest number of public points, drawn evenly: finding neighbours takes the square of their number
 _TEMPERATURE, _LEARNING_RATE = 0.2, 0.004
 _CHANNELS, _WIDTH, _PROJECTED = (16, 32), 128, 64
 _ROTATION, _SHIFT = 12.0, 0.1  # degrees; of the image's sides
@@ -34,13 +35,13 @@ Changed = Callable[[NDArray[np.float32], np.random.Generator], NDArray[np.float3
 def contrastive_layers(
     public: NDArray[np.floating], coordinates: NDArray[np.int8], *, steps: int, neighbours: int, seed: int
 ) -> tuple[Layer, ...]:
-    """The layers of a network trained on public points.
+    """Return the layers of a network trained on public points.
 
     Args:
         public: `(n, *shape)`, at least two; images with two or three axes of their own, or rows of a table.
-        coordinates: `(n, d)`, in which neighbours are near.
+        coordinates: `(n, d)`, which define neighbours.
         steps: Batches of up to 256 pairs to learn from.
-        neighbours: From how many nearest ones the other point of a pair is drawn.
+        neighbours: Number of nearest points from which the other point of a pair is drawn.
         seed: Of weights, pairs and changes.
     """
     chosen = np.linspace(0, len(public) - 1, min(len(public), _MOST)).astype(np.int64)
@@ -65,13 +66,13 @@ def contrastive_layers(
 
 
 def _nearest(place: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """`(n, count)` the nearest other points."""
+    """Return `(n, count)` the nearest other points."""
     index = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(place)
     return np.asarray(index.kneighbors(return_distance=False), np.int64)
 
 
 def _contrast(projected: torch.Tensor) -> torch.Tensor:
-    """InfoNCE of `(2m, d)`, whose rows i and m + i are a pair."""
+    """Return the InfoNCE of `(2m, d)`, whose rows i and m + i are a pair."""
     directions = nn.functional.normalize(projected)
     likeness = directions @ directions.T / _TEMPERATURE
     likeness = likeness.masked_fill(torch.eye(len(likeness), dtype=torch.bool), -torch.inf)
@@ -79,7 +80,7 @@ def _contrast(projected: torch.Tensor) -> torch.Tensor:
 
 
 def _images(shape: tuple[int, ...]) -> nn.Sequential:
-    """Two convolutions 3×3, each pooled by the largest of 2×2, then a dense layer."""
+    """Return two convolutions 3×3, each pooled by the largest of 2×2, then a dense layer."""
     channels = shape[2] if len(shape) == 3 else 1
     layers: list[nn.Module] = []
     rows, columns = shape[:2]
@@ -90,7 +91,7 @@ def _images(shape: tuple[int, ...]) -> nn.Sequential:
 
 
 def _table(columns: int) -> nn.Sequential:
-    """Two dense layers."""
+    """Return two dense layers."""
     return nn.Sequential(*_dense(columns), *_dense(_WIDTH))
 
 
@@ -99,7 +100,7 @@ def _dense(inputs: int) -> tuple[nn.Module, ...]:
 
 
 def _initialise(network: nn.Module, generator: torch.Generator) -> None:
-    """He-uniform weights (He et al. 2015) from the seed alone."""
+    """Set He-uniform weights (He et al. 2015) that depend only on the seed."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)
@@ -113,7 +114,7 @@ def _moved(images: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.
 
 
 def _corrupted(rows: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    others = rng.permuted(rows, axis=0)  # each column for itself
+    others = rng.permuted(rows, axis=0)  # each column separately
     return np.where(rng.random(rows.shape) < _CORRUPTED, others, rows)
 
 

@@ -1,4 +1,4 @@
-"""From whole-number features to coordinates: centred and scaled or whitened by public statistics, at most ±127."""
+"""Coordinates of whole-number features: centred and scaled or whitened by public statistics, at most ±127."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Metric = Literal["cosine", "euclidean"]
 LARGEST = 127
 """The largest absolute value of a coordinate: it fits 8 bits, and products of up to 520 coordinates fit a float32."""
 MOST_COMPONENTS = 1040
-"""With that many coordinates, the product of two points may still not reach 2²⁴."""
+"""Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 _UNIT = 2.0**12  # steps per unit of a projected coordinate
-_FARTHEST = 2.0**20  # steps, where projected coordinates are cut off: 1040 squares stay below 2⁵³
-_POINTS_PER_COMPONENT = 20  # with fewer, the small variances say more of these points than of others
-_LEAST_SHARE = 1e-3  # of the floor, below which a variance is as good as none
-_WITHIN = 99.9  # per cent of the public coordinates that are not cut off in Euclidean geometry
+_FARTHEST = 2.0**20  # steps at which projected coordinates are cut off: 1040 squares stay below 2⁵³
+_POINTS_PER_COMPONENT = 20  # with fewer, the small variances describe these points more than others
+_LEAST_SHARE = 1e-3  # share of the floor below which a variance counts as none
+_WITHIN = 99.9  # percentage of the public coordinates that are not cut off in Euclidean geometry
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,8 @@ class Coordinates:
 
     matrix, offset: whole numbers, see `whole_matrix`.  reduction: the power of two that brings a product to steps.
     metric: "cosine" puts every point on the sphere of radius 127 before it is rounded, "euclidean" multiplies it by
-    `scale`. Either way neighbours are told by the Euclidean distance of the rounded coordinates, which is exact; on the
-    sphere it orders points as the angle does, up to that rounding.
+    `scale`. In both cases the Euclidean distance of the rounded coordinates defines neighbours, and it is exact; on the
+    sphere it orders points like the angle, up to that rounding.
     """
 
     matrix: Floats
@@ -46,7 +46,7 @@ class Coordinates:
 
     @classmethod
     def fit(cls, features: Floats, matrix: Floats, mean: Floats, *, bound: float, metric: Metric) -> Coordinates:
-        """The map x ↦ (x - mean) @ matrix, scaled to a mean square of 1 in the coordinates of the public `features`."""
+        """Fit x ↦ (x - mean) @ matrix, scaled to a mean square of 1 in the coordinates of the public `features`."""
         spread = np.sqrt(np.mean(((features - mean) @ matrix) ** 2)) or 1.0
         whole, power = whole_matrix(matrix / spread, bound)
         if power < _UNIT:
@@ -65,7 +65,7 @@ class Coordinates:
         return cls(state["matrix"], state["offset"], float(state["reduction"]), metric, float(state["scale"]))
 
     def __call__(self, features: Floats) -> NDArray[np.int8]:
-        """`(n, components)` from `(n, features)`; a point in the very middle stays there, whatever the metric."""
+        """Return `(n, components)` from `(n, features)`; the mean point stays at 0 under either metric."""
         steps = self._steps(features)
         if self.metric == "cosine":
             # whole numbers, so the sum of squares is exact
@@ -76,7 +76,7 @@ class Coordinates:
         return np.clip(np.rint(coordinates), -LARGEST, LARGEST).astype(np.int8)
 
     def to_graph(self, graph: Graph, features: str) -> str:
-        """The coordinates as nodes, double `(rows, components)` of double features."""
+        """Return the coordinates as nodes, double `(rows, components)` of double features."""
         product = graph.node("MatMul", features, graph.constant(self.matrix))
         whole = graph.node("Sub", product, graph.constant(self.offset))
         steps = graph.rounded(graph.node("Div", whole, graph.constant(self.reduction)), _FARTHEST)
@@ -104,13 +104,13 @@ class Coordinates:
 
 
 def standardising_matrix(features: Floats, units: Floats, *, exponent: float, floor: float) -> Floats:
-    """Divides every column by its public standard deviation to the power `exponent`.
+    """Return the matrix that divides every column by its public standard deviation to the power `exponent`.
 
     Args:
         features: `(n, width)` of the public points.
         units: `(width,)`, see `Encoder`.
-        exponent: 1 standardises, 0 leaves the columns as they are.
-        floor: The smallest variance that counts as such, as a share of the largest. A column without any is left out.
+        exponent: 1 standardises, 0 leaves the columns unchanged.
+        floor: The least effective variance, as a share of the largest. A column without variance is left out.
 
     Returns:
         `(width, columns that vary)`.
@@ -122,18 +122,18 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
 
 
 def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
-    """All principal components of public points, each divided by the root of its variance and a floor together.
+    """Return all principal components of public points, each divided by the root of its variance plus a floor.
 
-    Columns of two values (thresholds among them) count as 0 and 1, so that a rare one stays small; the others are
+    Columns of two values (including thresholds) count as 0 and 1, which keeps a rare one small; the others are
     standardised first.
 
     Args:
         features: `(n, width)` of the public points.
         units: `(width,)`, see `Encoder`.
-        floor: What is added to every variance.
+        floor: Addition to every variance.
 
     Returns:
-        `(width, components)`; directions in which the points hardly differ are left out.
+        `(width, components)`; directions with hardly any variance are left out.
     """
     scaled = features * units
     low, high = scaled.min(axis=0), scaled.max(axis=0)
@@ -153,12 +153,12 @@ def whitening_matrix(features: Floats, units: Floats, *, components: int, expone
     Args:
         features: `(n, width)` of the public points.
         units: `(width,)`, see `Encoder`.
-        components: How many at most; where small variances are divided by, no more than one for every 20 points.
+        components: Largest number; if small variances are used as divisors, no more than one for every 20 points.
         exponent: 1 whitens, 0 is principal component analysis.
-        floor: The smallest variance that counts as such, as a share of the largest.
+        floor: The least effective variance, as a share of the largest.
 
     Returns:
-        `(width, components)`, or fewer columns where the points have fewer directions.
+        `(width, components)`, or fewer columns if the points have fewer directions.
     """
     variances, directions = _principal(features * units)
     largest = variances[0] if variances[0] > 0 else 1.0
@@ -169,7 +169,7 @@ def whitening_matrix(features: Floats, units: Floats, *, components: int, expone
 
 
 def _principal(features: Floats) -> tuple[Floats, Floats]:
-    """Variances of principal components, the largest first, and their directions, `(width, components)`."""
+    """Return variances of principal components, the largest first, and their directions, `(width, components)`."""
     if len(features) > features.shape[1]:
         variances, directions = np.linalg.eigh(np.atleast_2d(np.cov(features, rowvar=False)))
         return variances[::-1], directions[:, ::-1]

@@ -1,4 +1,4 @@
-"""From points to whole-number features: columns of a table or of an embedding, and several encoders side by side."""
+"""Encoders from points to whole-number features: columns of a table or of an embedding, and combined encoders."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FENCES = 3.0
 
 
 class Encoder(Protocol):
-    """Turns every point into whole numbers, each point by itself.
+    """Encoder of points as whole numbers, independently of each other.
 
-    kind: its name in stored files.  shape: of one point.  bound: no feature is ever larger in absolute value.  units:
-    `(width,)`, what 1 stands for in each feature, for the statistics of the public points.
+    kind: its name in stored files.  shape: of one point.  bound: largest absolute value of a feature.  units:
+    `(width,)`, the value of a 1 in each feature, for the statistics of the public points.
     """
 
     kind: ClassVar[str]
@@ -36,20 +36,20 @@ class Encoder(Protocol):
     units: Floats
 
     def encode(self, points: NDArray[np.floating]) -> Floats:
-        """`(n, width)` whole numbers of points `(n, *shape)`; what is not finite counts as 0."""
+        """Return `(n, width)` whole numbers of points `(n, *shape)`; values that are not finite count as 0."""
         ...
 
     def to_graph(self, graph: Graph, points: str) -> str:
-        """The features as nodes, double `(rows, width)` of float points `(rows, *shape)`, bit for bit."""
+        """Return the features as nodes, double `(rows, width)` of float points `(rows, *shape)`, bit for bit."""
         ...
 
     def state(self) -> Arrays:
-        """State that `from_state` needs."""
+        """Return the state that `from_state` needs."""
         ...
 
 
 class ColumnEncoder:
-    """Numbers as they are (images laid flat), each column rounded to steps that its largest public value sets.
+    """Unchanged numbers (images flattened), each column rounded to steps set by its largest public value.
 
     A value beyond twice the largest public one is cut off.
 
@@ -85,10 +85,10 @@ class ColumnEncoder:
 
 
 class ClippedColumnEncoder(ColumnEncoder):
-    """Numbers, each column cut off by its public quantiles: a few wrong values among the public points spoil no spread.
+    """Numbers clipped by each column's public quantiles, which protects the spread from a few wrong public values.
 
-    Cut off is what lies further beyond the quantiles of 5 and 95 per cent than three times what is between them, and
-    whatever lies beyond all public values. Where those quantiles are one value, only the latter.
+    Values are clipped further beyond the quantiles of 5 and 95 per cent than three times the distance between these,
+    and beyond all public values. If those quantiles are equal, only the latter.
 
     >>> encoder = ClippedColumnEncoder.fit(np.arange(101.0)[:, None] / 100)
     >>> np.round(encoder.encode(np.array([[-50.0], [0.5], [7.0]])) * encoder.units, 3).tolist()
@@ -129,12 +129,12 @@ class ClippedColumnEncoder(ColumnEncoder):
 
 
 class ThresholdEncoder:
-    """For each threshold of a column 1 above it and 0 up to it, so that a weighted sum can follow any curve.
+    """Features that are 1 above each threshold of a column and 0 up to it, whose weighted sum can follow any curve.
 
-    Thresholds are evenly spread over a column's distinct public values, so that a few large values among many zeros
-    have their own. A column of two values has none: it says all by itself.
+    Thresholds are evenly spread over a column's distinct public values, which gives a few large values among many zeros
+    their own thresholds. A column of two values has none, because it needs none.
 
-    columns, thresholds: `(width,)`, which column each feature looks at, and from where on it is 1.
+    columns, thresholds: `(width,)`, the column of each feature, and the value above which it is 1.
 
     >>> encoder = ThresholdEncoder.fit(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0], [3.0, 0.0]]), 1)
     >>> encoder.encode(np.array([[1.0, 1.0], [1.5, 1.0]])).tolist()
@@ -150,7 +150,7 @@ class ThresholdEncoder:
 
     @classmethod
     def fit(cls, public: NDArray[np.floating], most: int, most_in_all: int = 2**31) -> ThresholdEncoder:
-        """At most `most` thresholds for each column, fewer where they would be more than `most_in_all` together."""
+        """Fit at most `most` thresholds for each column, fewer if there would be more than `most_in_all` together."""
         flat = finite(public).reshape(len(public), -1)
         values = {column: np.unique(flat[:, column]) for column in range(flat.shape[1])}
         several = {column: distinct for column, distinct in values.items() if len(distinct) > 2}
@@ -177,7 +177,7 @@ class ThresholdEncoder:
 
 
 class JoinedEncoder:
-    """The features of several encoders, side by side."""
+    """Features of several encoders, concatenated."""
 
     kind: ClassVar[str] = "joined"
 
@@ -205,5 +205,5 @@ def _flat(graph: Graph, points: str) -> str:
 
 
 def finite(points: NDArray[np.floating]) -> Floats:
-    """The points in double precision, 0 for what is no number: a bad record must not stop those of others."""
+    """Return the points in double precision, 0 for values that are not numbers: a bad record must not stop others."""
     return np.nan_to_num(np.asarray(points, np.float64), nan=0.0, posinf=0.0, neginf=0.0)

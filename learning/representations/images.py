@@ -1,20 +1,20 @@
-"""Images as whole numbers: by oriented wavelets, or by how like their parts are to patches of public images.
+"""Images as whole numbers, by oriented wavelets, or by similarity of their parts to patches of public images.
 
 Pixels have 255 levels, and large images are reduced first. All steps are exact (`learning.exact_arithmetic`), in
 float32.
 
-*Oriented wavelets* say how much of each direction there is in each part of an image, at two scales. Gabor filters
-(Daugman 1985) come in pairs of a cosine and a sine. The modulus of a pair tells the strength of lines of one direction
-and width wherever exactly they lie; its square root is taken, so that a bold stroke counts little more than a fine one;
-then sums over cells, beside sums of the pixels themselves over blocks. Nothing is learned: the filters follow from the
-size of the images.
+*Oriented wavelets* measure each direction in each part of an image, at two scales. Gabor filters (Daugman 1985) come in
+pairs of a cosine and a sine. The modulus of a pair is the strength of lines of one direction and width, independent of
+their exact position. Its square root is used, because a bold stroke should count little more than a fine one; then it
+is summed over cells, and the pixels themselves over blocks. Nothing is learned: the filters follow from the size of the
+images.
 
-*Whitened patches* (Coates, Ng 2011): every patch of an image is brought to the same mean and contrast, whitened as
-public patches are, and compared with some of these. By how much it exceeds a threshold in the likeness to one, and in
-the likeness to its negative, are two numbers; they are added up in three by three regions of the image. All of it comes
-down to a convolution: whitening is part of the filters, which add up to 0, so that the mean of a patch drops out, and
-its contrast is divided by afterwards. Sums are of whole numbers: the products of filters with pixels, and the rounded
-likenesses of a region.
+*Whitened patches* (Coates, Ng 2011): every patch of an image is brought to the same mean and contrast, whitened like
+public patches, and compared with some of these. Two numbers are by how much its similarity to one exceeds a threshold,
+and by how much the similarity to its negative does; they are added up in three by three regions of the image. All of it
+is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch cancels, and its contrast
+is divided out afterwards. Sums are of whole numbers: the products of filters with pixels, and the rounded similarities
+of a region.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ if TYPE_CHECKING:
 LEVELS = 255
 SMALLEST_SIDE = 4
 SIDE = 28
-"""Images of twice this side and more are reduced by a whole factor first."""
+"""Images of twice this side and more are first reduced by a whole factor."""
 
 ORIENTATIONS = 8
-_CELLS = 7  # cells and blocks along the shorter side, about
+_CELLS = 7  # approximate number of cells and blocks along the shorter side
 _WAVELET_BATCH = 256  # images at a time
-_WEIGHT = 2.0**15  # of a filter: its absolute values add up to no more, so responses stay below 2²³
-_STEP = 2.0**12  # responses are rounded to multiples of this, so that the squares of a pair add up to less than 2²⁴
+_WEIGHT = 2.0**15  # sum of a filter's absolute values, at most, which keeps responses below 2²³
+_STEP = 2.0**12  # responses are rounded to multiples of this, which keeps the sum of a pair's squares below 2²⁴
 _ROOT = 64.0  # steps per unit of the root of a modulus
 
-_SIDE = 6  # of a patch; less in images of fewer than 8 pixels
+_SIDE = 6  # side of a patch; less in images of fewer than 8 pixels
 _REGIONS = 3  # along each side of an image
-_CONTRAST = 10  # added to the variance of a patch, in squares of levels, so that noise in even parts is not blown up
+_CONTRAST = 10  # added to the variance of a patch, in squares of levels, to avoid magnifying noise in even parts
 _FLOOR = 0.1  # added to the variances of patches when they are whitened
-_DRAWN = 50_000  # patches to whiten by
-_LARGEST_SUM = 2.0**23  # of the sums in float32; as much again is left for what rounding adds
-_PATCH_BATCH = 16  # images at a time, whose likenesses fit a processor's cache
+_DRAWN = 50_000  # patches used for whitening
+_LARGEST_SUM = 2.0**23  # bound of the sums in float32; as much again is left for rounding
+_PATCH_BATCH = 16  # images at a time, whose similarities fit a processor's cache
 
 
 class Pixels:
-    """What is done to images `(height, width)` or `(height, width, channels)` with pixels in [0, 1] before all else.
+    """First step for images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    channels, sides: of the images that come of it; sides may be fewer pixels than given.
+    channels, sides: of the resulting images; sides may be fewer pixels than given.
 
     >>> pixels = Pixels((60, 90, 3))
     >>> pixels.sides, tuple(pixels(np.ones((5, 60, 90, 3))).shape)
@@ -77,7 +77,7 @@ class Pixels:
         self.sides = int(shape[0]) // self._reduction, int(shape[1]) // self._reduction
 
     def __call__(self, points: NDArray[np.floating]) -> torch.Tensor:
-        """`(n, channels, *sides)` whole numbers up to `LEVELS`, in float32."""
+        """Return `(n, channels, *sides)` whole numbers up to `LEVELS`, in float32."""
         import torch
 
         pixels = np.rint(finite(points).clip(0, 1) * LEVELS).astype(np.float32)
@@ -88,7 +88,7 @@ class Pixels:
         return torch.from_numpy(np.rint(square_sums(images, self._reduction, whole=False) / self._reduction**2))
 
     def to_graph(self, graph: Graph, points: str) -> str:
-        """The same as nodes."""
+        """Return the same as nodes."""
         from learning.exports.graph import FLOAT
         from learning.exports.layers import channels_first
 
@@ -104,7 +104,7 @@ class Pixels:
 def square_sums(
     maps: torch.Tensor, side: int | tuple[int, int], whole: bool = True, stride: int | None = None
 ) -> NDArray[np.float32]:
-    """Sums over squares of `side`; what is left at the right and lower edge is a smaller part, or dropped."""
+    """Return sums over squares of `side`; the rest at the right and lower edge is a smaller part, or dropped."""
     from torch.nn.functional import avg_pool2d
 
     return avg_pool2d(maps, side, stride, ceil_mode=whole, divisor_override=1).numpy()
@@ -118,7 +118,7 @@ def square_sums_in_graph(
     sides: tuple[int, int] | None = None,
     stride: int | None = None,
 ) -> str:
-    """The same as `square_sums`; with the `sides` of the maps, what is left at the edge is a smaller part."""
+    """Return the nodes of `square_sums`; with the `sides` of the maps, the rest at the edge is a smaller part."""
     kernel = [side] * 2 if isinstance(side, int) else list(side)
     missing = [0, 0] if sides is None else [-length % each for length, each in zip(sides, kernel, strict=True)]
     ones = graph.constant(np.ones((channels, 1, *kernel), np.float32))
@@ -129,8 +129,8 @@ def square_sums_in_graph(
 class WaveletEncoder:
     """Oriented wavelets of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    Directions are those of the mean over the channels, blocks are summed in each of them. filters: as in `state`, None
-    to compute them; stored, since the last bit of a cosine may differ on another machine.
+    Directions are those of the mean over the channels; blocks are summed in each channel. filters: as in `state`, None
+    to compute them; stored, because the last bit of a cosine may differ on another machine.
 
     >>> encoder = WaveletEncoder((28, 28))
     >>> len(encoder.units), bool(encoder.encode(np.zeros((1, 28, 28))).any())
@@ -187,7 +187,7 @@ class WaveletEncoder:
             for first in (0, 1)
         )
         roots = graph.node("Add", even, odd)
-        for _ in range(2):  # by double precision, so that it is rounded once whatever a runtime does in single
+        for _ in range(2):  # in double precision, to round once whatever a runtime does in single
             roots = graph.cast(graph.node("Sqrt", graph.as_double(roots)), FLOAT)
         roots = graph.node("Round", graph.node("Mul", roots, graph.constant(np.float32(_ROOT))))
         maps = -(-sides[0] // self._stride), -(-sides[1] // self._stride)
@@ -200,7 +200,7 @@ class WaveletEncoder:
         return {"shape": np.array(self.shape), "filters": self._filters}
 
     def _encode_batch(self, points: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Sums of the roots of moduli over cells, and of pixels over blocks; images laid flat."""
+        """Return sums of the roots of moduli over cells, and of pixels over blocks; flattened images."""
         import torch
 
         images = self._pixels(points)
@@ -223,8 +223,8 @@ class PatchEncoder:
     """Whitened patches of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
     Made by `fit`. filters: `(filters, channels, side, side)` whole numbers, adding up to 0 for each filter.  power:
-    what brings them to their size.  offsets: `(filters,)`, likenesses of the mean public patch, which are subtracted.
-    threshold: what is subtracted besides, before anything below 0 is left out.
+    their scale.  offsets: `(filters,)`, similarities of the mean public patch, which are subtracted.
+    threshold: also subtracted, before negative values are set to 0.
 
     >>> images = np.random.default_rng(0).random((20, 16, 12, 3))
     >>> PatchEncoder.fit(images, filters=10, threshold=0.25, seed=1).encode(images).shape
@@ -252,13 +252,13 @@ class PatchEncoder:
 
     @classmethod
     def fit(cls, public: NDArray[np.floating], *, filters: int, threshold: float, seed: int) -> PatchEncoder:
-        """Draw patches of public images, and take so many of those that are not even, whitened, as filters.
+        """Draw patches of public images, and use those that are not even, whitened, as filters.
 
         Args:
             public: `(n, *shape)` images.
-            filters: How many; fewer where there are no more.
-            threshold: What is left off a likeness, in likenesses to filters of length 1.
-            seed: Public, of what is drawn.
+            filters: Their number; fewer if there are no more.
+            threshold: Subtracted from a similarity, in units of similarities to filters of length 1.
+            seed: Public, for the draw.
         """
         rng = np.random.default_rng(seed)
         patches = _patches(public, rng)
@@ -276,7 +276,7 @@ class PatchEncoder:
         plain = chosen @ whitening
         plain -= plain.mean(axis=1, keepdims=True)
         whole, power = whole_matrix(plain.T, LEVELS, _LARGEST_SUM)
-        whole[0] -= whole.sum(axis=0)  # what rounding left
+        whole[0] -= whole.sum(axis=0)  # the rest from rounding
         return cls(public.shape[1:], whole.T.reshape(-1, *patches.shape[1:]), power, plain @ mean, threshold)
 
     @classmethod
@@ -320,7 +320,7 @@ class PatchEncoder:
 
     @property
     def _step(self) -> float:
-        """What the whole number for a contrast is multiplied by, so that likenesses are in steps."""
+        """Factor of the whole number for a contrast that gives similarities in steps."""
         return self._power / (self._steps * self._size)
 
     @property
@@ -345,13 +345,13 @@ class PatchEncoder:
         return np.concatenate(beyond, axis=1).reshape(len(images), -1)
 
     def _patch_sums_in_graph(self, graph: Graph, maps: str) -> str:
-        """Sums over every patch and all channels, exact in double precision."""
+        """Return sums over every patch and all channels, exact in double precision."""
         sums = square_sums_in_graph(graph, maps, self._side, self._pixels.channels, stride=1)
         return graph.node("ReduceSum", graph.as_double(sums), graph.constant(np.array([1])), keepdims=1)
 
 
 def _filters(wavelengths: tuple[float, ...]) -> Floats:
-    """`(filters, size, size)`: for every wavelength and direction a cosine and a sine under a bell, of norm 1."""
+    """Return `(filters, size, size)` for every wavelength and direction a cosine and a sine under a bell, of norm 1."""
     size = 2 * int(11 / 16 * max(wavelengths)) + 1
     axis = np.arange(size) - size // 2
     y, x = np.meshgrid(axis, axis, indexing="ij")
@@ -361,14 +361,14 @@ def _filters(wavelengths: tuple[float, ...]) -> Floats:
         for angle in np.pi * np.arange(ORIENTATIONS) / ORIENTATIONS:
             phase = 2.0 * np.pi * (x * np.cos(angle) + y * np.sin(angle)) / wavelength
             even = bell * np.cos(phase)
-            even -= bell * even.sum() / bell.sum()  # an even brightness is no line
+            even -= bell * even.sum() / bell.sum()  # an even brightness is not a line
             odd = bell * np.sin(phase)
             filters += [even / np.linalg.norm(even), odd / np.linalg.norm(odd)]
     return np.array(filters)
 
 
 def _patches(public: NDArray[np.floating], rng: np.random.Generator) -> Floats:
-    """`(_DRAWN, channels, side, side)` patches of public images, in a random order."""
+    """Return `(_DRAWN, channels, side, side)` patches of public images, in a random order."""
     pixels = Pixels(public.shape[1:])
     side = min(_SIDE, min(pixels.sides) - _REGIONS + 1)
     image = rng.integers(0, len(public), _DRAWN)

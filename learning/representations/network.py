@@ -1,9 +1,9 @@
-"""The inner layer of a trained network, evaluated in whole numbers so that every point is encoded by itself.
+"""Inner layer of a trained network, evaluated in whole numbers to encode every point independently.
 
-In floating point the last bits of a network's output depend on the batch that a point is in, and so would who is near
-whom. Here weights and activations are rounded to whole numbers of a scale that the public points set; every layer is
-then exact in float64 (`learning.exact_arithmetic`), and its result is rounded and cut off element by element. With
-15 bits for activations and more for weights, what is lost does not matter.
+In floating point the last bits of a network's output depend on the batch that a point is in, and so would its
+neighbours. Here weights and activations are rounded to whole numbers of a scale that the public points set; every layer
+is then exact in float64 (`learning.exact_arithmetic`), and its result is rounded and cut off element by element. With
+15 bits for activations and more for weights, the loss does not matter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
     from learning.learners.learner import Model
 
-_ACTIVATION = 2.0**15  # steps up to twice the largest public activation; what lies beyond is cut off
+_ACTIVATION = 2.0**15  # steps up to twice the largest public activation; values beyond are cut off
 _BATCH = 256
 
 CONVOLUTION, DENSE, AFFINE, RECTIFY, MAX_POOL, FLATTEN = (
@@ -44,7 +44,7 @@ class Layer:
 
     kind: "convolution" (weight `(out, in, h, w)`), "dense" (weight `(out, in)`), "affine" (a factor per channel), each
     with a bias; "rectify", "max_pool", "flatten" have neither.  stride, padding: of a convolution; the stride of a
-    pooling is its size.  divisor: what brings the whole numbers of this layer back to activations, once it is exact.
+    pooling is its size.  divisor: converts the exact whole numbers of this layer back to activations.
     """
 
     kind: str
@@ -56,11 +56,11 @@ class Layer:
 
 
 def layers_of(modules: Iterable[nn.Module]) -> tuple[Layer, ...]:
-    """The layers of PyTorch modules that are applied one after the other, up to the wanted inner layer.
+    """Return the layers of PyTorch modules that are applied one after the other, up to the wanted inner layer.
 
     Args:
-        modules: Conv2d, Linear, BatchNorm1d or BatchNorm2d (as in evaluation), ReLU, MaxPool2d, Flatten, in order; what
-            does nothing in evaluation (Dropout, Identity) may be among them.
+        modules: Conv2d, Linear, BatchNorm1d or BatchNorm2d (as in evaluation), ReLU, MaxPool2d, Flatten, in order;
+            modules without effect in evaluation (Dropout, Identity) may be included.
 
     Raises:
         ValueError: A module is of another kind, or uses groups, dilation or unequal strides.
@@ -96,7 +96,7 @@ def layers_of(modules: Iterable[nn.Module]) -> tuple[Layer, ...]:
 
 
 def layers_of_model(model: Model) -> tuple[Layer, ...]:
-    """The layers of a student up to its last inner one, for `StudentLayer`; none if it is no network.
+    """Return the layers of a student up to its last inner one, for `StudentLayer`; none if it is not a network.
 
     >>> from learning.learners import learner_create
     >>> points, labels = np.random.default_rng(0).random((20, 6, 6)), np.arange(20) % 2
@@ -108,7 +108,7 @@ def layers_of_model(model: Model) -> tuple[Layer, ...]:
 
 
 class NetworkEncoder:
-    """A network up to an inner layer, in whole numbers; made by `fit` from layers as they were trained."""
+    """A network up to an inner layer, in whole numbers; made by `fit` from trained layers."""
 
     kind: ClassVar[str] = "network"
 
@@ -123,7 +123,7 @@ class NetworkEncoder:
         """Round the weights, and choose the scale of every activation by the public points.
 
         Args:
-            layers: As `layers_of` gives them, for points `(height, width)`, `(height, width, channels)` or `(width,)`.
+            layers: From `layers_of`, for points `(height, width)`, `(height, width, channels)` or `(width,)`.
             public: `(n, *shape)` points.
         """
         shape = public.shape[1:]
@@ -200,7 +200,7 @@ def _parts(layer: Layer, values: Floats) -> Iterable[Floats]:
 
 
 def _apply(layer: Layer, values: Floats) -> Floats:
-    """One layer on activations `(n, channels, height, width)` or `(n, width)`."""
+    """Apply one layer to activations `(n, channels, height, width)` or `(n, width)`."""
     import torch
     from torch.nn import functional
 
@@ -224,7 +224,7 @@ def _apply(layer: Layer, values: Floats) -> Floats:
 
 
 def _layer_in_graph(graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """The same as `_apply`, in nodes; and the shape `(channels, height, width)` or `(width,)` of what comes of it."""
+    """Return the nodes of `_apply`, and the shape `(channels, height, width)` or `(width,)` of its result."""
     if layer.kind == RECTIFY:
         return graph.node("Relu", values), shape
     if layer.kind == FLATTEN:
@@ -249,7 +249,7 @@ def _layer_in_graph(graph: Graph, layer: Layer, values: str, shape: tuple[int, .
 def _convolution_in_graph(
     graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]
 ) -> tuple[str, tuple[int, ...]]:
-    """As a matrix product of patches: in double precision, which it has to be, runtimes have no convolutions."""
+    """Return a matrix product of patches, because runtimes have no convolutions in the required double precision."""
     assert layer.weight is not None
     filters, channels, *kernel = layer.weight.shape
     padded = tuple(side + 2 * layer.padding for side in shape[1:])
@@ -268,14 +268,14 @@ def _convolution_in_graph(
 
 
 def _laid_out(points: Floats, shape: tuple[int, ...]) -> Floats:
-    """Images with their channels first, as the layers take them."""
+    """Return images with their channels first, as the layers require."""
     if len(shape) == 1:
         return points
     return np.ascontiguousarray(points.reshape(len(points), *shape[:2], -1).transpose(0, 3, 1, 2))
 
 
 def _equal(sizes: Any) -> int:
-    """The one number behind `n` or `(n, n)`."""
+    """Return the single number in `n` or `(n, n)`."""
     numbers = {sizes} if isinstance(sizes, int) else set(sizes)
     if len(numbers) != 1:
         raise ValueError(f"Sizes of {sizes} cannot be evaluated exactly: use the same in both directions.")

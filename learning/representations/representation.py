@@ -1,4 +1,4 @@
-"""Representations: chosen by parameters, fitted on public points alone, and never changed again."""
+"""Representations: chosen by parameters, fitted only on public points, and never changed afterwards."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Representation(ABC):
     """A way to describe points. Subclasses are frozen dataclasses; `learners.learner.parameter` makes their fields.
 
     name: in stored runs.  label: for people.  images, texts, encoded: whether points must be
-    images, texts, or vectors of an encoder.  statement: what the operator has
-    to state before it may be used, empty if nothing.  costly: whether fitting takes so long that it is done only once.
+    images, texts, or vectors of an encoder.  statement: the operator's required statement before its use, empty if
+    none.  costly: whether fitting is so slow that it is done only once.
     """
 
     name: ClassVar[str]
@@ -52,7 +52,7 @@ class Representation(ABC):
             public: `(n, *shape)` points without labels, at least two.
 
         Raises:
-            ValueError: Too few points, values that are not finite, or a shape that this representation does not take.
+            ValueError: Too few points, values that are not finite, or an unsupported shape.
         """
         points = as_numbers(np.asarray(public))
         if points.ndim < 2 or len(points) < 2:
@@ -67,10 +67,10 @@ class Representation(ABC):
 
     @abstractmethod
     def sentence(self) -> Sentence:
-        """Description for plan and model card."""
+        """Return the description for plan and model card."""
 
     def parameters(self) -> dict[str, int | float | bool]:
-        """The values of all parameters, for storage as JSON."""
+        """Return the values of all parameters, for storage as JSON."""
         return {name: value for name, value in asdict(self).items() if isinstance(value, int | float | bool)}
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Representation(ABC):
 
 
 class FittedRepresentation:
-    """A representation with the public statistics that it was fitted on; it never changes again."""
+    """A representation with the public statistics that it was fitted on; it never changes."""
 
     def __init__(self, representation: Representation, encoder: Encoder, coordinates: Coordinates) -> None:
         self.representation, self.encoder, self.coordinates = representation, encoder, coordinates
@@ -92,10 +92,10 @@ class FittedRepresentation:
         return self.coordinates.matrix.shape[1]
 
     def transform(self, points: NDArray[np.floating]) -> NDArray[np.int8]:
-        """The coordinates of points, bit for bit the same whichever other points are given with them.
+        """Return the coordinates of points, bit for bit independent of the other points.
 
         Args:
-            points: `(n, *shape)`; what is not finite counts as 0.
+            points: `(n, *shape)`; values that are not finite count as 0.
 
         Returns:
             `(n, dimensions)`, at most 127 in absolute value.
@@ -114,18 +114,18 @@ class FittedRepresentation:
         return transformed
 
     def to_graph(self, graph: Graph, points: str) -> str:
-        """The coordinates as nodes, double `(rows, dimensions)` of float points `(rows, *shape)`, bit for bit."""
+        """Return coordinates as nodes, double `(rows, dimensions)` of float points `(rows, *shape)`, bit for bit."""
         return self.coordinates.to_graph(graph, self.encoder.to_graph(graph, points))
 
     def state(self) -> Arrays:
-        """All numbers, by name: with the representation's name and parameters enough to do the same again."""
+        """Return all numbers by name, which reproduce the representation together with its name and parameters."""
         encoder = {f"encoder.{name}": array for name, array in self.encoder.state().items()}
         coordinates = {f"coordinates.{name}": array for name, array in self.coordinates.state().items()}
         return {"kind": np.array(self.encoder.kind), **encoder, **coordinates}
 
 
 def within(state: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
-    """The part of a state whose names begin with `prefix` and a dot, without them.
+    """Return the part of a state whose names begin with `prefix` and a dot, without them.
 
     >>> within({"a.x": np.zeros(1), "b": np.ones(1)}, "a")
     {'x': array([0.])}

@@ -10,20 +10,20 @@ _NEAREST = 10
 _STEPS = 60
 _LEAST = 1e-9
 _DENSE = 1500
-"""Points up to which a dense decomposition is quicker."""
+"""Number of points up to which a dense decomposition is faster."""
 _TOLERANCE = 1e-4
 
 
 def spread(similar: csr_array, probabilities: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Probabilities after label spreading (Zhou et al. 2004, "Learning with local and global consistency").
+    """Return probabilities after label spreading (Zhou et al. 2004, "Learning with local and global consistency").
 
-    F ← α·S·F + (1 − α)·Y, 60 times, with Y what probabilities have above chance. So points whose own probabilities say
-    little are told by those that lie close together with them.
+    F ← α·S·F + (1 − α)·Y, 60 times, where Y is the part of the probabilities above chance. So points whose own
+    probabilities are uninformative get theirs from points close to them.
 
     Args:
         similar: `(P, P)` S, see `similarities`.
         probabilities: `(P, C)`.
-        share: α, the share of what a point has that comes from its neighbours; 0 changes nothing.
+        share: α, the share of a point's result that comes from its neighbours; 0 changes nothing.
 
     Returns:
         `(P, C)`, rows sum to 1.
@@ -43,7 +43,7 @@ def eigenvectors(similar: csr_array, most: int) -> tuple[NDArray[np.float64], ND
 
     Args:
         similar: `(P, P)` S, see `similarities`.
-        most: How many, at most.
+        most: Largest number of them.
 
     Returns:
         Eigenvalues `(k,)` in falling order, and eigenvectors `(P, k)`.
@@ -59,7 +59,7 @@ def eigenvectors(similar: csr_array, most: int) -> tuple[NDArray[np.float64], ND
 
 
 def similarities(coordinates: NDArray[np.number]) -> csr_array:
-    """`(P, P)` S = D^(−1/2) W D^(−1/2) of points `(P, d)`, with D the sums of the rows of W.
+    """Return `(P, P)` S = D^(−1/2) W D^(−1/2) of points `(P, d)`, with D the sums of the rows of W.
 
     W of a point and its ten nearest is exp(−d²/s²) with s the median of all these distances d, made symmetric.
     """

@@ -1,4 +1,4 @@
-"""Fitted representations, and linear models on them, as bytes and back: arrays without pickle, parameters as JSON."""
+"""Storage of fitted representations, and of linear models on them: arrays without pickle, parameters as JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ABOUT = "about"
 
 
 def representation_save(fitted: FittedRepresentation) -> bytes:
-    """The fitted representation as an npz file, which `representation_load` reads.
+    """Return the fitted representation as an npz file for `representation_load`.
 
     >>> from learning.representations import Standardised
     >>> points = np.random.default_rng(0).random((20, 3))
@@ -52,10 +52,10 @@ def representation_save(fitted: FittedRepresentation) -> bytes:
 
 
 def representation_load(data: bytes) -> FittedRepresentation:
-    """The representation that was saved.
+    """Return the representation that was saved.
 
     Raises:
-        ValueError: The bytes are no such file.
+        ValueError: The bytes are not such a file.
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
@@ -69,14 +69,14 @@ def representation_load(data: bytes) -> FittedRepresentation:
 
 
 class LinearModel(Model):
-    """Probabilities of classes, or what another outcome says, from the coordinates of a point.
+    """Probabilities of classes, or another outcome's predictions, from the coordinates of a point.
 
     Args:
         fitted: The representation.
         weights: `(dimensions + 1, outputs)`, the last row for a constant coordinate.
         constant: That coordinate.
         target: What is learned; None for classes, one for each score.
-        adjustment: `(2, outputs)` what scores of a target are multiplied by, and what is added; None to leave them.
+        adjustment: `(2, outputs)` factors of a target's scores, and additions; None to leave them unchanged.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class LinearModel(Model):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LinearModel:
-        """The model that `to_bytes` stored.
+        """Return the model that `to_bytes` stored.
 
         Raises:
-            ValueError: The bytes are no such model.
+            ValueError: The bytes are not such a model.
         """
         try:
             arrays = load(data)

@@ -1,10 +1,10 @@
-"""Texts by their words and parts of words: hashed, weighed by how rare they are in public texts, and reduced.
+"""Texts by their words and parts of words: hashed, weighted by their rarity in public texts, and reduced.
 
-Which runs of 3 to 5 bytes a text has, which words and which pairs of words, is found out by arithmetic on its bytes
-(capital letters of ASCII count as small ones). Each falls into one of `BUCKETS` (feature hashing, Weinberger et al.
-2009). Buckets weigh by their inverse frequency in the public texts, and every text has the length 1; the first singular
-vectors of the public texts reduce them (latent semantic analysis, Deerwester et al. 1990). Sums are of whole numbers
-(`learning.exact_arithmetic`), so that no text moves another.
+A text's runs of 3 to 5 bytes, its words and its pairs of words are found by arithmetic on its bytes (ASCII capitals
+count as small letters). Each falls into one of `BUCKETS` (feature hashing, Weinberger et al. 2009). Buckets are
+weighted by their inverse frequency in the public texts, and every text has the length 1; the first singular vectors of
+the public texts reduce them (latent semantic analysis, Deerwester et al. 1990). Sums are of whole numbers
+(`learning.exact_arithmetic`), so texts do not affect each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BUCKETS = 8192
 _RUNS = (3, 4, 5)  # bytes
-_LETTERS = 12  # of a word; what follows is left out
+_LETTERS = 12  # of a word; later ones are ignored
 _BASE = 257
 _PRIME = 2**31 - 1
 _FACTORS = (1_000_003, 998_244_353, 754_974_721, 167_772_161, 469_762_049)  # one for each kind of part
@@ -38,10 +38,10 @@ Integers = NDArray[np.int64]
 
 
 class WordEncoder:
-    """Words and parts of words of texts: bytes of UTF-8, `(n, length)`, filled up with 0.
+    """Words and parts of words of texts: UTF-8 bytes, `(n, length)`, padded with 0.
 
     Made by `fit`. weights: `(BUCKETS,)` whole numbers.  matrix: `(BUCKETS, components)` whole numbers, with the
-    weights.  power: what brings it to its size.
+    weights.  power: its scale.
 
     >>> texts = np.array([list(b"so what"), list(b"so that"), list(b"go what")], np.uint8)
     >>> WordEncoder.fit(texts, components=2, seed=1).encode(texts).shape
@@ -105,7 +105,7 @@ class WordEncoder:
 
 
 def _presence(points: NDArray[Any]) -> csr_array:
-    """`(n, BUCKETS)`, 1 where a text has a part that falls into the bucket."""
+    """Return `(n, BUCKETS)`, 1 if a text has a part that falls into the bucket."""
     length = points.shape[1]
     step = max(1, _NUMBERS // length)
     parts = [_buckets(points[start : start + step]) for start in range(0, len(points), step)]
@@ -121,7 +121,7 @@ def _presence(points: NDArray[Any]) -> csr_array:
 
 
 def _buckets(points: NDArray[Any]) -> Integers:
-    """Buckets of all parts of texts `(n, parts)`, `BUCKETS` where there is none."""
+    """Return buckets of all parts of texts `(n, parts)`, `BUCKETS` for missing ones."""
     text = np.asarray(points).astype(np.int64)
     text = text + 32 * ((text >= 65) & (text <= 90))
     padded = np.pad(text, ((0, 0), (0, _LETTERS)))
@@ -147,7 +147,7 @@ def _buckets(points: NDArray[Any]) -> Integers:
 
 
 def _of_word(text: Integers) -> NDArray[np.bool_]:
-    """Which bytes are letters or digits; whatever is not ASCII counts as a letter."""
+    """Return which bytes are letters or digits; all non-ASCII bytes count as letters."""
     return ((text >= 97) & (text <= 122)) | ((text >= 48) & (text <= 57)) | (text >= 128)
 
 
@@ -190,7 +190,7 @@ class _Whole:
 
 
 def _presence_in_graph(graph: Graph, points: str) -> str:
-    """The same as `_presence`, float `(rows, BUCKETS)` of texts `(rows, length)` of any length."""
+    """Return the nodes of `_presence`, float `(rows, BUCKETS)` of texts `(rows, length)` of any length."""
     from learning.exports.graph import FLOAT, INT64
 
     whole = _Whole(graph)
@@ -221,7 +221,7 @@ def _presence_in_graph(graph: Graph, points: str) -> str:
         value = graph.node("Where", whole.above(alive, 0), longer, value)
     is_start = whole.above(starts, 0)
     columns.append(whole.bucket(value, _FACTORS[3], is_start))
-    # The words in their order: as many places as bytes, and one more for what is no word.
+    # The words in their order: as many places as bytes, and one more for places without a word.
     order = graph.node("Where", is_start, graph.node("CumSum", starts, whole.number(1)), whole.number(0))
     named = graph.node("Where", is_start, graph.node("Add", value, whole.number(1)), whole.number(0))
     places = whole.times(whole.padded(text, 1, 1), 0)
