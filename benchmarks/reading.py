@@ -1,10 +1,11 @@
-"""Reading of tables beside an earlier version, beside pandas, and with the number of rows.
+"""Reading and storing of tables beside an earlier version, beside pandas, and with the number of rows.
 
-    python benchmarks/reading.py [--before COMMIT] [--rows N …]
+    python benchmarks/reading.py [--before COMMIT] [--only speed|memory|stored] [--rows N …]
 
 Prints processor seconds for 20,000 rows of 52 columns by this version, by the commit (in a worktree of its own) and by
 `pandas.read_csv`, which only splits and converts; versions take turns, and the least of five counts. Then seconds and
-peak memory of whole readings in a process of its own, for files of 10 columns.
+peak memory of whole readings in a process of its own, and of whole imports of as many new people, for files of 10
+columns. Imports use the database of DATABASE_URL, or SQLite, in a test database of their own.
 """
 
 from __future__ import annotations
@@ -58,6 +59,49 @@ rows = read_apart(path, schema_from_json(document), allowance=Allowance(4000, 60
 assert not report.count, report.faults
 took, own = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps([took, own.ru_utime + own.ru_stime, own.ru_maxrss / 1024, len(steps)]))
+"""
+STORED = """
+import inspect, json, os, resource, sys, tempfile, time
+from pathlib import Path
+with tempfile.TemporaryDirectory() as folder:
+    os.environ |= {"IPATE_TEST_DIR": folder, "DJANGO_SETTINGS_MODULE": "tests.settings", "TMPDIR": folder}
+    sys.path.insert(0, os.getcwd())
+    import django
+    django.setup()
+    from django.db import connection
+    name = connection.settings_dict["NAME"]
+    if connection.vendor == "postgresql":
+        connection.settings_dict["TEST"]["NAME"] = f"ipate_reading_{os.getpid()}"
+    connection.creation.create_test_db(verbosity=0, serialize=False)
+    try:
+        from consent.people.pseudonyms import look_alikes_in
+        from learning.formats import Report, schema_from_json
+        from tests.factories import study_create
+        from training.services.datasets import dataset_import
+        from training.services.imports import upload_read
+        study, path, steps = study_create("stored"), Path(sys.argv[1]), []
+        schema = schema_from_json(json.loads(Path(sys.argv[2]).read_text()))
+        following = {"progress": lambda done, total: steps.append(done)}
+        if "progress" not in inspect.signature(dataset_import).parameters:
+            following = {}
+        took = []
+        for kind in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN) * 2:
+            if len(took) == 2:
+                Path("/proc/self/clear_refs").write_text("5")  # Linux forgets the peak so far
+                report = Report()
+                rows = upload_read(path, schema, kind="private", label_file=None, holder_prefix="", with_labels=True,
+                                   report=report)
+                assert not look_alikes_in(study, rows.holders)
+                dataset = dataset_import(study=study, name="rows", kind="private", rows=rows, schema=schema,
+                                         balance=report.balance, **following)
+                assert dataset.holders == dataset.rows == len(rows) == study.holders.count()
+            used = resource.getrusage(kind)
+            took.append(used.ru_utime + used.ru_stime)
+        status = Path("/proc/self/status").read_text()
+        peak = int(status.partition("VmHWM:")[2].split()[0]) / 1024
+        print(json.dumps([took[2] - took[0], took[3] - took[1], peak, len(steps)]))
+    finally:
+        connection.creation.destroy_test_db(name, verbosity=0)
 """
 
 
@@ -136,11 +180,30 @@ def memory(folder: Path, sizes: list[int]) -> None:
         path.unlink()
 
 
+def stored(folder: Path, sizes: list[int], before: str) -> None:
+    """Print what importing as many new people takes each version: the importing process, and the one that reads."""
+    print(
+        "| people | version | s of processor | of it reading | peak MB | steps of progress |\n|---|---|---|---|---|---|"
+    )
+    with version(before) as earlier:
+        for rows in sizes:
+            path, schema = table(folder, rows, 6, 2)
+            for name, root in ((before, earlier), ("this version", ROOT)):
+                own, reading, peak, steps = json.loads(printed(STORED, path, schema, root=root))
+                print(f"| {rows:,} | {name} | {own + reading:.1f} | {reading:.1f} | {peak:.0f} | {steps} |", flush=True)
+            path.unlink()
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", default="06c1c76c")
     parser.add_argument("--rows", type=int, nargs="*", default=[100_000, 300_000, 1_000_000])
+    parser.add_argument("--only", choices=["speed", "memory", "stored"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        speed(Path(name), arguments.before)
-        memory(Path(name), arguments.rows)
+        if arguments.only in (None, "speed"):
+            speed(Path(name), arguments.before)
+        if arguments.only in (None, "memory"):
+            memory(Path(name), arguments.rows)
+        if arguments.only in (None, "stored"):
+            stored(Path(name), arguments.rows, arguments.before)

@@ -1,7 +1,8 @@
 """Many rows at once: checked column by column, and sent in the database's native way."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -70,6 +71,38 @@ def rows_insert(rows: Sequence[models.Model]) -> None:
         else:
             places = ", ".join(["%s"] * len(fields))
             cursor.executemany(f"INSERT INTO {table} VALUES ({places})", list(prepared))  # noqa: S608, the model's names
+
+
+def missing_insert(
+    model: type[models.Model], columns: Mapping[str, Sequence[Any]], returned: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """Insert those of some rows that conflict with no unique constraint, and return fields of the rows inserted.
+
+    Args:
+        model: their model.
+        columns: field → its value in each row; other columns must take NULL. SQLite takes 32,766 values at once.
+        returned: names of the fields.
+    """
+    connection, meta = connections[router.db_for_write(model)], model._meta
+    fields = [meta.get_field(name) for name in columns]
+    prepared = [
+        _each_once(partial(field.get_db_prep_save, connection=connection), columns[field.name])  # type: ignore[union-attr]
+        for field in fields
+    ]
+    rows = list(zip(*prepared, strict=True))
+    if not rows:
+        return []
+    quoted = connection.ops.quote_name
+    named, wanted = (
+        ", ".join(quoted(str(field.column)) for field in some)  # type: ignore[union-attr]
+        for some in (fields, [meta.get_field(name) for name in returned])
+    )
+    table, row = f"{quoted(meta.db_table)} ({named})", f"({', '.join(['%s'] * len(fields))})"
+    places = ", ".join([row] * len(rows))
+    statement = f"INSERT INTO {table} VALUES {places} ON CONFLICT DO NOTHING RETURNING {wanted}"  # noqa: S608, as above
+    with connection.cursor() as cursor:
+        cursor.execute(statement, list(chain.from_iterable(rows)))
+        return cursor.fetchall()
 
 
 def _cleaned(field: models.Field, row: models.Model, value: Any) -> Any:

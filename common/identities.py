@@ -167,12 +167,13 @@ def resemblance(name: str) -> str:
     >>> resemblance("1-12") == resemblance("1.12"), resemblance("1-12") == resemblance("11-2")
     (True, False)
     """
-    text = name if name.isascii() else unicodedata.normalize("NFKC", name)
-    text = _ZEROS.sub("", _COMMA_ZERO.sub(r"\1", text.casefold()))
-    parts = [part for part in _APART.split(text) if part]
+    text = (name if name.isascii() else unicodedata.normalize("NFKC", name)).casefold()
+    text = _COMMA_ZERO.sub(r"\1", text) if "," in text else text
+    text = _ZEROS.sub("", text) if "0" in text else text
     whole = ""
-    for part in parts:
-        whole += f"-{part}" if whole and whole[-1].isdecimal() and part[0].isdecimal() else part
+    for part in _APART.split(text):
+        if part:
+            whole += f"-{part}" if whole and whole[-1].isdecimal() and part[0].isdecimal() else part
     return whole.translate(_TAKEN_FOR) or name
 
 

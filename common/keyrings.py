@@ -8,7 +8,7 @@ study.
 
 import io
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -38,7 +38,7 @@ class Ring:
         """Return whether there is a key for each of some numbers."""
         return np.isin(numbers, self.numbers)
 
-    def keys_of(self, numbers: np.ndarray) -> list[bytes]:
+    def keys_of(self, numbers: np.ndarray) -> Iterator[bytes]:
         """Return the keys of some numbers, in their order.
 
         Raises:
@@ -47,7 +47,7 @@ class Ring:
         if not self.has(numbers).all():
             raise KeyGoneError("The records of somebody were erased.")
         content = self.keys[np.searchsorted(self.numbers, numbers)].tobytes()
-        return [content[start : start + _LENGTH] for start in range(0, len(content), _LENGTH)]
+        return (content[start : start + _LENGTH] for start in range(0, len(content), _LENGTH))
 
 
 def ring_load(name: str) -> Ring:

@@ -253,7 +253,7 @@ def erasure_faults(study: Study) -> Iterator[str]:
     waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
     if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
         yield "Somebody asked for the erasure of their records more than a day ago, and it was not done."
-    gone = unstorable_holders(study, holders_erased_once(study.pk)) - holders_waiting(study)
+    gone = unstorable_holders(study, np.array(list(holders_erased_once(study.pk)), np.int64)) - holders_waiting(study)
     for dataset in Dataset.objects.filter(study=study, removed_at=None, kind=Dataset.Kind.PRIVATE):
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]

@@ -9,19 +9,31 @@ its key is deleted, and nobody can.
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from numpy.typing import NDArray
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
-from common.identities import ERASED, PseudonymError, canonical, former_spellings, look_alikes, spelling
+from common.distinct import distinct
+from common.identities import (
+    ERASED,
+    PseudonymError,
+    canonical,
+    former_spellings,
+    look_alikes,
+    resemblance,
+    spelling,
+)
 from common.sentences import Sentence
 from consent.models import DataHolder, Study
 
 _AT_ONCE = 2000
+_HASHED_AT_ONCE = 10_000
 
 
 def _key_name(study_id: int) -> str:
@@ -100,18 +112,47 @@ def holder_named(study: Study, pseudonym: str) -> DataHolder:
     return holder
 
 
-def look_alikes_in(study: Study, pseudonyms: Iterable[str]) -> list[tuple[str, ...]]:
+def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str, ...]]:
     """Return groups of pseudonyms that look alike, each with one that would be registered for a new person.
 
-    The others of a group are in the list as well, or registered already.
+    The others of a group are in the list as well, or registered already. Of millions of pseudonyms only hashes are
+    held in memory, and those names that look like others.
     """
-    names = {name: spelling(name) for name in pseudonyms}
+    registered = DataHolder.objects.filter(study=study, erased_at=None).order_by().values_list("pseudonym", flat=True)
+    looks = _looks_shared(study, pseudonyms, registered)
+    if not looks:
+        return []
+    pairs = ((name, spelling(name)) for name in pseudonyms)
+    names = {name: spelled for name, spelled in pairs if hash(resemblance(spelled)) in looks}
     known = holders_by_pseudonym(study, names)
     new = {spelled for name, spelled in names.items() if name not in known}
-    if not new:
-        return []
-    registered = DataHolder.objects.filter(study=study, erased_at=None).order_by().values_list("pseudonym", flat=True)
     return look_alikes(new, chain(names.values(), registered.iterator(chunk_size=10_000)))
+
+
+def _looks_shared(study: Study, pseudonyms: Iterable[str], registered: QuerySet[DataHolder, str]) -> set[int]:
+    """Hashes of what different pseudonyms have in common, of which one is new; `resemblance` says what that is."""
+    hashes, new, rest = [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)], iter(pseudonyms)
+    while some := list(dict.fromkeys(islice(rest, _HASHED_AT_ONCE))):
+        known = holders_by_pseudonym(study, some)
+        hashes.append(_hashes([spelling(name) for name in some]))
+        new.append(hashes[-1][[name not in known for name in some], 1])
+    looks_new = distinct(np.concatenate(new))
+    if not len(looks_new):
+        return set()
+    rest = registered.iterator(chunk_size=10_000)
+    while some := list(islice(rest, _HASHED_AT_ONCE)):
+        part = _hashes(some)
+        hashes.append(part[np.isin(part[:, 1], looks_new)])
+    pairs = np.concatenate(hashes)
+    pairs = pairs[np.lexsort(pairs.T)]
+    pairs = pairs[np.append(True, (pairs[1:] != pairs[:-1]).any(axis=1))]  # each pseudonym once
+    looks = pairs[1:, 1][pairs[1:, 1] == pairs[:-1, 1]]
+    return set(looks[np.isin(looks, looks_new)].tolist())
+
+
+def _hashes(names: Sequence[str]) -> NDArray[np.int64]:
+    """(N, 2) hashes of pseudonyms, and of what they have in common with others that look like them."""
+    return np.array([(hash(name), hash(resemblance(name))) for name in names], np.int64)
 
 
 def look_alikes_said(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:

@@ -16,7 +16,7 @@ from consent.services.consent_forms import (
     form_digest,
 )
 from consent.services.decisions import consent_give, consent_keep, consent_refuse, consent_withdraw
-from consent.services.holders import holder_link, holders_register, invitations_end
+from consent.services.holders import holder_link, holders_register, invitations_end, owners_register
 from consent.services.memberships import (
     membership_add,
     membership_remove,
@@ -70,6 +70,7 @@ __all__ = [
     "is_study_fixed",
     "membership_add",
     "membership_remove",
+    "owners_register",
     "proposal_approve",
     "proposal_remark",
     "quorum_set",

@@ -4,15 +4,17 @@ What holds records beside this app erases them there (``training.services.erasur
 and pseudonyms. Decisions, forms and accounts stay: they prove what was agreed and what was spent, and name nobody.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import CharField, Value
 from django.db.models.functions import Cast, Concat
 from django.utils import timezone
+from numpy.typing import NDArray
 
 from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
 from consent.people import pseudonyms
@@ -23,11 +25,19 @@ from consent.services.erasures import disposal_record, holders_granting, holders
 from consent.services.paper import scan_delete
 
 
-def unstorable_holders(study: Study, holders: Collection[int]) -> set[int]:
-    """Those of some holders whose records must not be stored: erased, or about to be, with no consent since."""
-    gone = set(DataHolder.objects.filter(study=study, erased_at__isnull=False).values_list("pk", flat=True))
-    gone = (gone | holders_waiting(study)) & set(holders)
+def unstorable_holders(study: Study, holders: NDArray[np.int64]) -> set[int]:
+    """Return the holders whose records must not be stored: erased, or about to be, with no consent since."""
+    gone = _among(holders, _erased(study) | holders_waiting(study))
     return gone - holders_granting(study, gone)
+
+
+def _erased(study: Study) -> set[int]:
+    return set(DataHolder.objects.filter(study=study, erased_at__isnull=False).values_list("pk", flat=True))
+
+
+def _among(holders: NDArray[np.int64], ids: Collection[int]) -> set[int]:
+    some = np.fromiter(ids, np.int64, len(ids))
+    return set(some[np.isin(some, holders)].tolist())
 
 
 def holders_erased_once(study_id: int) -> set[int]:
@@ -87,9 +97,19 @@ def scans_erase(study: Study, holders: Collection[int] | None = None) -> int:
     return len(gone)
 
 
-def holders_return(study: Study, holders: Mapping[str, int]) -> None:
-    """Take note that records of holders who were erased, and have consented since, are stored again."""
-    back = {pk: pseudonym for pseudonym, pk in holders.items()}
+def holders_return(study: Study, pseudonyms: Sequence[str], owners: NDArray[np.int64], refused: set[int]) -> None:
+    """Take note that records of holders who were erased, and have consented since, are stored again.
+
+    Args:
+        study: the study.
+        pseudonyms: of each record the pseudonym of its owner.
+        owners: (N,) of each record the holder id of its owner.
+        refused: ids of holders whose records are not stored.
+    """
+    returning = _among(owners, _erased(study) - refused)
+    places = np.flatnonzero(np.isin(owners, list(returning))).tolist() if returning else []
+    names = {pseudonyms[place]: int(owners[place]) for place in places}
+    back = {pk: pseudonym for pseudonym, pk in names.items()}
     for holder in DataHolder.objects.filter(study=study, erased_at__isnull=False):
         if holder.pk in back:
             holder.pseudonym, holder.erased_at = back[holder.pk], None

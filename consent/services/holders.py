@@ -4,16 +4,22 @@ Who has the link or the account of a holder decides in the role that is on recor
 on, both end, and that person gets an invitation of their own.
 """
 
+import uuid
 from collections.abc import Iterable, Sequence
 from datetime import date
+from typing import Any
 
+import numpy as np
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from numpy.typing import NDArray
 
+from common.bulk import missing_insert
 from common.identities import spelling
+from common.progress import Progress, silent
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, LevelAccess, Mail, Study, study_lock
 from consent.people.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
 from consent.people.pseudonyms import holder_named, holders_by_pseudonym, spelling_fault
@@ -25,6 +31,8 @@ from consent.services.mail import mails_send
 from consent.services.studies import study_open_check
 
 _AT_ONCE = 500
+#: Pseudonyms that are looked up and registered at once.
+_REGISTERED_AT_ONCE = 2000
 _KIND = Circumstance.Kind
 #: Reason on record where a day came, and nobody recorded anything.
 _DAY_CAME = "until"
@@ -46,14 +54,55 @@ def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, in
             have.
     """
     study_open_check(study)
-    pseudonyms = list(dict.fromkeys(pseudonyms))
-    known = holders_by_pseudonym(study, pseudonyms)
-    names = [pseudonym for pseudonym in pseudonyms if pseudonym not in known]
+    return _register(study, list(dict.fromkeys(pseudonyms)))
+
+
+@transaction.atomic
+def owners_register(*, study: Study, pseudonyms: Sequence[str], progress: Progress = silent) -> NDArray[np.int64]:
+    """Register holders like :func:`holders_register`, part by part, so that millions of records take little memory.
+
+    Args:
+        study: the study.
+        pseudonyms: of each record the pseudonym of its owner.
+        progress: is called with the number of records done, and of all.
+
+    Returns:
+        (N,) the holder id of each record.
+
+    Raises:
+        ValidationError: as :func:`holders_register`.
+    """
+    study_open_check(study)
+    owners = np.empty(len(pseudonyms), np.int64)
+    is_empty = not DataHolder.objects.filter(study=study).exists()
+    for start in range(0, len(owners), _REGISTERED_AT_ONCE):
+        names = pseudonyms[start : start + _REGISTERED_AT_ONCE]
+        ids = _register(study, list(dict.fromkeys(names)), is_empty=is_empty)
+        owners[start : start + len(names)] = [ids[name] for name in names]
+        progress(start + len(names), len(owners))
+    return owners
+
+
+def _register(study: Study, pseudonyms: Sequence[str], *, is_empty: bool = False) -> dict[str, int]:
+    """Register a holder for every pseudonym that has none; ``is_empty``: nobody is known by another spelling."""
+    known = {} if is_empty else holders_by_pseudonym(study, pseudonyms)
+    names = [name for name in pseudonyms if name not in known]
     if faults := [fault for name in names if (fault := spelling_fault(name))]:
         raise ValidationError(faults)
-    new = (DataHolder(study_id=study.pk, pseudonym=name) for name in dict.fromkeys(map(spelling, names)))
-    DataHolder.objects.bulk_create(new, batch_size=2000, ignore_conflicts=True)
-    return known | holders_by_pseudonym(study, names)
+    spelled, now = {name: spelling(name) for name in names}, timezone.now()
+    made: dict[str, int] = {}
+    new = list(dict.fromkeys(spelled.values()))
+    for start in range(0, len(new), _REGISTERED_AT_ONCE):
+        some = new[start : start + _REGISTERED_AT_ONCE]
+        columns: dict[str, list[Any]] = {
+            "study": [study.pk] * len(some),
+            "pseudonym": some,
+            "public_id": [uuid.uuid4() for _each in some],
+            "created_at": [now] * len(some),
+        }
+        made.update(missing_insert(DataHolder, columns, ("pseudonym", "id")))
+    known |= {name: made[each] for name, each in spelled.items() if each in made}
+    return known | holders_by_pseudonym(study, [name for name in names if name not in known])
 
 
 @transaction.atomic

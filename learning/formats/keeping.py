@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from learning.formats.rows import Rows
 
 Labels = npt.NDArray[np.int64]
+#: Lines of a file of names that are decoded at once.
+_LINES = 1000
 
 
 class Keeper(Protocol):
@@ -78,5 +80,43 @@ class RowFiles:
             return Rows(empty, np.empty(0, np.int64) if has_labels else None, [] if has_holders else None)
         x = np.memmap(self._folder / "x", written["kind"], "c", shape=(counts["x"], *written["shape"]))
         y = np.fromfile(self._folder / "y", np.int64) if has_labels else None
-        names = (self._folder / "holders").read_text("utf-8").split("\n")[:-1] if has_holders else None
-        return Rows(x, y, names)
+        return Rows(x, y, NameFile(self._folder / "holders") if has_holders else None)
+
+
+class NameFile(Sequence[str]):
+    """Names in the lines of a file, which is mapped: those that are asked for are decoded, some lines at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._content = np.memmap(path, np.uint8, "r")
+        ends = np.flatnonzero(self._content == ord("\n")) + 1
+        self._count = len(ends)
+        self._starts = np.concatenate([[0], ends[_LINES - 1 :: _LINES], ends[-1:]]).tolist()
+        self._known: tuple[int, list[str]] = (-1, [])
+
+    def _block(self, number: int) -> list[str]:
+        if number != self._known[0]:
+            content = self._content[self._starts[number] : self._starts[number + 1]].tobytes()
+            self._known = (number, content.decode("utf-8").split("\n")[:-1])
+        return self._known[1]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        for number in range(-(-self._count // _LINES)):
+            yield from self._block(number)
+
+    @overload
+    def __getitem__(self, which: int) -> str: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[str]: ...
+    def __getitem__(self, which: int | slice) -> str | list[str]:
+        places = range(self._count)[which]
+        if isinstance(places, int):
+            return self._block(places // _LINES)[places % _LINES]
+        return [self._block(place // _LINES)[place % _LINES] for place in places]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -86,7 +87,7 @@ class Rows:
 
     x: npt.NDArray[Any]
     y: npt.NDArray[np.int64] | None = None
-    holders: list[str] | None = None
+    holders: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("labels", self.y), ("holders", self.holders)):

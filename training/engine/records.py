@@ -100,13 +100,12 @@ def records_store(arrays: dict[str, np.ndarray], *, artifact: str = "", before: 
     owners = arrays[_OWNERS]
     people, order, counts = _by_owner(owners)
     ring = ring_load(ring_of(artifact)) if before else keys_make(ring_of(artifact), people)
-    keys = ring.keys_of(people)
     stored = {_OWNERS: owners}
     for name, array in arrays.items():
         if name != _OWNERS:
             rows = np.ascontiguousarray(array[order])
             nonce = token_bytes(12)
-            stored[_SEALED + name] = _sealed(rows, counts, people, keys, name, nonce)
+            stored[_SEALED + name] = _sealed(rows, counts, people, ring, name, nonce)
             stored[_NONCE + name] = np.frombuffer(nonce, dtype=np.uint8)
             stored[_ROW + name] = np.empty((0, *rows.shape[1:]), dtype=rows.dtype)
     return artifact, arrays_save(artifact, **stored)
@@ -123,16 +122,17 @@ def _about(name: str, person: int) -> bytes:
 
 
 def _sealed(
-    rows: np.ndarray, counts: np.ndarray, people: np.ndarray, keys: list[bytes], name: str, nonce: bytes
+    rows: np.ndarray, counts: np.ndarray, people: np.ndarray, ring: Ring, name: str, nonce: bytes
 ) -> np.ndarray:
     """Return rows in the order of their owners, encrypted person by person, as bytes."""
-    content, width = memoryview(rows.tobytes()), _width(rows)
-    parts, start = [], 0
-    for key, person, count in zip(keys, people.tolist(), counts.tolist(), strict=True):
-        end = start + count * width
-        parts.append(AESGCM(key).encrypt(nonce, content[start:end], _about(name, person)))
-        start = end
-    return np.frombuffer(b"".join(parts), dtype=np.uint8)
+    content, width = rows.data.cast("B"), _width(rows)
+    sealed = np.empty(len(content) + _TAG * len(people), dtype=np.uint8)
+    into, read, written = sealed.data, 0, 0
+    for key, person, count in zip(ring.keys_of(people), people, counts, strict=True):
+        part = AESGCM(key).encrypt(nonce, content[read : read + int(count) * width], _about(name, person))
+        into[written : written + len(part)] = part
+        read, written = read + int(count) * width, written + len(part)
+    return sealed
 
 
 def _width(rows: np.ndarray) -> int:

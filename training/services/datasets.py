@@ -14,10 +14,12 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from common.artifacts import arrays_delete
+from common.distinct import distinct
 from common.keyrings import ring_destroy
+from common.progress import Progress, silent
 from common.sentences import Sentence, gettext_noop
 from consent.models import Study
-from consent.services import holders_register, study_lock
+from consent.services import owners_register, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_return, unstorable_holders
 from learning.formats import DataError, Rows, Schema, schema_to_json
@@ -42,6 +44,7 @@ def dataset_import(
     balance: Balance | None = None,
     acting_user: AbstractBaseUser | None = None,
     artifact: str = "",
+    progress: Progress = silent,
 ) -> Dataset:
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
 
@@ -51,7 +54,7 @@ def dataset_import(
 
     ``provenance`` is the operator's own description of the rows' origin; nothing checks it. ``balance`` is the reader's
     account of the file, kept with the dataset. ``artifact`` is the name of the file to be written, by default a new
-    one.
+    one. ``progress`` counts the rows whose people are registered.
 
     Raises DataError, and leaves nothing behind, if rows do not fit the kind.
     """
@@ -61,7 +64,7 @@ def dataset_import(
         with transaction.atomic():
             study = study_lock(study.pk)
             most = settings.MOST_RECORDS if kind == Dataset.Kind.PRIVATE else None
-            arrays, holders = _arrays(study, rows, most)
+            arrays, holders = _arrays(study, rows, most, progress)
             dataset = Dataset(
                 study=study,
                 name=name,
@@ -100,7 +103,7 @@ def classes_seen(outcome: Outcome, arrays: Mapping[str, np.ndarray]) -> list[int
     return np.unique(arrays["y"]).tolist() if outcome.kind == Classes.kind and "y" in arrays else []
 
 
-def _arrays(study: Study, rows: Rows, most: int | None) -> tuple[dict[str, Any], int]:
+def _arrays(study: Study, rows: Rows, most: int | None, progress: Progress) -> tuple[dict[str, Any], int]:
     """Return the arrays to store for some rows, and how many holders own them; the study's lock is held.
 
     ``most``: number of rows stored for each holder, if they are private.
@@ -109,25 +112,39 @@ def _arrays(study: Study, rows: Rows, most: int | None) -> tuple[dict[str, Any],
     if most is None:
         return arrays, 0
     try:
-        ids = holders_register(study=study, pseudonyms=rows.holders or [])
+        owners = owners_register(study=study, pseudonyms=rows.holders or [], progress=progress)
     except ValidationError as error:
         raise DataError(" ".join(error.messages), gettext_noop("Nothing was stored.")) from error
-    refused = unstorable_holders(study, ids.values())
-    holders_return(study, {pseudonym: pk for pseudonym, pk in ids.items() if pk not in refused})
-    arrays["holder"] = np.array([ids[pseudonym] for pseudonym in rows.holders or []], dtype=np.int64)
-    stays = records_first(arrays["holder"], most) & ~np.isin(arrays["holder"], list(refused))
+    refused = unstorable_holders(study, owners)
+    holders_return(study, rows.holders or [], owners, refused)
+    arrays["holder"] = owners
+    stays = records_first(owners, most) & ~np.isin(owners, list(refused))
     if not stays.any():
         problem = gettext_noop("All rows belong to people whose records were erased.")
         raise DataError(problem, gettext_noop("Leave them out."))
     if not stays.all():
         arrays = {name: array[stays] for name, array in arrays.items()}
-    return arrays, len(set(ids.values())) - len(refused)
+    return arrays, len(distinct(owners)) - len(refused)
 
 
 def holders_beyond(rows: Rows) -> dict[str, int]:
     """Return pseudonyms with more rows than a dataset takes per holder, with their numbers; secret."""
-    counted = Counter(rows.holders or ())
-    return {pseudonym: number for pseudonym, number in counted.items() if number > settings.MOST_RECORDS}
+    most, ordered = settings.MOST_RECORDS, np.sort(_hashes(rows))
+    several = set(ordered[most:][ordered[most:] == ordered[: max(0, len(ordered) - most)]].tolist())
+    if not several:
+        return {}
+    counted = Counter(name for name in rows.holders or () if hash(name) in several)
+    return {pseudonym: number for pseudonym, number in counted.items() if number > most}
+
+
+def holders_count(rows: Rows) -> int:
+    """Return how many people rows belong to (0 if they belong to nobody)."""
+    return len(distinct(_hashes(rows)))
+
+
+def _hashes(rows: Rows) -> np.ndarray:
+    """Return (N,) hashes of the rows' pseudonyms, which take less memory."""
+    return np.fromiter(map(hash, rows.holders or ()), np.int64)
 
 
 def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:

@@ -38,7 +38,7 @@ from learning.formats.read import preview
 from training.engine.turns import send
 from training.errors import STATE, translated
 from training.models import Dataset, DatasetImport
-from training.services.datasets import dataset_check, dataset_import, holders_beyond
+from training.services.datasets import dataset_check, dataset_import, holders_beyond, holders_count
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
         "records": report.records,
         "balance": report.balance.to_json(),
         "preview": preview(schema, rows),
-        "holders": len(set(rows.holders)) if rows.holders is not None else None,
+        "holders": holders_count(rows) if rows.holders is not None else None,
         "most": settings.MOST_RECORDS,
         "beyond": sorted(holders_beyond(rows).items()),
         "look_alikes": look_alikes[:MOST_LOOK_ALIKES],

@@ -4,7 +4,7 @@ All errors are reported with file, row and column, and then nothing is imported.
 """
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from learning.formats import (
 from learning.formats.apart import Allowance, read_apart
 from learning.formats.report import write_faults
 from training.models import Dataset
-from training.services.datasets import dataset_check, dataset_import, holders_beyond
+from training.services.datasets import dataset_check, dataset_import, holders_beyond, holders_count
 
 
 class Command(BaseCommand):
@@ -210,12 +210,16 @@ def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, Report]:
             )
     report.raise_faults()
     rows = Rows(
-        np.concatenate([part.x for part in parts]),
+        parts[0].x if len(parts) == 1 else np.concatenate([part.x for part in parts]),
         np.concatenate([part.y for part in parts if part.y is not None]) if labelled else None,
-        [holder for part in parts for holder in part.holders or ()] if parts[0].holders is not None else None,
+        parts[0].holders if len(parts) == 1 else _joined([part.holders for part in parts]),
     )
     owned = rows.one_holder_per_row(options["holder_per_row"]) if options["holder_per_row"] else rows
     return owned, report
+
+
+def _joined(holders: list[Sequence[str] | None]) -> list[str] | None:
+    return None if holders[0] is None else [holder for some in holders for holder in some or ()]
 
 
 @contextmanager
@@ -231,6 +235,6 @@ def _bar(file: Path) -> Iterator[Any]:
 
 
 def _summary(rows: Rows, schema: Schema) -> str:
-    owned = f" of {counted(len(set(rows.holders)), 'holder', 'holders')}" if rows.holders is not None else ""
+    owned = f" of {counted(holders_count(rows), 'holder', 'holders')}" if rows.holders is not None else ""
     labelled = counted(len(schema.classes), "class", "classes") if rows.y is not None else "no labels"
     return f"{counted(len(rows), 'row', 'rows')}{owned}, {labelled}."
