@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from django.core.files.base import ContentFile, File
@@ -13,7 +14,7 @@ from django.core.files.storage import Storage, storages
 from numpy.lib.npyio import NpzFile
 
 from common.scratch import scratch_folder
-from common.sealed_storage import SealError
+from common.sealed_storage import SealedStorage, SealError
 
 try:
     from botocore.exceptions import BotoCoreError, ClientError
@@ -72,6 +73,12 @@ def private_save(name: str, file: File) -> None:
     if stored != name:
         storage.delete(stored)
         raise OSError(f"{name} is being written by another process; try again.")
+
+
+@_as_os_errors()
+def private_replace(name: str, content: bytes) -> None:
+    """Store a file in private storage in place of an earlier one; readers see one of them, whole."""
+    cast(SealedStorage, storages["private"]).replace(name, ContentFile(content))
 
 
 @_as_os_errors()

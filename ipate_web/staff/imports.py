@@ -33,6 +33,7 @@ from training.services.imports import (
     import_declare,
     import_drop,
     import_facts,
+    import_progress,
     import_report,
     import_revise,
 )
@@ -446,7 +447,7 @@ def _context(row: DatasetImport) -> dict[str, Any]:
         "rest": (row.faults or 0) - len(faults[:SHOWN]),
         "notes": notes,
         "changed": any(clipped or unknown for _column, clipped, unknown, _missing in notes),
-        "percent": round(100 * row.progress),
+        "percent": round(100 * import_progress(row)),
     }
 
 

@@ -12,6 +12,8 @@ from pytest_django import Settings
 
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, EpsilonPolicy, EpsilonPolicyApproval, Renewal, Study
+from consent.people import pseudonyms
+from consent.services import holders
 from tests import factories
 from tests.consent.conftest import Decide, events
 from tests.factories import user_create
@@ -170,6 +172,33 @@ def test_a_pseudonym_and_a_user_are_one_holder_of_a_study(study: Study, hanna: U
     with pytest.raises(ValidationError, match="user"):
         factories.holder_create(study, "P-2", hanna)
     assert factories.holder_create(factories.study_open("other"), "P-2", hanna).user == hanna
+
+
+@pytest.mark.parametrize("before", [[], ["A", "7.0"]], ids=["empty", "known"])
+def test_owners_of_records_are_registered_in_parts(
+    study: Study, monkeypatch: pytest.MonkeyPatch, before: list[str]
+) -> None:
+    monkeypatch.setattr(holders, "_REGISTERED_AT_ONCE", 2)
+    old = services.holders_register(study=study, pseudonyms=before)
+    steps: list[tuple[int, int]] = []
+    names = ["A", "B", "C", "A", "7", "7.0", "D", " D ", "B"]
+    owners = services.owners_register(study=study, pseudonyms=names, progress=lambda *step: steps.append(step))
+    registered = dict(DataHolder.objects.filter(study=study).values_list("pseudonym", "pk"))
+    assert registered.keys() == {"A", "B", "C", "7", "D"}
+    assert owners.tolist() == [registered[name] for name in ["A", "B", "C", "A", "7", "7", "D", "D", "B"]]
+    assert steps == [(2, 9), (4, 9), (6, 9), (8, 9), (9, 9)]
+    assert all(pk == owners[names.index(name)] for name, pk in old.items())
+    with pytest.raises(ValidationError, match="begins like a formula"):
+        services.owners_register(study=study, pseudonyms=["E", "F", "=1"])
+    assert DataHolder.objects.filter(study=study).count() == 5
+
+
+def test_look_alikes_are_found_in_parts(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pseudonyms, "_HASHED_AT_ONCE", 2)
+    services.holders_register(study=study, pseudonyms=["P-1", "p1", "Q-2"])
+    names = ["R-1", "Q-2", "q2", "R-3", "S-4", "R-3", "r03", "S-4"]
+    assert pseudonyms.look_alikes_in(study, names) == [("Q-2", "q2"), ("R-3", "r03")]
+    assert pseudonyms.look_alikes_in(study, ["P-1", "p1", "Q-2"]) == [], "nobody is new"
 
 
 @pytest.mark.django_db

@@ -125,7 +125,7 @@ def _sealed(
     rows: np.ndarray, counts: np.ndarray, people: np.ndarray, ring: Ring, name: str, nonce: bytes
 ) -> np.ndarray:
     """Return rows in the order of their owners, encrypted person by person, as bytes."""
-    content, width = rows.data.cast("B"), _width(rows)
+    content, width = rows.reshape(-1).view(np.uint8).data, _width(rows)
     sealed = np.empty(len(content) + _TAG * len(people), dtype=np.uint8)
     into, read, written = sealed.data, 0, 0
     for key, person, count in zip(ring.keys_of(people), people, counts, strict=True):

@@ -7,7 +7,7 @@ the import is dropped, and a day after the last step.
 import json
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +23,14 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from common.artifacts import arrays_delete, arrays_delete_folder, private_copy, private_load, private_save
+from common.artifacts import (
+    arrays_delete,
+    arrays_delete_folder,
+    private_copy,
+    private_load,
+    private_replace,
+    private_save,
+)
 from common.jobs import guarded, lease, send_on
 from common.progress import Progress
 from common.scratch import scratch_sweep
@@ -47,6 +54,9 @@ KEPT = timedelta(days=1)
 """Time after its last step until an import that is not done is dropped."""
 
 
+_PROGRESS = "progress"
+_READING = 0.3
+"""Share of the progress bar for reading a file that is imported; the rest is for storing it."""
 MOST_LOOK_ALIKES = 200
 """Most groups of look-alike pseudonyms that a report shows."""
 _LOOK_ALIKE = gettext_noop(
@@ -201,6 +211,7 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
         )
         if not changed:
             raise ValidationError(_("Only a file that was checked and has no fault can be imported."), code=STATE)
+        arrays_delete(_progress_name(dataset_import))
         send("import_work", dataset_import.pk)
     logger.info("User %s imports %s.", acting_user.pk, dataset_import.pk)
 
@@ -268,7 +279,7 @@ def _store(row: DatasetImport, mine: Any) -> None:
     """Store the dataset and mark the import as done in one transaction; or record why not, and store nothing."""
     report, artifact = Report(), f"datasets/{row.pk}.npz"
     known = {tuple(group) for group in import_report(row).get("all_look_alikes", ())}
-    rows = _read(row, report, mine)
+    rows = _read(row, report, mine, share=_READING)
     try:
         report.raise_faults()
         with transaction.atomic():
@@ -289,6 +300,7 @@ def _store(row: DatasetImport, mine: Any) -> None:
                     balance=report.balance,
                     acting_user=row.requested_by,
                     artifact=artifact,
+                    progress=_hundredths(lambda share: _stored_note(row, share)),
                 )
                 mine.update(state=State.DONE, dataset=stored, rows=len(rows), progress=1.0, touched_at=timezone.now())
             except BaseException:
@@ -302,7 +314,7 @@ def _store(row: DatasetImport, mine: Any) -> None:
         mine.update(state=State.DRAFT, message=" ".join(error.messages), touched_at=timezone.now())
 
 
-def _read(row: DatasetImport, report: Report, mine: Any) -> Rows:
+def _read(row: DatasetImport, report: Report, mine: Any, *, share: float = 1.0) -> Rows:
     with ExitStack() as stack:
         path = stack.enter_context(private_copy(f"{row.folder}/data", row.file))
         labels = stack.enter_context(private_copy(f"{row.folder}/labels", row.label_file)) if row.label_file else None
@@ -313,7 +325,7 @@ def _read(row: DatasetImport, report: Report, mine: Any) -> Rows:
             label_file=labels,
             holder_prefix=row.holder_prefix,
             with_labels=row.with_labels,
-            progress=_noted(mine),
+            progress=_hundredths(lambda read: mine.update(progress=share * read)),
             report=report,
         )
 
@@ -347,17 +359,35 @@ def upload_read(
     return rows.one_holder_per_row(holder_prefix) if is_private and holder_prefix else rows
 
 
-def _noted(mine: Any) -> Callable[[int, int], None]:
-    """Return a callback that records progress in whole hundredths."""
+def _hundredths(note_share: Callable[[float], object]) -> Progress:
+    """Return a callback that passes on progress from 0 to 1 in whole hundredths."""
     last = 0
 
     def note(done: int, total: int) -> None:
         nonlocal last
         if (now := 100 * done // max(1, total)) > last:
             last = now
-            mine.update(progress=now / 100)
+            note_share(now / 100)
 
     return note
+
+
+def import_progress(dataset_import: DatasetImport) -> float:
+    """Return how far a worker has come with an import, from 0 to 1."""
+    if dataset_import.state != State.IMPORTING:
+        return dataset_import.progress
+    stored = _written(dataset_import, _PROGRESS).get("stored", 0.0)
+    return max(dataset_import.progress, _READING + (1 - _READING) * stored if stored else 0.0)
+
+
+def _progress_name(dataset_import: DatasetImport) -> str:
+    return f"{dataset_import.folder}/{_PROGRESS}"
+
+
+def _stored_note(row: DatasetImport, share: float) -> None:
+    """Write progress to a file: nobody sees changes of the database before the transaction that stores has ended."""
+    with suppress(OSError):
+        private_replace(_progress_name(row), json.dumps({"stored": share}).encode())
 
 
 def import_report(dataset_import: DatasetImport) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from common.scratch import scratch_folder, scratch_sweep
 from learning.formats import DataError, Report, TabularSchema, limits, read_file, schema_draft
 from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
+from learning.formats.keeping import NameFile
 
 AGE = NumericColumn("age", 0, 100, missing=("",))
 COLUMNS = HolderColumn("who"), AGE, CategoricalColumn("sex", ("f", "m"), other=True)
@@ -119,3 +120,12 @@ def test_copies_are_gone_afterwards_and_those_of_killed_processes_swept(tmp_path
     os.utime(left, (time.time() - 100,) * 2)
     scratch_sweep(50)
     assert (left.exists(), young.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("count", [1, 999, 1000, 1001, 2500])
+def test_names_in_a_file_are_read_like_a_list(tmp_path, count):
+    names = [f"ä{place}" for place in range(count)]
+    (tmp_path / "names").write_text("".join(f"{name}\n" for name in names), "utf-8")
+    read = NameFile(tmp_path / "names")
+    assert len(read) == count and list(read) == names and read == names
+    assert read[-1] == names[-1] and read[count // 2 : count + 3] == names[count // 2 :] and read[::-1] == names[::-1]

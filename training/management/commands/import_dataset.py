@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
 from common.counted import counted
-from common.progress import progress_bar
+from common.progress import Progress, progress_bar
 from common.reading import UnreadableError, document_parse
 from consent.management.lookups import study_argument, study_by_slug
 from consent.models import Study
@@ -103,14 +103,16 @@ class Command(BaseCommand):
                 self._beyond_tell(rows)
                 self.stdout.write(f"{_summary(rows, schema)} All is well; nothing was written (--dry-run).")
                 return
-            dataset = dataset_import(
-                **target,
-                rows=rows,
-                schema=schema,
-                provenance=options["provenance"],
-                balance=report.balance,
-                acting_user=user,
-            )
+            with _bar("Registering people", unit=" rows") as progress:
+                dataset = dataset_import(
+                    **target,
+                    rows=rows,
+                    schema=schema,
+                    provenance=options["provenance"],
+                    balance=report.balance,
+                    acting_user=user,
+                    progress=progress,
+                )
         except DataError as error:
             if options["report"] is not None:
                 _report_write(options["report"], error)
@@ -193,7 +195,7 @@ def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, Report]:
     parts, report = [], Report()
     nothing = [None] * len(files)
     for file, label_file, checksum in zip(files, label_files or nothing, checksums or nothing, strict=True):
-        with _bar(file) as progress:
+        with _bar(file.name, unit="B", unit_scale=True) as progress:
             parts.append(
                 read_apart(
                     file,
@@ -223,9 +225,9 @@ def _joined(holders: list[Sequence[str] | None]) -> list[str] | None:
 
 
 @contextmanager
-def _bar(file: Path) -> Iterator[Any]:
-    """Show a progress bar of the bytes of ``file``, in a terminal."""
-    with progress_bar(desc=file.name, unit="B", unit_scale=True) as bar:
+def _bar(label: str, **options: Any) -> Iterator[Progress]:
+    """Show a progress bar, in a terminal."""
+    with progress_bar(desc=label, **options) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total
