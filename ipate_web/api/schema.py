@@ -15,7 +15,9 @@ _rendered: dict[tuple[str | None, str], HttpResponse] = {}
 
 
 class Schema(SpectacularAPIView):
-    """The description of the API, the same for every user, with an ETag."""
+    """The description of the API, the same for every user, with an ETag. It does not describe itself."""
+
+    schema = None
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         renderer = request.accepted_renderer

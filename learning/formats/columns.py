@@ -325,7 +325,7 @@ class NumericColumn:
         unknown = are_missing(values, self.missing)
         known = numbers(values)[~unknown]
         if not np.isfinite(known).all():
-            raise next(self.faults(values), DataError(_("A value is no number."), self._remedy, column=self.name))
+            raise next(self.faults(values), DataError(_("A value is not a number."), self._remedy, column=self.name))
         scaled = (known.clip(self.minimum, self.maximum) - self.minimum) / (self.maximum - self.minimum)
         encoded[~unknown, 0] = scaled
         if self.missing:
@@ -351,7 +351,7 @@ class NumericColumn:
     def _fault(self, value: object) -> tuple[str, str]:
         """Problem and remedy of a value that is no finite number."""
         if not isinstance(value, int | float | str | np.number) or isinstance(value, bool):
-            return Sentence(_("%(value)s is no number."), value=repr(value)), self._remedy
+            return Sentence(_("%(value)s is not a number."), value=repr(value)), self._remedy
         if isinstance(value, int):
             return _("A whole number is too large."), self._remedy
         if isinstance(value, float) or _INFINITE.fullmatch(str(value)) or math.isinf(number(value)):
@@ -361,7 +361,7 @@ class NumericColumn:
             remedy = _("Write it without a comma between thousands, and with a point before decimals.")
         elif _DECIMAL_COMMA.fullmatch(str(value)):
             remedy = _("Declare “decimal”: “,” in the schema.")
-        return Sentence(_("“%(value)s” is no number."), value=shown(value)), remedy
+        return Sentence(_("“%(value)s” is not a number."), value=shown(value)), remedy
 
     @property
     def _remedy(self) -> str:

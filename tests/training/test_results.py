@@ -137,7 +137,7 @@ def test_results_count_the_uses_of_a_model_and_say_that_it_was_withdrawn() -> No
     page = page_of(holder)
     assert "It was withdrawn on" in page and "It misreads ages." in page
     assert "How good it is" not in page
-    assert f"at most {usage_of(holder).right_guesses} times in 100 after it" in page
+    assert f"at most {usage_of(holder).right_guesses} times in 100 now." in page
     assert "This stays, because what was released cannot" in page
 
 
@@ -274,7 +274,7 @@ def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_
     run_ask(ask(study, share=0.9, choices={"sigma": 3.0}))
     for address in (uses, reverse("consent:results", args=[study.slug])):
         shown = text(as_("hanna").get(address))
-        assert re.search(r"(?:above|more than) \d+, unless weaker protection is chosen\.", shown), address
+        assert re.search(r"(?:above|more than) \d+,? unless weaker protection is chosen\.", shown), address
 
 
 def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:

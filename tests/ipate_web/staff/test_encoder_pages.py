@@ -59,10 +59,10 @@ def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> Non
         assert answer.status_code == 422 and message in answer.text, fields
     assert steward.post(page, form()).status_code == 302
     encoder = Encoder.objects.get()
-    waiting = steward.get(page).text
+    waiting = text(steward.get(page))
     assert "small" in waiting and "being encoded (0 %)" in waiting
     encoding_work(encoder.encodings.get(dataset__kind="private").pk)
-    done = steward.get(page).text
+    done = text(steward.get(page))
     assert "private: encoded" in done and encoder.file_digest in done
     offered = f'value="{encoder.digest}"'
     new = reverse("staff:run_new", args=[study.slug])

@@ -57,10 +57,10 @@ def test_a_record_becomes_scaled_numbers_and_one_hot_values(schema):
 @pytest.mark.parametrize(
     ("change", "place", "problem"),
     [
-        ({"age": "old"}, "row 2, column age", "“old” is no number"),
+        ({"age": "old"}, "row 2, column age", "“old” is not a number"),
         ({"age": "nan"}, "row 2, column age", "not finite"),
         ({"height": float("inf")}, "row 2, column height", "not finite"),
-        *(({"height": wrong}, "row 2, column height", "no number") for wrong in (None, True, [1, 2])),
+        *(({"height": wrong}, "row 2, column height", "not a number") for wrong in (None, True, [1, 2])),
         ({"kind": "3"}, "row 2, column kind", "not among the declared values (1, 2)"),
         *(({"diagnosis": wrong}, "row 2, column diagnosis", "no code of ICD-9") for wrong in ("X99", ["428"])),
         ({"shoe": 1}, "row 2", "Unknown columns: shoe"),

@@ -245,7 +245,7 @@ def test_a_table_and_a_plan_survive_their_documents() -> None:
 
 def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
     few = table_plan.plan_counts([PlannedLevel("HIGH", 0.01, 20.0)], cells=50, share=0.1, counts=Counts(column="age"))
-    assert any("unknown" in str(note.template) for note in table_plan.plan_notes(few))
+    assert any("most cells" in str(note.template) for note in table_plan.plan_notes(few))
     many = table_plan.plan_counts([PlannedLevel("HIGH", 0.01, 1e6)], cells=50, share=0.1, counts=Counts(column="age"))
     assert len(table_plan.plan_notes(many)) == 1
     with pytest.raises(ValueError, match="cells"):
