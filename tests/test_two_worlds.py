@@ -371,7 +371,7 @@ class Seen(World):
     def _payloads(self, form: Any) -> Iterator[dict[str, Any]]:
         """What a browser would send, nothing without a form, and what who wants to learn of one person would send."""
         rich = {
-            **{"delta": "2e-6", "purpose": "Something else.", "controller": "Somebody else", "confirmed": "1"},
+            **{"delta": "2e-6", "purpose": "Something else.", "controller": "Another person", "confirmed": "1"},
             **{"publish": "1", "enter": "1", "high": "0.4", "average": "0.6", "low": "0.8", "reason": "Because."},
             **{"username": MY_ADDRESS, "email": MY_ADDRESS, "pseudonym": MY_PSEUDONYM, "role": "researcher"},
             **{"share": "0.01", "title": "Another", "text": "A remark.", "name": "more", "first_name": "A."},

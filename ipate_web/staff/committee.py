@@ -144,6 +144,6 @@ def _done(request: SignedInRequest, study: Study, pressed: str, form: Any) -> bo
     }
     with faults_in(form):
         acts[pressed]()
-        messages.success(request, _("It is on record."))
+        messages.success(request, _("This is logged."))
         return True
     return False

@@ -41,7 +41,7 @@ def _state_names() -> dict[str, str]:
         **{level.value: capfirst(str(level.label)) for level in Level},
         "WITHDRAWN": _("Withdrew"),
         "REFUSED": _("Refused"),
-        "SUSPENDED": _("Consented, asked anew"),
+        "SUSPENDED": _("Consented, asked again"),
     }
 
 

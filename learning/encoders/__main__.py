@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
         return
     except Exception as error:  # onnxruntime raises many types
         problem = Sentence(_("The network cannot be run (%(error)s)."), error=str(error)[:200])
-        frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it anew."))
+        frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it again."))
         return
     frame_write(replies, width=width)
     gc.freeze()  # a collection in a copy would write to all of its memory

@@ -119,7 +119,7 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
     if "failed" in answer:
         logger.error("A reader of files failed: %s.", answer["failed"])
         problem = _("The file is damaged, or written in a way that the reader does not know.")
-        raise DataError(problem, _("Save it anew, or in another format."))
+        raise DataError(problem, _("Save it again, or in another format."))
     return answer
 
 

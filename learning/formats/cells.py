@@ -28,7 +28,7 @@ from learning.formats.values import cell
 _CHUNK = 10_000
 #: Rows that are looked at to find a header.
 _FIRST = 100
-_AGAIN = _("Save it anew with the program that made it, or as CSV.")
+_AGAIN = _("Save it again with the program that made it, or as CSV.")
 
 
 @dataclass(frozen=True)

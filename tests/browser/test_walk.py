@@ -185,7 +185,7 @@ def policy_agree(installation: Installation) -> None:
     site = installation.in_study("carla", "Ethics committee")
     site.page.locator("[name=harm_en]").fill("An insurer guesses who was ill, and asks them for more.")
     site.press("Save example")
-    site.says("It is on record.")
+    site.says("This is logged.")
     site = installation.in_study("carla", "ε policy")
     site.press("Propose a policy")
     for level, epsilon in {"high": "2", "average": "4", "low": "8"}.items():

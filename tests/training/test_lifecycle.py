@@ -145,7 +145,7 @@ def test_a_share_must_be_positive_and_free_and_a_run_is_approved_once() -> None:
     again = run_commands.run_approve(run=run, acting_user=user_create("conrad"), share=0.25)
     assert (again.approved_by, again.approved_at, again.share) == (olga, first.approved_at, 0.25)
     run_commands.run_cancel(run=run, acting_user=olga)
-    with pytest.raises(ValidationError, match="Propose it anew"):
+    with pytest.raises(ValidationError, match="Propose it again"):
         run_commands.run_approve(run=run, acting_user=olga)
 
 

@@ -220,7 +220,7 @@ def test_who_joins_withdraws_or_changes_their_level_in_a_chunk_is_heard_as_their
         ({"choices": {"representation": "embedding"}}, "choices.stated", "need a statement"),
         ({"choices": 5}, "choices", "an object"),
         ({"choices": {"teachers": 5}}, "choices", "There is no choice teachers"),
-        ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
+        ({"wanted_labels": 5}, "wanted_labels", "no labels"),
         ({"student_learner": "oracle"}, "student_learner", "choose one of"),
         ({"batch_size": 0}, "batch_size", ""),
     ],
@@ -254,7 +254,7 @@ def test_people_are_counted_first_and_a_model_is_published_in_the_space_that_fol
     mechanism = card["privacy"]["mechanism"]
     assert mechanism["counts"]["tables"] == [2, 1, 2] and [each["steps"] for each in mechanism["rounds"]] == [6]
     assert "quantiles" in opened.representation["template"]
-    assert len(method_of(run).curves(run)["noise alone"]) == 6
+    assert len(method_of(run).curves(run)["only noise"]) == 6
     assert [tile[1] for tile in method_of(run).tiles(run)] == [6]
     predicted = student_predict(run.student, [{"length": 0.1, "width": 0.5}])
     assert predicted["predictions"][0] in run.private_dataset.schema["classes"]

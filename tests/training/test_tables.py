@@ -141,7 +141,7 @@ def test_columns_are_counted_against_each_other_and_images_by_their_classes() ->
     images = study_with_data()
     run = run_ask(run_like(images, COUNTS_RUN))
     assert run.status == Run.Status.FINISHED and len(counts_of(run)) == 10
-    with pytest.raises(ValidationError, match="tables alone"):
+    with pytest.raises(ValidationError, match="Rows can only be drawn from tables, and this"):
         run_draft(images, **SYNTHESIS_RUN)
 
 

@@ -64,7 +64,7 @@ ENDED = gettext_noop("The hub has ended the run: %(why)s")
 _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused, and takes no more part in the run: %(why)s")
-_RENEWED = gettext_noop("The key of %(sites)s was replaced since this run was proposed. Propose it anew.")
+_RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose it again.")
 #: Seconds between two questions of a worker to the hub: after news, and at most.
 _PAUSE, _PAUSES = 0.1, 1.0
 

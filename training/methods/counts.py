@@ -64,8 +64,8 @@ class CountedMethod(EngineMethod):
     variants: tuple[str, ...] = ("",)
     outcome = MethodOutcome.TABLE
     charged = gettext_noop(
-        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
-        "less where their records are spread over cells, and stays a secret."
+        "Charges are public: the most that any person at a level can have been charged. A person whose records are "
+        "spread over cells was charged less; the amount stays secret."
     )
     choices: type[Choices]
     needs_public_points = False
@@ -79,10 +79,10 @@ class CountedMethod(EngineMethod):
         if run.variant in self.rehearsed_variants and not run.rehearsal:
             wrong("variant", _("This variant is for rehearsal studies."))
         if run.wanted_labels is not None:
-            wrong("wanted_labels", _("Nobody is asked for labels where people are counted."))
+            wrong("wanted_labels", _("Counting people needs no labels."))
         for field in ("public_dataset", "test_dataset", "labelled_dataset"):
             if getattr(run, f"{field}_id"):
-                wrong(field, _("Whoever counts people needs the private dataset alone. Leave this empty."))
+                wrong(field, _("Counting people needs only the private dataset. Leave this empty."))
         chosen = choices_check(run, wrong, self.choices)
         if chosen is not None and run.private_dataset_id:
             self.check_columns(run, chosen, wrong)

@@ -276,8 +276,8 @@ class Votes(Questions):
     shard = 10_000
     release_kind = Release.Kind.COUNTS.value
     died = gettext_noop(
-        "Workers died again and again while they asked the same holders; most likely their memory did not suffice. "
-        "Propose the run anew with smaller batches, or give the workers more memory."
+        "Workers repeatedly died while asking the same holders, probably for lack of memory. Propose the run again "
+        "with smaller batches, or give the workers more memory."
     )
 
     def round_open(self, run: Run) -> Round:
@@ -298,8 +298,8 @@ class Neighbours(EngineMethod):
     variants: tuple[str, ...] = ("",)
     learns: tuple[str, ...] = (Classes.kind, Numbers.kind, Labels.kind)
     charged = gettext_noop(
-        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
-        "less where they voted less often, and stays a secret."
+        "Charges are public: the most that any person at a level can have been charged. A person who voted less "
+        "often was charged less; the amount stays secret."
     )
     choices = NeighbourChoices
     parts = "neighbours"
@@ -323,7 +323,7 @@ class Neighbours(EngineMethod):
         points_sentence = Sentence(gettext_noop("all public points"))
         if run.wanted_labels:
             points_sentence = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
-        ends = Sentence(gettext_noop("it ends when all of them were asked, whatever accounts are left with"))
+        ends = Sentence(gettext_noop("it ends when all of them have been asked, even if budgets are left"))
         return [(gettext_noop("Asks about"), [points_sentence, ends])]
 
     def tiles(self, run: Run) -> list[Tile]:

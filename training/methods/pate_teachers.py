@@ -181,9 +181,8 @@ def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, 
 
 
 _DIED = gettext_noop(
-    "Workers died again and again while they trained the same teachers; most likely their memory did not suffice. "
-    "Propose the run anew with more teachers, each of which then learns from fewer records, or with a smaller learner; "
-    "or give the workers more memory."
+    "Workers repeatedly died while training the same teachers, probably for lack of memory. Propose the run again "
+    "with more teachers (which learn from fewer records each) or a smaller learner, or give the workers more memory."
 )
 
 

@@ -200,8 +200,8 @@ def _notes(run: Run) -> tuple[Sentence, ...]:
     notes = [
         Sentence(
             gettext_noop(
-                "The whole run is charged before its first step. Who has less than that left takes no part, and nobody "
-                "joins later; a run that is cancelled has cost as much as one that ends."
+                "The whole run is charged before its first step. People with less budget left do not take part, and "
+                "no one joins later. A cancelled run costs as much as a finished one."
             )
         )
     ]
@@ -255,8 +255,8 @@ class SampledGradients(Questions):
     shard = 2**62
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
-        "Workers died again and again over the same steps; most likely their memory did not suffice. Propose the run "
-        "anew with a smaller network, or give the workers more memory."
+        "Workers repeatedly died during the same steps, probably for lack of memory. Propose the run again with a "
+        "smaller network, or give the workers more memory."
     )
 
     def round_open(self, run: Run) -> Round:
@@ -309,8 +309,8 @@ class SgdSampled(GradientSteps):
 
     variants: tuple[str, ...] = (*VARIANTS, *BASELINES)
     charged = gettext_noop(
-        "Charges are public. Everybody of a level who takes part was charged the same for the whole run, before its "
-        "first step; whoever had less than that left takes no part."
+        "Charges are public. Everyone at a level who takes part was charged the same for the whole run before its "
+        "first step. People with less budget left do not take part."
     )
     rehearsed_variants: tuple[str, ...] = BASELINES
     choices = Samples
@@ -349,7 +349,8 @@ class SgdSampled(GradientSteps):
     def counted(self, run: Run) -> Sentence:
         return Sentence(
             gettext_noop(
-                "What everybody of a level would have been charged for the whole run, in Gaussian differential privacy."
+                "The charge to everyone at a level for the whole run if people had been asked, in Gaussian "
+                "differential privacy."
             )
         )
 

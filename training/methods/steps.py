@@ -244,8 +244,8 @@ class GradientQuestions(Questions):
     shard = 200_000
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
-        "Workers died again and again over the gradients of the same holders; most likely their memory did not "
-        "suffice. Propose the run anew with a representation of fewer numbers, or give the workers more memory."
+        "Workers repeatedly died during the gradients of the same holders, probably for lack of memory. Propose the "
+        "run again with a smaller representation, or give the workers more memory."
     )
 
     def __init__(self) -> None:
@@ -295,7 +295,7 @@ class GradientSteps(EngineMethod):
 
     def check(self, run: Run, wrong: Wrong) -> None:
         if run.wanted_labels is not None:
-            wrong("wanted_labels", _("Nobody is asked for labels where the model learns by gradient steps."))
+            wrong("wanted_labels", _("Gradient steps need no labels."))
         self.check_choices(run, wrong)
 
     @abstractmethod
@@ -320,8 +320,8 @@ class Sgd(GradientSteps):
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
     charged = gettext_noop(
-        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
-        "less where their gradients were small, and stays a secret."
+        "Charges are public: the most that any person at a level can have been charged. A person with small "
+        "gradients was charged less; the amount stays secret."
     )
     curves_help = gettext_noop(
         "Length of every released gradient and of the noise in it, in clipping norms: where the two are alike a step "
@@ -577,7 +577,7 @@ def _noisy(state: Descent, factor: float) -> Descent:
 
 
 SIZE = gettext_noop("noisy gradient")
-NOISE = gettext_noop("noise alone")
+NOISE = gettext_noop("only noise")
 
 
 def gradient_curves(run: Run) -> dict[str, list[float]]:

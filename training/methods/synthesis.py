@@ -64,7 +64,7 @@ def rows_check(run: Run, wrong: Wrong, field: str) -> None:
     """Report at a field why no rows can be drawn from the private dataset of a proposal."""
     schema = schema_from_json(run.private_dataset.schema)
     if not isinstance(schema, TabularSchema):
-        wrong(field, _("Rows are drawn of tables alone, and this dataset is none. Choose another."))
+        wrong(field, _("Rows can only be drawn from tables, and this dataset is not one. Choose another."))
     elif not 2 <= (columns := len(feature_columns(schema, 1))) <= MOST_COLUMNS:
         numbers = {"most": MOST_COLUMNS, "columns": columns}
         text = _("Rows are drawn of 2 to %(most)d columns, and this dataset has %(columns)d. Ignore some of them.")

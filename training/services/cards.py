@@ -34,7 +34,7 @@ OUTSIDE = gettext_noop(
     "row; the ONNX file does not, and holds the schema."
 )
 
-STATEMENT = gettext_noop("It was made without the private data, as whoever registered it stated.")
+STATEMENT = gettext_noop("It was made without the private data, as the person who registered it confirmed.")
 
 CHOICE = gettext_noop("Which of these is published was settled before the run, not by how often they are right.")
 
@@ -56,8 +56,8 @@ UNJUDGED = gettext_noop(
 )
 
 EXCEPTION = gettext_noop(
-    "Whoever was promised a larger ε before, at another level or under an earlier policy, keeps to that one, and is "
-    "charged nothing more until they are within the smaller one."
+    "People who were promised a larger ε before, at another level or under an earlier policy, keep that promise. "
+    "They are not charged any more until they are within the smaller one."
 )
 
 

@@ -44,7 +44,7 @@ def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUs
     if dataset.removed_at is not None:
         return dataset
     if not reason.strip():
-        raise ValidationError({"reason": _("Say why: it stays on record.")})
+        raise ValidationError({"reason": _("Enter a reason. It is logged.")})
     busy = dataset_runs(dataset).exclude(status__in=Run.ENDED).first()
     if busy is not None:
         raise ValidationError(
@@ -115,12 +115,14 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
         return study
     errors = {}
     if not reason.strip():
-        errors["reason"] = _("Say why: holders read it, and it stays on record.")
+        errors["reason"] = _("Enter a reason. Data holders read it, and it is logged.")
     last = erase_after or study.retention_until
     if last is None and not study.rehearsal:
         errors["erase_after"] = _("Say until when the private records are kept.")
     elif last is not None and study.retention_until is not None and last > study.retention_until:
-        errors["erase_after"] = _("Holders were told an earlier day. Records may be erased earlier, never later.")
+        errors["erase_after"] = _(
+            "Data holders were promised an earlier day. Records can be erased earlier, never later."
+        )
     if errors:
         raise ValidationError(errors)
     if Run.objects.filter(study=study, status__in=Run.ACTIVE).exists():

@@ -133,7 +133,7 @@ def encoder_withdraw(*, encoder: Encoder, reason: str, acting_user: AbstractBase
     if encoder.withdrawn_at is not None:
         return encoder
     if not reason.strip():
-        raise ValidationError({"reason": _("Say why: it stays on record.")})
+        raise ValidationError({"reason": _("Enter a reason. It is logged.")})
     busy = encoder_runs(encoder).exclude(status__in=Run.ENDED).first()
     if busy is not None:
         raise ValidationError(

@@ -41,8 +41,8 @@ _GAINS_LITTLE = gettext_noop(
 
 
 _LEAVING_OUT = gettext_noop(
-    "The strictest promise costs %(more)d labels: without the %(holders)d holders of %(names)s, accounts would afford "
-    "%(labels)d in place of %(fewer)d. But nothing would be learned from these people."
+    "The strictest promise costs %(more)d labels: without the %(holders)d holders of %(names)s, budgets would allow "
+    "%(labels)d instead of %(fewer)d. But then these people would contribute nothing."
 )
 
 
@@ -170,7 +170,7 @@ def _planned(run: Run, share: float, promises: list[PlannedPromise]) -> MethodPl
 FEW = 10
 
 _NO_PROVENANCE = gettext_noop(
-    "Nobody has stated where the public points come from. State it on the page of their dataset, for the model card."
+    "The source of the public points is missing. Add it on the page of their dataset for the model card."
 )
 _LABELLED = gettext_noop(
     "The student also learns from the labels of %(rows)d public rows of “%(dataset)s”, which are used as they are: "

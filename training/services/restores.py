@@ -29,8 +29,8 @@ from training.services.students import student_withdraw
 logger = logging.getLogger(__name__)
 
 RESTORED = gettext_noop(
-    "The study's database was restored from a backup made in the middle of this run. All of its share counts as used, "
-    "because nobody knows what it released since. Propose it anew."
+    "The study's database was restored from a backup made in the middle of this run. Its whole share counts as used, "
+    "because it is unknown what it released after the backup. Propose it again."
 )
 
 

@@ -185,7 +185,7 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
     field, labelled = "labelled_dataset", run.labelled_dataset
     assert labelled is not None, "it was chosen"
     if run.alliance_id:
-        wrong(field, _("Over sites a student learns from releases alone. Leave this empty."))
+        wrong(field, _("Over sites, a student learns only from releases. Leave this empty."))
     elif not run.public_dataset_id or (run.method in METHODS and method_of(run).outcome != MethodOutcome.MODEL):
         wrong(field, _("Without public points there is no student to learn from labelled rows. Leave this empty."))
     elif labelled.pk == run.public_dataset_id:
@@ -220,9 +220,9 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
     run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
     if run.status != Run.Status.DRAFT:
         if run.status == Run.Status.CANCELLED:
-            raise ValidationError(_("This run was cancelled. Propose it anew."), code=STATE)
+            raise ValidationError(_("This run was cancelled. Propose it again."), code=STATE)
         if run.status == Run.Status.FAILED:
-            raise ValidationError(_("This run has failed. Propose it anew."), code=STATE)
+            raise ValidationError(_("This run has failed. Propose it again."), code=STATE)
         if run.status == Run.Status.WITHDRAWN:
             raise ValidationError(_("Its proposer has withdrawn this run. It cannot be approved."), code=STATE)
         return run
@@ -304,7 +304,7 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     study_open_check(study_lock(run.study_id))
     run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
     if run.alliance_id:
-        raise ValidationError(_("A run over sites is proposed anew at its hub, and not changed."), code=STATE)
+        raise ValidationError(_("To change a run over sites, propose it again at its hub."), code=STATE)
     before = _state_of(run)
     name = fields.get("method", Run.Method.PATE)
     if name in METHODS:
@@ -355,7 +355,9 @@ def _own_draft(run: Run, acting_user: AbstractBaseUser, otherwise: str) -> Run:
     related = ("study", *_DATASETS)
     run = Run.objects.select_for_update(of=("self",)).select_related(*related).get(pk=run.pk)
     if run.created_by_id != acting_user.pk:
-        raise ValidationError(_("Somebody else proposed this run. They can change or withdraw it."), code=PROPOSER)
+        raise ValidationError(
+            _("Another person proposed this run. Only they can change or withdraw it."), code=PROPOSER
+        )
     if run.status != Run.Status.DRAFT:
         raise ValidationError(otherwise, code=STATE)
     return run

@@ -66,10 +66,10 @@ class Counts(Choices):
         "promise",
         gettext_noop("How much people count"),
         gettext_noop(
-            "By their promise there is the least noise, and numbers of people are estimated; alike, everybody is "
-            "counted as one, with the noise that the smallest ε needs."
+            "By their promise, the noise is smallest, and numbers of people are estimated. Equally, everyone counts "
+            "as one, with the noise that the smallest ε needs."
         ),
-        values={"promise": gettext_noop("by their promise"), "alike": gettext_noop("all alike")},
+        values={"promise": gettext_noop("by their promise"), "alike": gettext_noop("all equally")},
     )
 
     def faults(self) -> Iterator[Fault]:
@@ -249,8 +249,8 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "That is more than a cell holds on average, %(mean).1f people: most cells cannot be told from "
-                    "empty ones. Choose fewer bins, one column, or a larger share."
+                    "That is more than a cell contains on average (%(mean).1f people), so most cells look like empty "
+                    "ones. Choose fewer bins, one column, or a larger share."
                 ),
                 mean=plan.people / plan.cells,
             )
@@ -259,8 +259,9 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "People count by their promise, those with a small ε less. Numbers of people are estimated as if "
-                    "levels fell on the cells by lot; where they do not, choose that all count alike."
+                    "People count by their promise, so those with a small ε count less. Numbers of people are "
+                    "estimated as if levels were random across the cells. If they are not, choose that all count "
+                    "equally."
                 )
             )
         )

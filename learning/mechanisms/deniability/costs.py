@@ -53,7 +53,7 @@ class Deniability(Choices):
     fewest: int | None = choice(
         int,
         None,
-        gettext_noop("Columns drawn anew, at least (ω)"),
+        gettext_noop("Redrawn columns, at least (ω)"),
         gettext_noop("The others are copied from the seed. The classes count as a column."),
         minimum=0,
         maximum=1000,
@@ -62,7 +62,7 @@ class Deniability(Choices):
     most: int | None = choice(
         int,
         None,
-        gettext_noop("Columns drawn anew, at most (ω)"),
+        gettext_noop("Redrawn columns, at most (ω)"),
         gettext_noop("Of each row the number is drawn between the two."),
         minimum=0,
         maximum=1000,

@@ -153,8 +153,8 @@ class DeniabilityQuestion:
         if not accepted:
             raise PlanError(
                 gettext_noop(
-                    "No row passed the test: too few records could have been the seed of one. Take a smaller k, draw "
-                    "more columns anew, or take more records."
+                    "No row passed the test, because too few records could have been the seed of one. Use a smaller "
+                    "k, redraw more columns, or use more records."
                 )
             )
         passing = [

@@ -54,7 +54,7 @@ class NeighbourChoices(HolderChoices):
     """Choices about the votes. See :class:`learning.mechanisms.choices.Choices`."""
 
     representation: str = representation_choice(
-        gettext_noop("The space in which neighbours are near; fitted on the public points alone.")
+        gettext_noop("The space in which neighbours are near, fitted only on the public points.")
     )
     rounds: int | None = choice(
         int,

@@ -53,8 +53,8 @@ class StepChoices(HolderChoices):
 
     representation: str = representation_choice(
         gettext_noop(
-            "What the model sees of a record; fitted on the public points alone. Without these, and of the "
-            "convolutional network, there is none: leave it at the usual one."
+            "The model's input from a record, fitted only on the public points. Without public points, or with the "
+            "convolutional network, there is none: leave the default."
         )
     )
     steps: int | None = choice(

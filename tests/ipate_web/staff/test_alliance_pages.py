@@ -39,7 +39,7 @@ def test_both_sides_see_a_run_from_its_proposal_to_its_approval() -> None:
     run_approve(run=run, acting_user=olga(), share=0.5)
     site = there.sites[0]
     exchange(site)
-    assert "Proposal 1" in text(browser.get(url("alliance", site.study, site.pk)))
+    assert "proposal 1" in text(browser.get(url("alliance", site.study, site.pk)))
     take = reverse("staff:joint_run_take", args=[site.study.slug, site.pk, run.pk.hex])
     assert "University Hub proposes this run" in text(browser.get(take))
     assert otto.post(take, {"private_dataset": there.dataset(site.study, "private").pk}).status_code == 302

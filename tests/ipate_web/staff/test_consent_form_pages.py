@@ -82,7 +82,7 @@ def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: 
     draft = services.consent_form_draft_save(study=study, acting_user=otto, texts={"en": "By Otto"})
     page = olga.post(BASE + "new/", {"en": "By Olga", "seen": ""})
     assert page.status_code == 422
-    assert "otto has saved another draft since you opened this page" in text(page)
+    assert "otto has saved a different draft since you opened this page" in text(page)
     assert "By Olga" in page.text
     assert ConsentFormDraft.objects.get().texts == {"en": "By Otto"}
     otto.delete()

@@ -47,7 +47,7 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(
 ) -> None:
     HeadCount.objects.all().delete()
     address = url("head_counts", table)
-    assert "uses 1.0 % of the smallest cap and cannot be taken back; 100.0 % is free" in operator.get(address).text
+    assert "uses 1.0 % of the smallest cap and cannot be undone; 100.0 % is free" in operator.get(address).text
     assert Release.objects.filter(study=table).count() == 1, "looking draws nothing"
     page = operator.post(address, {"draw": "1"}, follow=True)
     assert page.redirect_chain == [(address, 302)]

@@ -175,7 +175,7 @@ def test_the_length_of_a_chain_does_not_reveal_acts_of_people(run: Run) -> None:
     for reader in ("auditor", "steward"):
         seen = as_(reader).get(address).text
         assert "Consent event: a chain of 30 rows" in seen
-        assert "Circumstance of a holder: a chain of 1 row" in seen
+        assert "Circumstance of a data holder: a chain of 1 row" in seen
     public = {model._meta.label_lower for model in chained_models()} & PUBLIC_CHAINS
     assert len(public) == len(PUBLIC_CHAINS), "the list names no chain that is none"
     for role in DECIDERS:

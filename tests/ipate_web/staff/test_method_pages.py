@@ -97,7 +97,7 @@ def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
             "steps-stated-embedding",
             "You can use this only if you confirm it",
         ),
-        (steps_form, {"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
+        (steps_form, {"wanted_labels": 5}, "wanted_labels", "no labels"),
         (steps_form, ALL | {"steps-expected": 0.5}, "steps-expected", "greater than"),
         (steps_form, ALL | network, "steps-network", "takes images from"),
         (steps_form, ALL | network | {"steps-representation": "standardised"}, "steps-representation", "as they are"),
@@ -112,7 +112,7 @@ def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
 
 def test_operators_and_stewards_state_where_public_points_come_from(study: Study) -> None:
     public, private = study.datasets.get(kind="public"), study.datasets.get(kind="private")
-    message = "Nobody has stated where the public points come from."
+    message = "The source of the public points is missing"
     assert message in as_("operator").post(url("run_new", study), filled_in(study)).text
     for role, expected in (("operator", 302), ("steward", 302), ("auditor", 403), ("committee", 403)):
         answer = as_(role).post(url("dataset", study, public.pk), {"provenance": f"As {role} says."})

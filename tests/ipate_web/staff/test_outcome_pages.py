@@ -275,7 +275,7 @@ def test_a_model_goes_from_candidate_to_production_on_record(finished: Run) -> N
     assert reverse("api:model-statement", args=[finished.pk]) in page and stage not in page
     client = as_("operator")
     assert "In production" in client.get(stage).text
-    assert "in production now" in client.post(stage, {"stage": "production"}, follow=True).text
+    assert "is now: in production" in client.post(stage, {"stage": "production"}, follow=True).text
     client.post(stage, {"stage": "production"})
     entry = Release.objects.get(run=finished.pk, kind="stage")  # the second time nothing was changed
     assert entry.recorded_by == factories.user_create("operator") and entry.charge == 0

@@ -249,7 +249,7 @@ def test_nobody_else_changes_or_withdraws_a_draft(draft: Run) -> None:
         assert as_("operator").post(url(page, draft), {"confirmed": "1"}).status_code == 403
     operator = factories.user_create("operator")
     for act in (run_edit, run_withdraw):
-        with pytest.raises(ValidationError, match="Somebody else proposed this run"):
+        with pytest.raises(ValidationError, match="Another person proposed this run"):
             act(run=draft, acting_user=operator)
     page = as_("operator").get(url("run", draft)).text
     assert url("run_edit", draft) not in page and url("run_cancel", draft) in page

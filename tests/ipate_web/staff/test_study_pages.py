@@ -163,7 +163,7 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     form = client.get(url("study_edit", study)).context["form"]
     sent = {name: "" if value is None else value for name, value in form.initial.items()} | {"budget_warning": "0.9"}
     assert client.post(url("study_edit", study), sent).url == url("study", study)
-    low = "Little of the budget is left: High protection"
+    low = "The budget is running low for High protection"
     assert low in text(client.get(url("study_budgets", study))) and low in text(client.get("/"))
     file = list(csv.DictReader(io.StringIO(client.get(url("study_budget_file", study)).text)))
     assert float(file[0]["share"]) == rows[0].group.uses[0].share
