@@ -9,7 +9,7 @@ from accounting.privacy import SMALLEST_DELTA, available_delta, gdp_epsilon, gdp
 from common.noise import JOINT_NORMAL_DISTANCE
 
 #: More noisy numbers than a study can ever draw; δ is reduced by their sampler's distance (condition 10). A million
-#: take 0.08 s of a core, so many 2,500 years.
+#: take 0.08 s of a core, and this number takes 2,500 years.
 DRAWS = 10**18
 
 #: Largest number of a study's runs with a slack, a δ′ in addition to μ²; and each one's share of the study's δ.

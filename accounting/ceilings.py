@@ -160,7 +160,7 @@ def ceiling_faults(study: Study) -> Iterator[str]:
         if ceiling is None:
             continue
         began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
-        # a vote of teachers silences nobody, whatever is set meanwhile
+        # later ceilings silence nobody during a vote of teachers
         if release.kind in (Release.Kind.LABELS, Release.Kind.TALLIES):
             ceiling = max(ceiling, in_force.at(began, ceiling))
         known.advance(release.recorded_at)

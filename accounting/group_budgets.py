@@ -204,7 +204,7 @@ def largest_cap(study: Study) -> float:
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
     """Return each share's grant time, and the share of its cap that any account may have reached during it.
 
-    That is the limit on record and what was opened beside it, as for head counts in the middle of a run.
+    This is the recorded limit plus shares opened meanwhile, such as for head counts in the middle of a run.
     """
     granted_at, limits, being_spent = dict[UUID, datetime](), dict[UUID, float](), set[UUID]()
     rows = ShareRecord.chain(study.pk).values_list("subject", "kind", "share", "limit", "recorded_at")

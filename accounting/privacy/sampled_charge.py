@@ -36,7 +36,7 @@ def sampled_gaussian_mu(
 
     δ_run is the hockey-stick divergence of the dominating pair, (1 − q)·N(0, σ²) + q·N(1, σ²) against N(0, σ²),
     composed T times. :func:`accounting.privacy.loss_distribution.sampled_losses` bounds it from above, cut tails and
-    all roundings included. What remains to be shown is the step from points to all ε:
+    all roundings included. The remaining step is from points to all ε:
 
     * *between points* ε_k < ε < ε_{k+1}: both sides fall as ε grows, so that δ_run(ε_k) ≤ δ′ + (1 − δ′)·δ_μ(ε_{k+1})
       implies the condition on the interval;

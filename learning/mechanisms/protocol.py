@@ -159,8 +159,8 @@ class Question(Protocol):
         budget or charging class of each person. ``records`` are :class:`Records`, or another input that the question
         uses.
 
-        People who are ``alone``, when nobody else is asked, may answer several steps in a row, each with the release
-        before in view: the noise of these releases is then drawn here, and nobody sees them before the commit.
+        People who are ``alone``, when no other people are asked, may answer several steps in a row, each with the
+        release before in view: the noise of these releases is then drawn here, and nobody sees them before the commit.
         """
         ...
 

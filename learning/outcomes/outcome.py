@@ -102,7 +102,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Outcome(ABC):
-    """What can be learned about a record. Subclasses are frozen dataclasses of a schema's public declaration.
+    """Outcome that can be learned from a record. Subclasses are frozen dataclasses of a schema's public declaration.
 
     Attributes:
         kind: its name in schemas and documents.

@@ -125,7 +125,7 @@ class VotesQuestion:
 
     @property
     def norm(self) -> float:
-        """The largest squared norm of a contribution to one query: 2 where votes are residual."""
+        """The largest squared norm of a contribution to one query: 2 if votes are residual."""
         return 1.0 if self.predicted is None else 2.0
 
     def digest(self) -> str:

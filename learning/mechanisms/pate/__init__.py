@@ -1,6 +1,6 @@
 """The mechanisms of Individualized PATE: plan a run, share out the holders, count votes, release noisy labels.
 
-What a release costs is the business of `accounting.privacy`. Nothing here imports Django.
+`accounting.privacy` calculates the cost of a release. Nothing here imports Django.
 """
 
 from common.noise import SimulationNoise, SystemNoise

@@ -2,8 +2,8 @@
 
 Source: Boenisch, Mühl, Rinberg, Ihrig, Dziedzic, "Individualized PATE: Differentially Private Machine Learning with
 Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of the
-budgets matter here. That no budget is exceeded is the budget filter's work: what is chosen here decides how much of
-each group's budget is used by the time the first group's is used up.
+budgets matter here. The budget filter makes sure that no budget is exceeded; the choices here decide how much of each
+group's budget is used by the time the first group's is used up.
 """
 
 import math
@@ -19,7 +19,7 @@ WEIGHT_SCHEMES = ("proportional", "calibrated", "gdp")
 
 
 def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int64]:
-    """Duplicates of the holders of each group: the smallest integers in the ratio of the budgets.
+    """Return each group's number of duplicates per holder: the smallest integers in the ratio of the budgets.
 
     Individualized PATE, Algorithm 1: the budgets, rounded to `precision` decimals, divided by their greatest common
     divisor.
@@ -38,13 +38,13 @@ def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int
 
 
 def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int64]:
-    """Duplicates of the holders of each group with which accounts afford most labels, one each in the strictest group.
+    """Return each group's number of duplicates with which accounts afford most labels, one each in the strictest group.
 
-    A label is charged 2f²/(σG)² to a holder of f duplicates, with G = Σ n·f / Σ n by which the noise grows: the first
-    account to end, of those with the least t = μ/f, pays for as many as (t·G)² is large. For a given t the best f are
-    ⌊μ/t⌋, and only t = μ/k of some group and integer k can be best. f = 1 for all is among the candidates: nobody's
-    larger promise ever makes labels fewer. Ratios rounded to the nearest integer are not always: f = 3 for the few with
-    μ 2.7 times as large ends their accounts after 4/5 of the labels.
+    A label is charged 2f²/(σG)² to a holder of f duplicates, where G = Σ n·f / Σ n is the factor by which the noise
+    grows. The first account to end, among those with the least t = μ/f, pays for a number of labels proportional to
+    (t·G)². For a given t the best f are ⌊μ/t⌋, and only t = μ/k of some group and integer k can be best. f = 1 for all
+    is among the candidates, so a larger promise never makes labels fewer. Ratios rounded to the nearest integer do not
+    ensure this: f = 3 for the few with μ 2.7 times as large ends their accounts after 4/5 of the labels.
 
     mu: `(groups,)`, of the promises.  holders: `(groups,)` counts, at least one in all.  Returns `(groups,)` integers.
     Raises ValueError on bad values.
@@ -54,7 +54,7 @@ def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int
     """
     values, sizes = require_budgets(mu), np.asarray(holders)
     least = values.min()
-    # k up to the largest ratio, t from the largest on, so that of equally good ones the fewest duplicates are taken
+    # t falls from the largest, which prefers the fewest duplicates among equally good choices
     ends = np.unique(np.concatenate([values / k for k in range(1, int(values.max() / least) + 2)]))[::-1]
     ends = ends[(ends <= least) & (ends > least / 2)]
     factors = np.floor(values / ends[:, None] * (1 + 1e-12)).astype(np.int64)
@@ -68,7 +68,7 @@ def teacher_weights(
     delta: float | None = None,
     conversion: Conversion = "classic",
 ) -> NDArray[np.float64]:
-    """The vote weight w_g of each group's teachers, normalised so that the weights of all teachers sum to their number.
+    """Return the vote weight w_g of each group's teachers, normalised to sum to their number over all teachers.
 
     "proportional": w_g = ε_g / (mean of ε over the teachers), as in Individualized PATE, Appendix C, and the thesis,
     section 6.2.2. Algorithm 2 of the paper multiplies each ε_g by the group's number of teachers n_g on top. That
@@ -116,11 +116,11 @@ def teacher_weights(
 
 
 def participation_frequencies(budgets: ArrayLike, exponent: float = 2.0) -> NDArray[np.float64]:
-    """The share of the votes that each group's teachers take part in: (ε_g / ε_max)^exponent.
+    """Return the share of the votes that each group's teachers take part in: (ε_g / ε_max)^exponent.
 
-    The vanishing variant. The papers say 1, 2 or 4 for the exponent. Under RDP the cost of a Gaussian vote adds up
-    linearly over the votes, and ε grows with its square root as long as it is small; so a share proportional to ε²,
-    the default, is the one with which the groups run out together.
+    This is the vanishing variant. The papers use an exponent of 1, 2 or 4. Under RDP the cost of a Gaussian vote adds
+    up linearly over the votes, and ε grows with its square root while it is small. A share proportional to ε², the
+    default, therefore lets the groups run out together.
 
     budgets: `(groups,)` ε values.  Returns `(groups,)`, the largest 1. Raises ValueError on bad values.
 
@@ -136,7 +136,7 @@ def participation_frequencies(budgets: ArrayLike, exponent: float = 2.0) -> NDAr
 def _largest_gaussian_weight(
     epsilons: NDArray[np.float64], delta: float, conversion: Conversion
 ) -> NDArray[np.float64]:
-    """√ρ for the largest ρ such that the RDP curve ρ·α converts to at most ε."""
+    """Return √ρ for the largest ρ such that the RDP curve ρ·α converts to at most ε."""
     if conversion == "classic":
         log_inverse_delta = -math.log(delta)
         # √(L + ε) - √L without its cancellation for small ε
@@ -149,7 +149,7 @@ def _largest_gaussian_weight(
 
 
 def require_delta(delta: float | None) -> float:
-    """`delta`; ValueError unless it lies strictly between 0 and 1.
+    """Return `delta`; raise ValueError unless it lies strictly between 0 and 1.
 
     >>> require_delta(1e-5)
     1e-05

@@ -1,25 +1,25 @@
-"""Which holders a teacher learns from, and, in the vanishing variant, in which votes it takes part.
+"""Assignment of holders to teachers, and in the vanishing variant of teachers to votes.
 
-There, teachers of the stricter groups are absent from most of the votes.
+In this variant, teachers of the stricter groups are absent from most of the votes.
 
-**What a holder pays, and why.** The set of teachers that take part in a vote is drawn from public numbers alone: group
-sizes, budgets, coins. It never depends on a prediction. So fix the sets of all votes, as if they had been published
-before. For each fixed choice, a vote in which a holder's teacher has no part is the same on neighbouring data and costs
-the holder nothing; any other costs the holder what the aggregator says of a vote among the participants. By the
+**The charge of a holder, and the reason.** The set of teachers that take part in a vote is drawn from public numbers
+only: group sizes, budgets, coins. It never depends on a prediction. So fix the sets of all votes, as if they had been
+published before. For each fixed choice, a vote without the holder's teacher is the same on neighbouring data and costs
+the holder nothing; any other costs the holder the aggregator's price of a vote among the participants. By the
 composition of RDP, each *teacher* has its own sum, and a holder's cost is that of their teacher. Since this holds
-whatever the sets are, nobody needs to keep them secret.
+whatever the sets are, they need not be kept secret.
 
 A privacy group has one account, not one for each teacher. Its curve is, order by order, the largest of its teachers'
 sums: a bound for every one of them. `participation_costs` writes it as costs of single queries, which add up to it.
 
 In a real study the charges are those of Gaussian differential privacy, whatever the votes: for each teacher the sum
-over the queries it took part in, which the public seed decides (`public_participation`). There every teacher has an
-account of its own in the books (`learning.mechanisms.pate.ballots`).
+over the queries it took part in, which the public seed decides (`public_participation`). There every teacher has a
+separate account in the books (`learning.mechanisms.pate.ballots`).
 
-**What is not claimed.** That a group which takes part in a share f of the votes pays f times the cost of all of them:
+**Claims that are not made.** That a group taking part in a share f of the votes pays f times the cost of all of them:
 the teacher that was in the costliest votes pays more, and the guarantee is for its holders too. Nor any amplification
 by sampling: it would need the sets to stay secret, and a bound for GNMax on sampled votes under data-dependent costs
-that nobody has proved. Charging a group for votes from which its teachers were absent is sound, but wasteful.
+that has not been proved. Charging a group for votes from which its teachers were absent is sound, but wasteful.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ from numpy.typing import ArrayLike, NDArray
 from learning.mechanisms.pate.aggregators import QueryCosts
 from learning.mechanisms.pate.plan import LEFT_OUT, Plan
 
-#: Into how many parts an assignment is cut, however many holders there are: its progress tells nothing of their number.
+#: Number of parts of an assignment. It is fixed, so that progress reveals nothing about the number of holders.
 _PARTS = 10
 
 
 def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """For each size, that many different items: those drawn least often so far, ties at random.
+    """Yield that many different items for each size: those drawn least often so far, ties at random.
 
-    So at any time no item has been drawn more than once more than any other. Each size must be at most `items`.
+    At any time the numbers of draws of two items differ by at most one. Each size must be at most `items`.
 
     >>> draws = list(balanced_draws([2, 2, 2], 3, np.random.default_rng(0)))
     >>> np.bincount(np.concatenate(draws))
@@ -58,13 +58,13 @@ def assign(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign every holder to as many different teachers as their group has duplicates, mostly one.
 
-    All records of a holder follow the holder, so that their influence on a vote is that of these teachers. The sizes of
+    All records of a holder follow the holder, which limits their influence on a vote to these teachers. The sizes of
     the teachers that share a group differ by at most one holder.
 
     plan: the run's plan.  group_of_holder: `(holders,)`, each holder's index in `plan.groups` as `plan.index_of` gives
-    it; `LEFT_OUT` for a holder that takes no part.  rng: only decides the partition; the privacy of nobody rests on it.
+    it; `LEFT_OUT` for a holder that takes no part.  rng: only decides the partition; nobody's privacy depends on it.
 
-    Returns two arrays `(assignments,)`: the position of a holder, and the teacher that learns from them. Raises
+    Returns two arrays `(assignments,)`: positions of holders, and the teachers that learn from them. Raises
     ValueError if the holders are not those that were planned for.
 
     >>> from learning.mechanisms.pate import GNMax, Group, make_plan
@@ -96,14 +96,14 @@ def assign_keyed(
     key: bytes,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign every holder to teachers by a keyed hash of the holder alone: who else takes part changes nothing.
+    """Assign every holder to teachers by a keyed hash of the holder only, independent of other participants.
 
-    That is what the guarantee asks of a real run (condition 3): adding or removing a holder moves nobody else. The
+    The guarantee requires this of a real run (condition 3): adding or removing a holder moves nobody else. The
     sizes of teachers differ by chance, and one may be empty: it casts no vote.
 
     plan: the run's plan.  holders: `(holders,)` ids.  group_of_holder: `(holders,)` indices in `plan.groups`, or
-    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one for the run.  progress: told how many parts of the
-    work are done, and of how many: the same calls however many holders there are.
+    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one for the run.  progress: called with the number of parts
+    done and in total: the same calls for any number of holders.
 
     Returns as :func:`assign` does: positions in `holders`, and teachers.
 
@@ -132,16 +132,16 @@ def assign_keyed(
 
 
 def teacher_seed(key: bytes, teacher: int) -> int:
-    """The seed of a teacher's random stream: its own, whoever its members are."""
+    """Return the seed of a teacher's random stream, which does not depend on its members."""
     return int.from_bytes(hashlib.blake2b(teacher.to_bytes(8, "big"), key=key, person=b"seed", digest_size=4).digest())
 
 
 def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Participation of teachers in votes, `(teachers, queries)`.
+    """Draw participation of teachers in votes, `(teachers, queries)`.
 
-    In each vote every group sends its planned number of participants, drawn anew: those that took part least often so
-    far, ties at random. So the number of votes is stable, and within a group no teacher ever took part in more than one
-    vote more than another. In other variants than "vanishing" every teacher takes part in every vote.
+    For each vote every group draws its planned number of participants again, from those that took part least often so
+    far, with ties at random. So the number of votes is stable, and within a group the numbers of votes of two teachers
+    never differ by more than one. In other variants than "vanishing" every teacher takes part in every vote.
 
     Draw once for all queries of a run, and keep rng's seed or the result. rng must not depend on predictions.
 
@@ -165,9 +165,9 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
 def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool_]:
     """Return which teachers take part in which queries of a real vote, `(teachers, queries)`.
 
-    Like `draw_participation`, from a public seed and nothing else: whoever knows plan and seed can draw it again, with
+    Like `draw_participation`, from a public seed and nothing else: anybody with plan and seed can draw it again, with
     any version of NumPy, whose raw random bits never change. A member is charged for exactly the queries that their
-    teacher takes part in, also where the teacher casts no vote because somebody has left it.
+    teacher takes part in, including those on which the teacher casts no vote because a member has left.
 
     seed: any public text, fixed before the records are looked at.
 
@@ -191,7 +191,7 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
 
 
 def participation_costs(costs: QueryCosts, participation: ArrayLike, answered: ArrayLike) -> QueryCosts:
-    """Addition of each query to the account of a group of which only some teachers take part.
+    """Return what each query adds to the account of a group when only some of its teachers take part.
 
     The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order, the sums over the queries
     that t took part in, and of the labels those that were answered. The cost of a query is what it adds to that; its
@@ -236,7 +236,7 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
 
 
 def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """`(queries, R)`: by how much each query would raise the largest of the teachers' sums, earlier ones being paid."""
+    """Return `(queries, R)` by how much each query would raise the largest teacher's sum, after paying earlier ones."""
     sums = np.zeros((len(present), costs.shape[1]))
     added = np.empty_like(costs)
     for query, cost in enumerate(costs):

@@ -1,4 +1,4 @@
-"""The plan of a run: how many teachers, how much each counts, how much noise. Checked before anything is trained."""
+"""Plan of a run: number of teachers, vote weights and noise. It is checked before any training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ from learning.mechanisms.protocol import PlanError
 VARIANTS = ("standard", "upsampling", "weighting", "vanishing")
 SMALL_GROUPS = ("merge", "leave_out", "copy")
 LEFT_OUT = -1
-"""The index of a group that takes no part."""
+"""Index of a group that takes no part."""
 
 
 def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64]:
-    """Teachers per group, in proportion to `holders` and exactly `teachers` in all.
+    """Return the number of teachers per group, in proportion to `holders` and exactly `teachers` in all.
 
-    The method of largest remainders (Hamilton): every group gets its share rounded down, and what is left goes one by
-    one to the largest fractions; equal fractions to the earlier group. Integer arithmetic throughout.
+    The method of largest remainders (Hamilton): every group gets its share rounded down, and the rest goes one by one
+    to the largest fractions; equal fractions to the earlier group. Integer arithmetic throughout.
 
     >>> largest_remainder([50, 30, 21], 10)
     array([5, 3, 2])
@@ -48,7 +48,7 @@ def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64
 class Group:
     """A privacy group as the plan sees it.
 
-    epsilon: what its holders were promised.  holders: their public or noisy number.
+    epsilon: the promise to its holders.  holders: their public or noisy number.
     """
 
     name: str
@@ -58,13 +58,12 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """Plan for one group, and those merged into it.
+    """Plan for one group and the groups merged into it.
 
-    name, epsilon: of its strictest part.  holders: all of them.  teachers: over how many teachers they are
-    spread (in upsampling over all).  weight: of one teacher's vote.  factor: duplicates of each holder.  participants:
-    how many of its teachers take part in each vote.  merged: the names of the groups that were merged into this one.
-    host: name of the group whose teachers its holders are copied into, where it has none of its own; their weight is
-    that of these.
+    name, epsilon: of its strictest part.  holders: all of them.  teachers: the number of teachers that learn from them
+    (in upsampling all).  weight: of one teacher's vote.  factor: duplicates of each holder.  participants: the number
+    of its teachers in each vote.  merged: the names of the groups that were merged into this one.
+    host: name of the group whose teachers its holders are copied into, if it has none; their weight is that of these.
     """
 
     name: str
@@ -79,7 +78,7 @@ class GroupPlan:
 
     @property
     def sensitivity(self) -> float:
-        """By how much a holder can move a vote count: the weight of the teachers that learned from them, together."""
+        """By how much a holder can move a vote count: the total weight of the teachers that learned from them."""
         return self.weight * self.factor
 
 
@@ -87,7 +86,7 @@ class GroupPlan:
 class Plan:
     """A run that can be carried out.
 
-    groups: strictest first; where teachers belong to one group each, they are numbered in this order.  aggregator: with
+    groups: strictest first; if each teacher belongs to one group, teachers are numbered in this order. aggregator: with
     its noise and threshold scaled to the number of votes.  teachers: in all.  left_out: names of the groups that take
     no part.  notes: choices made and warnings, for people to read.
 
@@ -109,9 +108,9 @@ class Plan:
     notes: tuple[Sentence, ...] = ()
 
     def index_of(self, name: str) -> int:
-        """The index in `groups` of the group that the group `name` belongs to now; `LEFT_OUT` if to none.
+        """Return the index in `groups` of the group that now contains the group `name`; `LEFT_OUT` if none does.
 
-        Raises KeyError if the plan never heard of it.
+        Raises KeyError if the plan does not contain it.
         """
         for index, group in enumerate(self.groups):
             if name == group.name or name in group.merged:
@@ -122,13 +121,13 @@ class Plan:
 
     @property
     def votes(self) -> int:
-        """The summed weight of a unanimous vote."""
+        """Summed weight of a unanimous vote."""
         if self.variant == "vanishing":
             return sum(group.participants for group in self.groups)
         return self.teachers
 
     def members(self, index: int) -> NDArray[np.bool_]:
-        """`(teachers,)`: True for the teachers that may learn from holders of group `index`."""
+        """Return `(teachers,)` True for the teachers that may learn from holders of group `index`."""
         if self._is_mixed:
             return np.ones(self.teachers, dtype=np.bool_)
         if self.groups[index].host:
@@ -136,13 +135,13 @@ class Plan:
         return np.repeat(np.arange(len(self.groups)), self._teachers_per_group) == index
 
     def teacher_weights(self) -> NDArray[np.float64]:
-        """`(teachers,)`: the weight of each teacher's vote."""
+        """Return `(teachers,)` the weight of each teacher's vote."""
         if self._is_mixed:
             return np.ones(self.teachers)
         return np.repeat([group.weight for group in self.groups], self._teachers_per_group)
 
     def family(self, index: int) -> list[int]:
-        """Return the indices of all groups that share teachers with the group ``index``, and itself."""
+        """Return the indices of group ``index`` and all groups that share teachers with it."""
         if self._is_mixed:
             return [index]
         name = self.groups[index].host or self.groups[index].name
@@ -173,29 +172,29 @@ def make_plan(
 ) -> Plan:
     """Plan a run.
 
-    "standard": PATE as it was; everyone is one group at the smallest ε.
+    "standard": PATE in its original form; everyone is in one group with the smallest ε.
     "weighting": each teacher learns from holders of one group and votes with the group's weight (`teacher_weights`);
     teachers per group in proportion to its holders, exactly `teachers` in all.
     "upsampling": holders are duplicated (`upsampling_factors`) over mixed teachers, whose number, σ, σ_T and T grow by
     N'/N, the ratio of duplicates to holders.
-    "vanishing": teachers as in weighting, each of weight 1, of which a group sends a share to each vote
+    "vanishing": teachers as in weighting, each of weight 1; a share of each group's teachers takes part in each vote
     (`participation_frequencies`); σ, σ_T and T shrink with the number of participants.
 
     With the scheme "gdp", weights follow μ instead of ε, and participation μ²: then the charges of all groups, which
     grow with the square of the weight, reach the same share of their caps together. Duplicates, which are integers,
     are those that afford most labels (`factors_for_most_labels`).
 
-    In weighting and vanishing, a group is too small if it falls to fewer than half as many holders as a teacher has on
-    average, or to no teacher. It is merged into the next stricter group (`small_groups="merge"`), left out
-    ("leave_out"), or, in weighting, each of its holders is copied into several teachers of a stricter group ("copy"):
-    the hybrid of the thesis, section 7.2, in which small groups are upsampled and the others weighted. Of the stricter
-    groups that one is taken whose teachers, of weight w each, give k copies the most weight k·w within the small
-    group's own promise, k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, nor
-    does it have to pull others down: it gets one small teacher.
+    In weighting and vanishing, a group is too small if it has fewer than half a teacher's average number of holders, or
+    no teacher. It is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out"), or, in
+    weighting, each of its holders is copied into several teachers of a stricter group ("copy"): the hybrid of the
+    thesis, section 7.2, in which small groups are upsampled and the others weighted. Among the stricter groups, the
+    host is the one whose teachers, of weight w each, give k copies the most weight k·w within the small group's own
+    promise, k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and it does not
+    have to pull others down: it gets one small teacher.
 
     groups: in any order.  teachers: the number wanted, before upsampling.  aggregator: as for that many votes.
     classes: if given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme
-    "calibrated".  Raises PlanError where the run cannot be carried out.
+    "calibrated".  Raises PlanError if the run cannot be carried out.
 
     >>> from learning.mechanisms.pate import ConfidentGNMax
     >>> plan = make_plan(
@@ -276,9 +275,9 @@ def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator,
 def _plan_teachers_of_one_group(
     groups: list[Group], teachers: int, aggregator: Aggregator, variant: str, small_groups: str
 ) -> tuple[Plan, list[Group]]:
-    """Share teachers out in proportion to holders; groups that are too small for that are merged or left out.
+    """Distribute teachers in proportion to holders, merging or leaving out groups that are too small.
 
-    Returns the plan, and the groups that are still to be copied into teachers of others.
+    Returns the plan, and the groups that are still to be copied into other groups' teachers.
     """
     parts, copied = [[group] for group in groups], list[Group]()
     left_out: list[str] = []
@@ -330,12 +329,12 @@ def _plan_teachers_of_one_group(
 
 
 def _with_weights(plan: Plan, copied: Sequence[Group], scheme: str, delta: float, conversion: Conversion) -> Plan:
-    """Weigh the teachers of each group, and copy the holders of groups without teachers into those of others."""
+    """Weight the teachers of each group, and copy the holders of groups without teachers into those of others."""
     everyone = [*plan.groups, *(_group_plan([group], 0) for group in copied)]
     weights = teacher_weights(
         [group.epsilon for group in everyone], [group.teachers for group in everyone], scheme, delta, conversion
     )
-    # Multiples of the grid on which the noise is drawn, so that counts are, too.
+    # Multiples of the grid on which the noise is drawn, which puts counts on the grid, too.
     gridded = np.rint(weights / GRID) * GRID
     hosts = [replace(each, weight=float(weight)) for each, weight in zip(plan.groups, gridded, strict=False)]
     exact = {each.name: float(weight) for each, weight in zip(everyone, weights, strict=True)}
@@ -358,9 +357,9 @@ def _with_weights(plan: Plan, copied: Sequence[Group], scheme: str, delta: float
 
 
 def _guest(guest: GroupPlan, exact: Mapping[str, float], hosts: Sequence[GroupPlan]) -> GroupPlan:
-    """Copy a group's holders into as many teachers of a stricter group as the group's own weight allows.
+    """Copy a group's holders into the number of a stricter group's teachers that the group's own weight allows.
 
-    The charge grows with the square of the weight of all their teachers together, as if they had one of that weight.
+    The charge grows with the square of these teachers' total weight, like that of one teacher of this weight.
 
     Args:
         guest: The group without teachers.
@@ -390,7 +389,7 @@ def _with_participation(plan: Plan, exponent: float, scheme: str, delta: float) 
 
 
 def _group_plan(part: list[Group], teachers: int) -> GroupPlan:
-    """Several groups under the smallest of their budgets; `part` is sorted, strictest first."""
+    """Merge several groups under the smallest of their budgets; `part` is sorted, strictest first."""
     strictest, *others = part
     return GroupPlan(
         name=strictest.name,
@@ -403,7 +402,7 @@ def _group_plan(part: list[Group], teachers: int) -> GroupPlan:
 
 
 def _require_groups(groups: Sequence[Group]) -> list[Group]:
-    """The groups that have holders, strictest first."""
+    """Return the groups that have holders, strictest first."""
     names = [group.name for group in groups]
     if len(set(names)) < len(names):
         raise PlanError(f"Two groups have the same name ({', '.join(names)}): give each its own.")

@@ -1,7 +1,7 @@
 """A whole vote at once, without a study, for benchmarks and tests, and as the question of a rehearsal.
 
-One batch after the other is put to the vote, and each group is charged what its labels cost if they are released, by
-the papers' data-dependent accounting. No ledger is charged, nothing is promised, and a seed repeats it.
+The vote proceeds batch by batch, and each group is charged the cost of its labels if they are released, by the papers'
+data-dependent accounting. No ledger is charged, nothing is promised, and a seed repeats it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People
 
 @dataclass(frozen=True, eq=False)
 class Vote:
-    """The outcome of a batch. All of it is secret until the budget filter has said how much of it may be released.
+    """Outcome of a batch. All of it is secret until the budget filter has said how much of it may be released.
 
-    votes: `(queries, classes)`, weighted.  release: the labels.  costs: for each group of the plan, what a query costs
-    a holder of the group whose teacher took part in it, `(queries, R)`.
+    votes: `(queries, classes)`, weighted.  release: the labels.  costs: for each group of the plan, the cost of a query
+    to a holder of the group whose teacher took part in it, `(queries, R)`.
     """
 
     votes: NDArray[np.float64]
@@ -49,10 +49,10 @@ def hold_vote(
 ) -> Vote:
     """Count the votes, draw the noise, and price every query for every group by the group's own sensitivity.
 
-    A group none of whose teachers voted on a query pays nothing for it. In the vanishing variant, where some did and
+    A group pays nothing for a query on which none of its teachers voted. In the vanishing variant, if some did and
     others did not, `participation_costs` turns these costs into what the query adds to the group's account.
 
-    predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` where a teacher takes no part.  method,
+    predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` if a teacher takes no part.  method,
     orders, student_probabilities: as for `Aggregator.costs`. Raises ValueError if the predictions do not fit the plan.
 
     >>> from learning.mechanisms.pate import GNMax, Group, SimulationNoise, make_plan
@@ -84,7 +84,7 @@ def vote_costs(
     orders: ArrayLike = DEFAULT_ORDERS,
     student_probabilities: ArrayLike | None = None,
 ) -> tuple[QueryCosts, ...]:
-    """Cost of a vote on these predictions to each group of the plan, without holding it; see `hold_vote`.
+    """Return the cost of a vote on these predictions to each group of the plan, without holding it; see `hold_vote`.
 
     >>> from learning.mechanisms.pate import GNMax, Group, make_plan
     >>> plan = make_plan([Group("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),
@@ -116,8 +116,8 @@ class SimulatedVote:
     """Outcome of the vote.
 
     labels, answered, counts: of the queries released before a budget ran out, as in `LabelRelease`; labels that were
-    not answered are reinforced.  epsilons: what each group has spent, in the order given, `(groups,)`.  exhausted:
-    which groups stopped the vote.
+    not answered are reinforced.  epsilons: the ε that each group has spent, in the order given, `(groups,)`.
+    exhausted: the groups that stopped the vote.
     """
 
     labels: NDArray[np.int64]
@@ -142,11 +142,11 @@ def simulate_vote(
     block: int | None = None,
     wanted_labels: int | None = None,
 ) -> SimulatedVote:
-    """Put all queries to the vote until they are used up, the first group's budget is, or enough labels are released.
+    """Put queries to the vote until none are left, the first group's budget is used up, or enough labels are released.
 
-    groups: as they were given to `make_plan`; each starts with nothing spent and its ε to spend.  predictions:
+    groups: in the form given to `make_plan`; each starts with nothing spent and its ε to spend.  predictions:
     `(teachers, queries)`.  student: the labels so far, `(queries so far,)` → its probabilities `(queries, classes)`;
-    asked before each block of `block` queries, for aggregators that ask one.  Everything else as in `hold_vote` and
+    asked before each block of `block` queries, for aggregators that use one.  Everything else as in `hold_vote` and
     `affordable_prefix`.
 
     >>> from learning.mechanisms.pate import GNMax, make_plan
@@ -200,12 +200,12 @@ def simulate_vote(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RehearsedVote(TeachersQuestion):
-    """A vote of which :func:`learning.mechanisms.pate.simulate_vote` says the outcome; its one batch is everything.
+    """Vote whose outcome :func:`learning.mechanisms.pate.simulate_vote` gives, with a single batch of all queries.
 
     Attributes:
-        groups: the levels of the rehearsal, by which the plan was made.
+        groups: the levels of the rehearsal, which the plan was made for.
         delta, seed, method, conversion: as in that function.
-        block: number of queries after which the student is asked again, where the aggregator asks one.
+        block: number of queries after which the student is asked again, if the aggregator uses one.
     """
 
     groups: tuple[Group, ...]
@@ -222,14 +222,14 @@ class RehearsedVote(TeachersQuestion):
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> VoteState | None:  # type: ignore[override]
-        """None before the vote: it can end before its first label."""
+        """Return None before the vote, because it can end before its first label."""
         return None if released is None else super().state(released)
 
     def stop(self, state: VoteState | None) -> Stop | None:
         return None if state is None else super().stop(state) or Stop.SHARE
 
     def simulated(self, ballot: Ballot) -> SimulatedVote:
-        """Hold the whole vote."""
+        """Hold the whole vote and return its outcome."""
         return simulate_vote(
             self.plan,
             self.groups,
@@ -299,7 +299,7 @@ def _affordable(
     orders: ArrayLike,
     conversion: Conversion,
 ) -> tuple[Prefix, NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many of the queries so far all groups can pay for, and the costs of checks and labels `(Q, G, R)`."""
+    """Return how many queries so far all groups can pay for, and the costs of checks and labels `(Q, G, R)`."""
     alpha, queries = np.asarray(orders, dtype=np.float64), len(answered)
     costs = [
         QueryCosts(

@@ -1,13 +1,13 @@
-"""Teachers: what can be chosen about them, what they say of the public points, and what their vote will be worth.
+"""Teachers: the choices about them, their answers for the public points, and the expected value of their vote.
 
-Teachers share nothing but what follows from the public points: a representation, and the graph of nearest neighbours in
-it. They may learn from the public points, too, without their labels. What a teacher says depends on its members'
-records and on these alone.
+Teachers share only what follows from the public points: a representation, and the graph of nearest neighbours in it.
+They may also learn from the public points without their labels. A teacher's answers depend only on its members'
+records.
 
-*Forecast.* Some of the labelled points teach as many small teachers as time allows, each from as many records as a real
-one has; learners that take long are stood in for. What these say of the other points is counted as the votes of all
-teachers, with the noise of the plan. Without labelled points the share of teachers that agree with the right class is
-assumed, as where every holder votes.
+*Forecast.* Some of the labelled points train as many small teachers as time allows, each on the number of records that
+a real one has; learners that take long are replaced by faster ones. Their answers for the other points are counted as
+the votes of all teachers, with the noise of the plan. Without labelled points the share of teachers that agree with the
+right class is assumed, in the same way as for votes by every holder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from learning.representations.representation import FittedRepresentation
 from learning.representations.spreading import similarities, spread
 
 STOP = "stop"
-"""The vote ends when the share of one group is used up; otherwise that group's teachers are silent from then on."""
+"""The vote ends when one group's share is used up; otherwise that group's teachers are silent from then on."""
 
 _WEIGHT_LABELS = {
     "gdp": gettext_noop("in proportion to μ: groups reach their shares together"),
@@ -56,15 +56,15 @@ _EXHAUSTED_LABELS = {
 }
 
 _NEAREST = 5
-"""Public points that take over the class of a record."""
+"""Number of public points that take over the class of a record."""
 _STEPS = 60
 _FAR, _NEAR = 0.95, 0.8
 """How far classes of single records, and a model's probabilities, are spread."""
 
 TEACHERS = 10
-"""Trained for a forecast, at most."""
+"""Largest number of teachers trained for a forecast."""
 
-_VOTES = 2000  # simulated where all is assumed
+_VOTES = 2000  # simulated if everything is assumed
 _SEED = 0
 _TAUGHT = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(teachers)d teachers of %(records)d records each vote about "
@@ -154,7 +154,7 @@ class Teachers(Choices):
 
     @property
     def leaves_open(self) -> bool:
-        """Whether the plan chooses the number of teachers, or how they vote."""
+        """Return whether the plan chooses the number of teachers, or how they vote."""
         return self.teachers is None or self.aggregator is None
 
     def vote(self) -> Aggregator:
@@ -165,7 +165,7 @@ class Teachers(Choices):
 
 @dataclass(frozen=True, eq=False)
 class PublicGraph:
-    """The public points as teachers see them: how records are represented, `coordinates` (P, d), and the graph."""
+    """Public points as teachers see them: the representation of records, `coordinates` (P, d), and the graph."""
 
     fitted: FittedRepresentation
     coordinates: NDArray[np.float32]
@@ -187,18 +187,18 @@ def teacher_classes(
     classes: int,
     seed: int,
 ) -> NDArray[np.int64]:
-    """Return the class (P,) that a teacher of these records says each public point has.
+    """Return the class (P,) of each public point according to a teacher of these records.
 
-    With a graph, the classes of single records spread from the public points nearest to them where the learner is
-    nearest neighbour (Zhou et al. 2004), each class with the same weight in all, and need no moved copies; other
-    learners' probabilities are spread from every point to those close to it.
+    With a graph and the nearest-neighbour learner, the classes of single records spread from the public points nearest
+    to them (Zhou et al. 2004), each class with the same total weight and without moved copies; other learners'
+    probabilities are spread from every point to those close to it.
 
     Args:
         learner: Of the teacher.
         x: `(n, …)` records.
         y: `(n,)` their classes.
         points: `(P, …)` public points.
-        graph: Of the public points; None where teachers learn from their records alone.
+        graph: Of the public points; None if teachers learn from their records only.
         classes: How many there are.
         seed: Of the teacher.
     """
@@ -223,7 +223,7 @@ def forecast_votes(
     labels: ArrayLike | None,
     answers: int | None = None,
 ) -> Forecast | None:
-    """Forecast of the share of right ones among the labels that a vote releases; None where that cannot be told.
+    """Forecast the share of right labels among those that a vote releases; None if it cannot be forecast.
 
     Args:
         plan: Of the vote.
@@ -231,7 +231,7 @@ def forecast_votes(
         n_classes: C.
         points: `(P, …)` labelled public points.
         labels: `(P,)` their classes; None without any.
-        answers: Labels that the accounts afford; None where they afford all. Of few of them chance moves the share that
+        answers: Labels that the accounts afford; None if they afford all. With few labels, chance moves the share that
             is right.
     """
     if plan.aggregator.asks_student or n_classes < 2:
@@ -260,7 +260,7 @@ def forecast_votes(
 def _seeds(
     graph: PublicGraph, coordinates: NDArray[np.number], labels: NDArray[np.int64], classes: int
 ) -> NDArray[np.float64]:
-    """Return `(P, C)` how many records of each class are among the nearest of each public point."""
+    """Return `(P, C)` the number of records of each class among the nearest of each public point."""
     near = min(_NEAREST, len(graph.coordinates))
     seeds = np.zeros((len(graph.coordinates), classes))
     squares = (graph.coordinates**2).sum(axis=1)
@@ -273,7 +273,7 @@ def _seeds(
 
 
 def _records(plan: Plan) -> int:
-    """Records that a teacher learns from, if every holder has one."""
+    """Return the number of records that a teacher learns from, if every holder has one."""
     return max(1, round(sum(group.holders * group.factor for group in plan.groups) / plan.teachers))
 
 
@@ -287,7 +287,7 @@ def _shares(
     records: int,
     n_classes: int,
 ) -> NDArray[np.float64]:
-    """`(judged, C)` shares of the teachers that say each class."""
+    """Return `(judged, C)` the shares of the teachers that predict each class."""
     rng, votes = np.random.default_rng(_SEED), np.zeros((len(judged), n_classes))
     for seed in range(teachers):
         mine = rng.choice(learned, records, replace=records > len(learned) // 2)
@@ -297,13 +297,13 @@ def _shares(
 
 
 def _released(plan: Plan, shares: NDArray[np.float64]) -> LabelRelease:
-    """A vote of all teachers, of whom these shares are expected to say each class."""
+    """Simulate a vote of all teachers, given the shares expected to predict each class."""
     votes = np.random.default_rng(_SEED).multinomial(round(plan.votes), shares)
     return plan.aggregator.release(votes.astype(np.float64), SimulationNoise(_SEED))
 
 
 def _assumed(plan: Plan, n_classes: int) -> tuple[float, float]:
-    """Bounds of the share of right labels, if so many teachers agree with the right class as is assumed."""
+    """Return bounds of the share of right labels, given the assumed shares of teachers that agree with them."""
     bounds = []
     for share, right in zip(PURITY, (PURITY[0], 1.0), strict=True):
         shares = np.full((_VOTES, n_classes), (1 - share) / (n_classes - 1))

@@ -4,11 +4,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 NO_VOTE = -1
-"""What a teacher "predicts" where it takes no part in the vote: retired, or not drawn for this query."""
+"""Prediction of a teacher that takes no part in the vote: retired, or not drawn for this query."""
 
 
 def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Weighted vote counts: entry (i, j) is the summed weight of the teachers that chose class j for query i.
+    """Return weighted vote counts: entry (i, j) is the summed weight of the teachers that chose class j for query i.
 
     Individualized PATE (Boenisch et al. 2023), weighting; with equal weights the counts n_j of PATE (Papernot et
     al. 2017).
@@ -34,9 +34,9 @@ def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None 
 
 
 def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDArray[np.float64]:
-    """The unweighted vote counts of one group's own teachers, `(queries, classes)`.
+    """Return the unweighted vote counts of one group's own teachers, `(queries, classes)`.
 
-    They say from which classes a vote of the group can be moved, which the exact cost of the group asks.
+    They show the classes from which one of the group's votes can move, which the group's exact cost depends on.
 
     members: `(teachers,)` booleans, True for the group's teachers.
 
@@ -52,7 +52,7 @@ def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDA
 
 
 def require_totals(votes: ArrayLike) -> NDArray[np.float64]:
-    """`votes`, which may come with noise, as a `(queries, classes)` float array; ValueError if it is anything else.
+    """Return `votes`, which may be noisy, as a `(queries, classes)` float array; raise ValueError for anything else.
 
     >>> require_totals([[3, -1]])
     array([[ 3., -1.]])
@@ -66,7 +66,7 @@ def require_totals(votes: ArrayLike) -> NDArray[np.float64]:
 
 
 def require_votes(votes: ArrayLike) -> NDArray[np.float64]:
-    """`votes` without noise; ValueError if they are anything else.
+    """Return `votes` without noise; raise ValueError for anything else.
 
     >>> require_votes([[3, 1]])
     array([[3., 1.]])
@@ -78,7 +78,7 @@ def require_votes(votes: ArrayLike) -> NDArray[np.float64]:
 
 
 def require_budgets(budgets: ArrayLike) -> NDArray[np.float64]:
-    """`budgets` as a `(groups,)` float array of ε values; ValueError if one is not a finite number above 0.
+    """Return `budgets` as a `(groups,)` float array of ε values; raise ValueError unless all are finite and above 0.
 
     >>> require_budgets([1, 2])
     array([1., 2.])

@@ -36,7 +36,7 @@ LOOKED = 0.25
 """Share of the steps after which the ridge follows from their releases."""
 _RIDGE, _SPREAD_POWER = 5.0, 1.5  # noises of a step at a spread of 1, and how fast they grow below it
 _ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # how fast after a restart of the descent, and noises of a step at most
-_LOUD = 50.0  # signal of a plan from which small weights are told from weights that noise hides
+_LOUD = 50.0  # signal of a plan above which small weights differ from weights that noise hides
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
@@ -337,7 +337,7 @@ class StepsQuestion:
         return {"released": np.stack(released), "charge": contributions.charges}
 
     def release(self, part: slice, state: Descent, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
-        if "released" in answers[0]:  # by people who answered alone
+        if "released" in answers[0]:  # by people who answered without others
             sums = answers[0]["released"]
         else:
             total = np.sum([answer["sums"] for answer in answers], axis=0)

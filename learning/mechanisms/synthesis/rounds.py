@@ -274,7 +274,7 @@ class Marginals:
 
     @cached_property
     def edges(self) -> list[Edge]:
-        """The tree."""
+        """Edges of the tree."""
         sigma = self.plan.rounds[1].sigma
         return strongest_tree(len(self.columns), [strength(table, sigma) for table in self.pairs])
 

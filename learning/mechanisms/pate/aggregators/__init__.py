@@ -22,11 +22,11 @@ AGGREGATORS: Mapping[str, type[Aggregator]] = MappingProxyType(
         for aggregator in (ConfidentGNMax, NoisyCounts, GNMax, LNMax, InteractiveGNMax, ResidualGNMax)
     }
 )
-"""All aggregators, in the order in which pages list them; the first is the one that a form begins with."""
+"""All aggregators, in the order in which pages list them; the first is the default of forms."""
 
 
 def aggregator_from_parameters(parameters: Mapping[str, Any]) -> Aggregator:
-    """The aggregator that `Aggregator.parameters` described.
+    """Return the aggregator that `Aggregator.parameters` described.
 
     Raises ValueError if the name is unknown, or a parameter is missing, unknown or out of range.
 

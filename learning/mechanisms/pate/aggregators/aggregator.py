@@ -16,16 +16,16 @@ from common.validation import require_positive
 from learning.mechanisms.pate.votes import count_votes, require_totals, require_votes
 
 REJECTED = -1
-"""The label of a query that was not given one."""
+"""Label of a query that was not given one."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelRelease:
     """Release of a vote about a batch of queries.
 
-    labels: `(queries,)`, `REJECTED` where there is none.
-    answered: `(queries,)`, True where the label is the teachers' and its cost is due.
-    counts: `(queries, classes)` whole noisy counts, from which the labels were read; None where these are not released.
+    labels: `(queries,)`, `REJECTED` if there is none.
+    answered: `(queries,)`, True if the label is the teachers' and its cost is due.
+    counts: `(queries, classes)` whole noisy counts, from which the labels were read; None if these are not released.
     """
 
     labels: NDArray[np.int64]
@@ -34,26 +34,26 @@ class LabelRelease:
 
     @property
     def reinforced(self) -> NDArray[np.bool_]:
-        """`(queries,)`, True where the label is the student's own: it costs no more than the check."""
+        """`(queries,)`, True if the label is the student's own: it costs no more than the check."""
         return ~self.answered & (self.labels != REJECTED)
 
 
 @dataclass(frozen=True, eq=False)
 class QueryCosts:
-    """Cost of a batch of queries to a holder, as RDP at each order: `check` always, `label` only where answered."""
+    """Cost of a batch of queries to a holder, as RDP at each order: `check` always, `label` only if answered."""
 
     check: NDArray[np.float64]
     label: NDArray[np.float64]
 
 
 class Suggested(Protocol):
-    """A value that suits a number of teachers and of classes."""
+    """Value that suits a number of teachers and of classes."""
 
     def __call__(self, teachers: int, classes: int = ...) -> float: ...
 
 
 def parameter(symbol: str, label: str, help: str, *, suggested: Suggested, below: float = math.inf) -> Any:
-    """A field of an aggregator, described as `AggregatorField` says."""
+    """Return a field of an aggregator, with the description in `AggregatorField`."""
     return dataclasses.field(
         metadata={"symbol": symbol, "label": label, "help": help, "suggested": suggested, "below": below}
     )
@@ -65,11 +65,11 @@ class AggregatorField:
 
     Attributes:
         name: Its key in `Aggregator.parameters`.
-        symbol: As the papers write it.
-        label: What it is, English, marked for translation.
-        help: Its definition with its unit, and what a good value is; marked for translation.
+        symbol: The papers' symbol.
+        label: Its name on pages, English, marked for translation.
+        help: Its definition with its unit, and typical values; marked for translation.
         suggested: A sensible value for a first run, from the numbers of teachers and of classes.
-        below: The number that it must stay below.
+        below: Upper bound that it must not reach.
     """
 
     name: str
@@ -80,10 +80,10 @@ class AggregatorField:
     below: float
 
     def checked(self, value: float) -> float:
-        """`value` as a float.
+        """Return `value` as a float.
 
         Raises:
-            ValueError: It is no finite number above 0 and below `below`.
+            ValueError: It is not a finite number above 0 and below `below`.
         """
         number = require_positive(self.name, value)
         if number >= self.below:
@@ -93,10 +93,10 @@ class AggregatorField:
 
 @dataclass(frozen=True)
 class VoteCharge:
-    """Cost of a vote to a holder in μ² whatever the votes: `check` for every query, `label` where it is answered.
+    """Cost of a vote to a holder in μ² whatever the votes: `check` for every query, `label` if it is answered.
 
-    Where `first` is not None, only the first so many queries cost that; `rest` is due once, before the next of them,
-    and pays for all that follow.
+    If `first` is not None, only that many queries are charged this way; `rest` is due once, before the next query, and
+    pays for all that follow.
     """
 
     check: float
@@ -107,7 +107,7 @@ class VoteCharge:
 
 @dataclass(frozen=True)
 class Aggregator(abc.ABC):
-    """A noisy vote with its parameters, and nothing else: equal parameters, equal aggregator.
+    """A noisy vote defined by its parameters only: equal parameters mean an equal aggregator.
 
     Subclasses are frozen dataclasses whose fields are made by `parameter`.
 
@@ -115,18 +115,19 @@ class Aggregator(abc.ABC):
         name: Its key in the registry, in the database and in the API.
         label: Its name on pages; a proper name, not translated.
         help: How it decides, in one sentence, English, marked for translation.
-        asks_student: Whether the vote looks at what a student predicts that learned from the labels so far.
+        asks_student: Whether the vote uses predictions of a student that learned from the labels so far.
         reinforces: Whether queries may keep the student's own label, which costs nothing.
         pays_once: Whether one charge pays for many queries, which teachers must not miss.
-        has_paper_costs: Whether `costs` holds for it, so that a rehearsal can use it.
-        adds_noise_once: Whether labels follow from the counts with one Gaussian noise, so that these can be released.
-        releases_counts: Whether they are released.
+        has_paper_costs: Whether `costs` is valid for it, so that a rehearsal can use it.
+        adds_noise_once: Whether labels follow from counts with a single draw of Gaussian noise, so that these can be
+            released.
+        releases_counts: Whether the counts are released.
 
-    `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, is what the present
-    student believes; only Interactive-GNMax looks at it, the others take it and need it not.
+    `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, are the current
+    student's; only Interactive-GNMax uses them, and the others ignore them.
 
-    Ties are decided by the noise, evenly. A query on which no teacher voted is decided by the noise alone: to reject it
-    would tell its only voter. With one class every answered label is 0.
+    The noise breaks ties, evenly. A query on which no teacher voted is decided by the noise only, because rejecting it
+    would expose its only voter. With one class every answered label is 0.
     """
 
     name: ClassVar[str]
@@ -149,18 +150,18 @@ class Aggregator(abc.ABC):
 
     @classmethod
     def fields(cls) -> tuple[AggregatorField, ...]:
-        """The parameters, in order; all of them are needed."""
+        """Return the parameters, in order; all of them are required."""
         return tuple(AggregatorField(field.name, **field.metadata) for field in dataclasses.fields(cls))
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """Warnings of what is unlikely to work in a run with these parameters.
+        """Return warnings about parameters that are unlikely to work in a run.
 
         Args:
             votes: The summed weight of a unanimous vote.
-            classes: The number of classes; None if it is not known.
+            classes: The number of classes; None if unknown.
 
         Returns:
-            A sentence for each problem, for those who plan the run; empty if there is none.
+            A sentence for each problem, for the people who plan the run; empty if there is none.
         """
         return []
 
@@ -173,10 +174,10 @@ class Aggregator(abc.ABC):
         guesses: ArrayLike | None = None,
         disagreed: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """`(queries, classes)`: the votes of teachers that predict `(teachers, queries)`, see `count_votes`.
+        """Return `(queries, classes)` counts of the teachers' predictions `(teachers, queries)`, see `count_votes`.
 
-        guesses: `(queries,)` what the student takes for likeliest, once there is one.  disagreed: `(teachers,)` how
-        often each teacher has said something else before. Only residual votes look at them.
+        guesses: `(queries,)` the student's likeliest class, once there is a student.  disagreed: `(teachers,)` how
+        often each teacher has disagreed with it before. Only residual votes use them.
         """
         return count_votes(predictions, classes, weights)
 
@@ -190,10 +191,10 @@ class Aggregator(abc.ABC):
     @property
     @abc.abstractmethod
     def deviation(self) -> float:
-        """Standard deviation of the noise of each count, in votes."""
+        """Return the standard deviation of the noise of each count, in votes."""
 
     def unanimous_share(self, votes: float) -> float:
-        """Return the probability that a query is answered on which all teachers agree.
+        """Return the probability that a query on which all teachers agree is answered.
 
         votes: the summed weight of a unanimous vote.
         """
@@ -201,7 +202,7 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Cost of a query, in μ², to a holder whose teachers weigh `sensitivity` together; depends on no vote."""
+        """Return a query's cost, in μ², to a holder whose teachers weigh `sensitivity` together, whatever the votes."""
 
     def costs(
         self,
@@ -214,11 +215,11 @@ class Aggregator(abc.ABC):
         teachers_per_holder: int = 1,
         student_probabilities: ArrayLike | None = None,
     ) -> QueryCosts:
-        """The RDP cost of each query for a holder whose teachers weigh `sensitivity` together.
+        """Return the RDP cost of each query for a holder whose teachers' total weight is `sensitivity`.
 
         sensitivity: the group's own vote weight, or its number of duplicates.  orders: `(R,)`, each above 1.
         method: "data_independent", "data_dependent" or "exact".  For "exact": group_votes, the group's own unweighted
-        counts, `(queries, classes)`; teachers_per_holder, over how many teachers the sensitivity is spread: the number
+        counts, `(queries, classes)`; teachers_per_holder, the number of teachers that share the sensitivity: the number
         of duplicates in upsampling, else 1.  Returns costs of the shape `(queries, R)`.
         """
         counts = require_votes(votes)
@@ -235,10 +236,10 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def scaled(self, factor: float) -> "Aggregator":
-        """The same vote for `factor` times as many votes: everything measured in votes grows with them."""
+        """Return the same vote for `factor` times the votes: everything measured in votes grows with them."""
 
     def parameters(self) -> dict[str, Any]:
-        """Name and parameters as plain values, for the ledger; `aggregator_from_parameters` reads them back."""
+        """Return name and parameters as plain values, for the ledger; `aggregator_from_parameters` reads them back."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
     def _passes_check(

@@ -1,4 +1,4 @@
-"""Aggregators that ask first, under noise, whether teachers agree with one another, or disagree with the student.
+"""Aggregators that first check, under noise, whether teachers agree with one another or disagree with the student.
 
 Papernot et al. 2018, Algorithms 1 and 2.
 """
@@ -18,13 +18,13 @@ from learning.mechanisms.pate.aggregators.aggregator import LabelRelease, VoteCh
 from learning.mechanisms.pate.aggregators.noisy_max import GNMax
 from learning.mechanisms.pate.votes import require_totals
 
-#: A check that tells agreement from none by less than this is hardly one.
+#: Smallest difference between agreement and disagreement for a useful check.
 _DIFFERENCE = 1 / 3
 
 
 @dataclass(frozen=True)
 class ConfidentGNMax(GNMax):
-    """GNMax where max_j n_j + N(0, σ_T²) ≥ T, and rejection otherwise: Papernot et al. 2018, Algorithm 1.
+    """GNMax if max_j n_j + N(0, σ_T²) ≥ T, and rejection otherwise: Papernot et al. 2018, Algorithm 1.
 
     The check is paid for on every query, the label on those that pass.
 
@@ -47,7 +47,7 @@ class ConfidentGNMax(GNMax):
         "T",
         gettext_noop("threshold"),
         gettext_noop("How many votes the largest count must reach, under noise, for a query to be answered."),
-        # Half way between agreement and votes that are as evenly spread as can be.
+        # Half way between agreement and the most evenly spread votes.
         suggested=lambda teachers, classes=10: teachers * (1 + 1 / classes) / 2,
     )
 
@@ -80,7 +80,7 @@ class ConfidentGNMax(GNMax):
         return warnings + super().warnings(votes, classes)
 
     def _difference(self, votes: int, classes: int) -> float:
-        """Difference of the probabilities that a unanimous vote is answered and that one which is spread evenly is."""
+        """Return the difference between the probabilities of answering a unanimous and an evenly spread vote."""
         counts = np.array([votes, votes / classes])
         unanimous, spread = ndtr((counts - self.threshold) / self.sigma_threshold)
         return float(unanimous - spread)
@@ -94,7 +94,7 @@ class ConfidentGNMax(GNMax):
         return float(ndtr((votes - self.threshold) / self.sigma_threshold))
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """w²/σ_T² for the check, 2w²/σ² for the label.
+        """Return w²/σ_T² for the check, 2w²/σ² for the label.
 
         >>> ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0).charge(3.0)
         VoteCharge(check=0.0004, label=0.01125, first=None, rest=0.0)
@@ -102,7 +102,7 @@ class ConfidentGNMax(GNMax):
         return VoteCharge(check_charge(sensitivity, self.sigma_threshold), super().charge(sensitivity).label)
 
     def scaled(self, factor: float) -> "ConfidentGNMax":
-        """σ, σ_T and T grow with the votes.
+        """Return the aggregator with σ, σ_T and T scaled with the votes.
 
         >>> ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0).scaled(0.5)
         ConfidentGNMax(sigma=20.0, sigma_threshold=75.0, threshold=100.0)
@@ -127,20 +127,20 @@ class ConfidentGNMax(GNMax):
         return threshold_rdp(self._agreement(votes, student_probabilities), self.threshold, self.sigma_threshold, **how)
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
-        """`(queries, classes)`: the numbers whose largest the check compares with T."""
+        """Return `(queries, classes)` the numbers whose largest the check compares with T."""
         return votes
 
 
 @dataclass(frozen=True)
 class InteractiveGNMax(ConfidentGNMax):
-    """Confident-GNMax against what the student believes already: Papernot et al. 2018, Algorithm 2.
+    """Confident-GNMax against the student's current beliefs: Papernot et al. 2018, Algorithm 2.
 
     Where max_j {n_j - k·p_j} + N(0, σ_T²) ≥ T, with k the weight of all votes and p the student's probabilities, GNMax
-    answers. Elsewhere, where max_j p_j > `confidence`, the student's own prediction is reinforced, at the cost of the
-    check alone. The rest is rejected.
+    answers. Otherwise, if max_j p_j > `confidence`, the student's own prediction is reinforced at the cost of only the
+    check. The rest is rejected.
 
-    p may depend on labels released before and on public data, on nothing else that is private: so k·p is the same for
-    neighbours, and the check costs what it costs without it, at other counts. Where there is no student yet, give
+    p may depend only on labels released before and on public data, never on other private data: so k·p is the same for
+    neighbours, and the check costs what it costs without it, at other counts. If there is no student yet, give
     probabilities of 0: then the vote is that of Confident-GNMax.
 
     >>> from learning.mechanisms.pate import SimulationNoise
@@ -166,7 +166,7 @@ class InteractiveGNMax(ConfidentGNMax):
     reinforces: ClassVar[bool] = True
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
-        """See `Aggregator.release`; `student_probabilities` is needed."""
+        """See `Aggregator.release`; `student_probabilities` is required."""
         counts = require_totals(votes)
         probabilities = _require_probabilities(student_probabilities, counts)
         release = super().release(counts, noise, probabilities)
@@ -176,7 +176,7 @@ class InteractiveGNMax(ConfidentGNMax):
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
         expected = votes.sum(axis=1, keepdims=True) * _require_probabilities(student_probabilities, votes)
-        # On the grid of votes and noise the difference is exact, and a vote moves it by its weight and no rounding.
+        # On the grid of votes and noise the difference is exact, and a vote moves it by its weight without rounding.
         return votes - np.rint(expected / GRID) * GRID
 
 

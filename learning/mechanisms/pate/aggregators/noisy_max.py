@@ -1,6 +1,6 @@
-"""Aggregators that answer with the class with the most votes, under Gaussian noise (GNMax) or Laplace noise (LNMax).
+"""Aggregators that answer with the most frequent class under Gaussian noise (GNMax) or Laplace noise (LNMax).
 
-Noisy counts show the whole histogram.
+Noisy counts publish the whole histogram.
 """
 
 import math
@@ -54,7 +54,7 @@ class GNMax(Aggregator):
         return [Sentence(lost, sigma=self.sigma, votes=votes)]
 
     def scaled(self, factor: float) -> "GNMax":
-        """σ grows with the votes.
+        """Return the aggregator with σ scaled with the votes.
 
         >>> GNMax(sigma=40.0).scaled(1.5)
         GNMax(sigma=60.0)
@@ -66,7 +66,7 @@ class GNMax(Aggregator):
         return self.sigma
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """2w²/σ² for the label.
+        """Return 2w²/σ² for the label.
 
         >>> GNMax(sigma=2.0).charge(1.0)
         VoteCharge(check=0.0, label=0.5, first=None, rest=0.0)
@@ -106,7 +106,7 @@ class LNMax(Aggregator):
     help: ClassVar[str] = gettext_noop("The class with the most votes under Laplace noise.")
 
     def scaled(self, factor: float) -> "LNMax":
-        """The scale 1/γ of the noise grows with the votes.
+        """Return the aggregator with the noise's scale 1/γ multiplied by the factor.
 
         >>> LNMax(gamma=0.1).scaled(2.0)
         LNMax(gamma=0.05)
@@ -118,7 +118,7 @@ class LNMax(Aggregator):
         return math.sqrt(2) / self.gamma
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """The μ² of a pure DP label with ε₀ = 2γw."""
+        """Return the μ² of a pure DP label with ε₀ = 2γw."""
         return VoteCharge(0.0, lnmax_charge(sensitivity, self.gamma))
 
     def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]:
@@ -132,8 +132,8 @@ class LNMax(Aggregator):
 class NoisyCounts(GNMax):
     """n_j + N(0, σ²) of every class, rounded to whole numbers; the label is the class with the largest.
 
-    A teacher of weight w that votes otherwise moves the histogram by w·√2, so it costs 2w²/σ², what GNMax charges for
-    the label alone: that is a function of the histogram (docs/gaussian-accounts.md).
+    A teacher of weight w that votes differently moves the histogram by w·√2, so it costs 2w²/σ². GNMax charges the same
+    for only the label, because the label is a function of the histogram (docs/gaussian-accounts.md).
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> release = NoisyCounts(sigma=2.0).release([[90.0, 5.0, 5.0]], SimulationNoise(0))
@@ -150,7 +150,7 @@ class NoisyCounts(GNMax):
     releases_counts: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`: single counts may be lost in the noise, the forecast says what all tell."""
+        """See `Aggregator.warnings`: noise may hide single counts; the forecast says what all counts together show."""
         return []
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
@@ -160,5 +160,5 @@ class NoisyCounts(GNMax):
         return LabelRelease(counts.argmax(axis=1), np.ones(len(counts), np.bool_), counts=counts)
 
     def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]:
-        # What is cheaper about votes that agree holds for the label alone.
+        # The cheaper bounds for agreeing votes hold only for the label.
         return super()._label_rdp(votes, **how | {"method": "data_independent"})

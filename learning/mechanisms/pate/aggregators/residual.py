@@ -1,4 +1,4 @@
-"""Residual votes: teachers say only where they disagree with the student, and fall silent after some disagreements."""
+"""Residual votes: teachers report only disagreement with the student, and fall silent after some disagreements."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,17 +13,17 @@ from learning.mechanisms.pate.aggregators.noisy_max import GNMax
 from learning.mechanisms.pate.votes import NO_VOTE, count_votes
 
 SMALLEST_FIRST = 10
-"""A student learns from at least this many labels."""
+"""Smallest number of labels that a student learns from."""
 
 
 @dataclass(frozen=True)
 class ResidualGNMax(GNMax):
     """GNMax against a public guess: a teacher of weight w that predicts y contributes w·(e_y - e_ŷ), 0 where y = ŷ.
 
-    The first `first` queries are put to a plain vote, from whose labels a student learns; its prediction is the guess ŷ
-    from then on. After `disagreements` contributions a teacher is silent. However many queries follow, the two votes
-    with and without a holder differ in at most twice as many of them: they are charged once, in advance
-    (`accounting.privacy.residual_vote_charge`). Who is silent counts as agreeing.
+    The first `first` queries are put to a plain vote, whose labels train a student; its prediction is the guess ŷ from
+    then on. After `disagreements` contributions a teacher is silent. However many queries follow, the two votes with
+    and without a holder differ in at most 2 · `disagreements` of them: they are charged once, in advance
+    (`accounting.privacy.residual_vote_charge`). A silent teacher counts as agreeing.
 
     >>> vote = ResidualGNMax(sigma=2.0, first=10, disagreements=1)
     >>> vote.count([[0, 1], [1, 1]], 2, [1.0, 2.0], guesses=[0, 0], disagreed=[0, 0])
@@ -71,7 +71,7 @@ class ResidualGNMax(GNMax):
         guesses: ArrayLike | None = None,
         disagreed: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """See `Aggregator.count`; a plain vote without guesses. The weight of all teachers, public, stands for ŷ."""
+        """See `Aggregator.count`; a plain vote without guesses. The public weight of all teachers counts for ŷ."""
         if guesses is None or disagreed is None:
             return count_votes(predictions, classes, weights)
         matrix, guess = np.asarray(predictions), np.asarray(guesses)
@@ -85,6 +85,6 @@ class ResidualGNMax(GNMax):
         return votes
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """2w²/σ² for each label of the plain vote, 4dw²/σ² for all others together."""
+        """Return 2w²/σ² for each label of the plain vote, 4dw²/σ² for all others together."""
         rest = residual_vote_charge(sensitivity, self.sigma, int(self.disagreements))
         return VoteCharge(0.0, super().charge(sensitivity).label, int(self.first), rest)
