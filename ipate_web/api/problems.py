@@ -117,8 +117,8 @@ PROBLEM_SCHEMA = {
     "example": {
         "title": "Bad Request",
         "status": 400,
-        "detail": "row 3, column age: “x” is no number. Write a finite number.",
-        "errors": [{"row": 3, "column": "age", "message": "“x” is no number. Write a finite number."}],
+        "detail": "row 3, column age: “x” is not a number. Write a finite number.",
+        "errors": [{"row": 3, "column": "age", "message": "“x” is not a number. Write a finite number."}],
     },
 }
 

@@ -154,14 +154,14 @@ TEXTS: dict[str, tuple[str, list[Fault]]] = {
         "patient,age,back\nada,x,no\nben,7,maybe\n",
         [
             *((1, "patient", "does not declare"), (1, "who", "is missing"), (1, "sex", "is missing")),
-            *((2, "age", "“x” is no number"), (3, "back", "“maybe” is no class")),
+            *((2, "age", "“x” is not a number"), (3, "back", "“maybe” is no class")),
         ],
     ),
     "ragged rows": (HEADER + "ada,5,f\nben,5,f,no,9\n" + GOOD, [(2, "", "has 3 values"), (3, "", "has 5 values")]),
     "not finite": (HEADER + "ada,nan,f,no\nben,inf,f,no\n", [(2, "age", "not finite"), (3, "age", "not finite")]),
     "text among numbers, values and classes": (
         HEADER + "ada,old,x,perhaps\n" + GOOD + "ben,,f,yes\n",
-        [(2, "age", "“old”"), (2, "sex", "“x” is not among"), (2, "back", "“perhaps”"), (4, "age", "“” is no number")],
+        [(2, "age", "“old”"), (2, "sex", "“x” is not among"), (2, "back", "“perhaps”"), (4, "age", "“” is not a number")],
     ),
     "pseudonyms": (
         HEADER + f",5,f,no\n  ,5,f,no\n{'p' * 201},5,f,no\n",
@@ -169,7 +169,7 @@ TEXTS: dict[str, tuple[str, list[Fault]]] = {
     ),
     "formulas": (
         HEADER + "=1+1,=2,f,no\n@SUM(A1),3,=f,no\n",
-        [(2, "age", "“=2” is no number"), (2, "who", "formula"), (3, "sex", "“=f”"), (3, "who", "formula")],
+        [(2, "age", "“=2” is not a number"), (2, "who", "formula"), (3, "sex", "“=f”"), (3, "who", "formula")],
     ),
     "null bytes": (
         HEADER + "a\0da,5,f,no\n" + GOOD + "ben,5\0,f,no\n",
@@ -201,8 +201,8 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
         table(who=["ada", None], age=[float("nan"), None], sex=None, back=["no", "?"], note=["", ""]),
         TABLE,
         [
-            *((WHOLE, "note", "does not declare"), (WHOLE, "sex", "is missing"), (1, "age", "“” is no number")),
-            *((2, "age", "“” is no number"), (2, "back", "“?” is no class"), (2, "who", "no holder")),
+            *((WHOLE, "note", "does not declare"), (WHOLE, "sex", "is missing"), (1, "age", "“” is not a number")),
+            *((2, "age", "“” is not a number"), (2, "back", "“?” is no class"), (2, "who", "no holder")),
         ],
     ),
     "lists in Parquet": ("a.parquet", table(age=[[1], [2]]), TABLE, [(WHOLE, "age", "holds list")]),
@@ -422,7 +422,7 @@ def test_all_errors_of_several_files_are_reported_at_once_and_none_is_imported(s
     report = folder / "report.csv"
     message = refused(folder / "rows.csv", folder / "more.csv", schema=schema, report=report)
     for words in (
-        *("rows.csv, row 3, column age", "“old” is no number", "Write a finite number", "row 4, column back"),
+        *("rows.csv, row 3, column age", "“old” is not a number", "Write a finite number", "row 4, column back"),
         *("more.csv, row 2, column who", "Nothing was imported"),
     ):
         assert words in message

@@ -64,7 +64,7 @@ def test_a_file_without_header_and_with_comments(tmp_path):
     schema = TabularSchema(COLUMNS, ("no", "yes"), delimiter=";", header=False, comment="#")
     text = "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n"
     assert read_file(_write(tmp_path, text.replace("x", "25")), schema).holders == ["ada", "ben"]
-    with pytest.raises(DataError, match="row 4, column age: “x” is no number"):
+    with pytest.raises(DataError, match="row 4, column age: “x” is not a number"):
         read_file(_write(tmp_path, text), schema)
 
 
@@ -138,7 +138,7 @@ def test_rows_are_counted_across_quoted_lines_and_chunks(tmp_path):
     path = _write(tmp_path, TEXT.replace("25", "young"))
     with pytest.raises(DataError) as error:
         read_file(path, SCHEMA)
-    assert str(error.value).startswith(f"{path}, row 5, column age: “young” is no number") and error.value.remedy
+    assert str(error.value).startswith(f"{path}, row 5, column age: “young” is not a number") and error.value.remedy
     lines = [f"h{i},{i % 100},f,,no" for i in range(25_000)]
     lines[23_456] = "h23456,?,f,,no"
     with pytest.raises(DataError, match=r"row 23458, column age"):
