@@ -161,7 +161,12 @@ TEXTS: dict[str, tuple[str, list[Fault]]] = {
     "not finite": (HEADER + "ada,nan,f,no\nben,inf,f,no\n", [(2, "age", "not finite"), (3, "age", "not finite")]),
     "text among numbers, values and classes": (
         HEADER + "ada,old,x,perhaps\n" + GOOD + "ben,,f,yes\n",
-        [(2, "age", "“old”"), (2, "sex", "“x” is not among"), (2, "back", "“perhaps”"), (4, "age", "“” is not a number")],
+        [
+            (2, "age", "“old”"),
+            (2, "sex", "“x” is not among"),
+            (2, "back", "“perhaps”"),
+            (4, "age", "“” is not a number"),
+        ],
     ),
     "pseudonyms": (
         HEADER + f",5,f,no\n  ,5,f,no\n{'p' * 201},5,f,no\n",
