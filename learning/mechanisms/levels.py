@@ -23,7 +23,7 @@ class PlannedLevel:
 def signal(levels: Sequence[PlannedLevel]) -> float:
     """Return the total signal in standard deviations of the noise: Σ n·μ, if each person's weight is their μ.
 
-    >>> signal([PlannedLevel("HIGH", 1.0, 10.0), Level("LOW", 4.0, 5.0)])
+    >>> signal([PlannedLevel("HIGH", 1.0, 10.0), PlannedLevel("LOW", 4.0, 5.0)])
     20.0
     """
     return math.fsum(level.holders * math.sqrt(level.cap) for level in levels)
@@ -35,7 +35,7 @@ def best_threshold(levels: Sequence[PlannedLevel]) -> float:
     That is the cap with the largest n·μ, n the people with at least this cap (Cyffers, Ziani, "Limits of personalizing
     differential privacy budgets", 2026, show how much more personal budgets can bring).
 
-    >>> best_threshold([PlannedLevel("HIGH", 1.0, 10.0), Level("LOW", 4.0, 5.0)])
+    >>> best_threshold([PlannedLevel("HIGH", 1.0, 10.0), PlannedLevel("LOW", 4.0, 5.0)])
     1.0
     """
     return max(sorted({level.cap for level in levels}), key=lambda cap: signal(at_threshold(levels, cap)))

@@ -38,8 +38,7 @@ class Releases:
         counts: `(Q, C)` noisy numbers of voters by class. Of residual votes, the voters who agree with the public
             sigma: `(Q,)` the standard deviation of the noise of every count of a point; 0 for none.
             reach: `(Q, P)` weights of public points that represent the voters of each point, see `neighbourhoods`; rows
-                sum to
-                1. None if a release is about the point itself.
+                sum to 1. None if a release is about the point itself.
     """
 
     rows: NDArray[np.int64]

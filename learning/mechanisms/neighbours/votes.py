@@ -146,8 +146,7 @@ def shard_contributions(
     """Return the result of `neighbour_votes` for some of the holders: all records of each, numbered within the shard.
 
     The sums of the shards add up to those of all holders, bit for bit, however the holders are divided; the charges of
-    a
-    shard are the columns of its holders.
+    a shard are the columns of its holders.
 
     Args:
         squared_radii: `(Q,)`, from `radii`.
