@@ -7,7 +7,7 @@ as many clusters as there are classes, which shows how much of an easy task of t
 classes are harder to distinguish than clusters, so a forecast from clusters is an upper bound.
 
 *Adjustment* of a linear model of numbers, times or labels. The noise of the steps' releases is known, and so are the
-public points, so the effect of steps on a known model can be tested. Targets of as many people as are expected are
+public points, so the effect of steps on a known model can be tested. Targets for the expected number of people are
 drawn from the current model, with records like the public points; the planned steps are repeated with noise and
 clipping; and each score is mapped by the line that predicts the scores of the known model from those that were learned
 (its slope is below 1 if noise has inflated scores). Because the model that targets are drawn from has noise itself,
