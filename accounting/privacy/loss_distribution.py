@@ -65,7 +65,7 @@ class Losses:
         return replace(self, spacing=2 * self.spacing, first=first // 2, masses=masses * _above(4))
 
     def deviation(self) -> float:
-        """Approximate standard deviation of the losses, without any guarantee."""
+        """Return the approximate standard deviation of the losses, without any guarantee."""
         places, total = np.arange(len(self.masses)), self.masses.sum()
         mean = places @ self.masses / total
         return float(math.sqrt((places - mean) ** 2 @ self.masses / total) * self.spacing)

@@ -128,7 +128,7 @@ class Question(Protocol):
         ...
 
     def digest(self) -> str:
-        """SHA-256 of everything that the question contains."""
+        """Return the SHA-256 of everything that the question contains."""
         ...
 
     def describe(self) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
 
 
 def whitening_matrix(features: Floats, units: Floats, *, components: int, exponent: float, floor: float) -> Floats:
-    """The first principal components of public points, each divided by its standard deviation to the power `exponent`.
+    """Return the first principal components of public points, divided by standard deviations to the power `exponent`.
 
     Args:
         features: `(n, width)` of the public points.

@@ -74,7 +74,7 @@ def phases_within(phases: Phases, start: int, steps: int) -> Phases:
 def sample_rates(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float
 ) -> tuple[float, Floats]:
-    """Algorithm 1, *sample*: one noise multiplier, and for each group the Poisson rate that spends its ε in all steps.
+    """Apply Algorithm 1, *sample*: one noise multiplier, and each group's Poisson rate that spends its ε in all steps.
 
     Args:
         epsilons: promised ε above 0 of each group, shape (groups,).
@@ -101,7 +101,7 @@ def sample_rates(
 def scale_norms(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float, clip_norm: float
 ) -> tuple[float, Floats]:
-    """Algorithm 2, *scale*: one rate and one noise, and for each group the clipping norm that spends its ε.
+    """Apply Algorithm 2, *scale*: one rate and one noise, and each group's clipping norm that spends its ε.
 
     With σ_p the noise multiplier that ε_p needs, the noise is σ·c, σ = (Σ_p w_p/σ_p)⁻¹ the harmonic mean, and the norm
     of group p is c_p = c·σ/σ_p: then σ·c/c_p = σ_p for every group, and the mean norm Σ_p w_p·c_p is c. With the
