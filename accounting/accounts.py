@@ -1,4 +1,4 @@
-"""Amounts of accounts: charges on record, and those that a restored backup may have forgotten.
+"""Amounts of accounts: recorded charges, and those that a restored backup may have forgotten.
 
 After a restore it is unknown who was charged between the backup and the restore, and who consented or raised their
 level. The release of the gap states the largest share of its cap that any account can have reached, ``reached``: a

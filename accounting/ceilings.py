@@ -79,7 +79,7 @@ def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
-    """Return the limits that the ceiling sets for accounts when ``subject`` charges them, whatever their caps.
+    """Return the limits that the ceiling sets for accounts when ``subject`` charges them, independent of caps.
 
     Call this in the transaction that charges, or that opens the share to charge, after consents were read.
 
@@ -218,7 +218,7 @@ class _Known:
 
 
 class _Raised:
-    """Amounts by which gaps after restores raise some accounts, by the caps that are known."""
+    """Increases of some accounts through gaps after restores, by the caps that are known."""
 
     def __init__(self, known: _Known) -> None:
         self._known = known

@@ -113,7 +113,7 @@ epsilon_at = lru_cache(maxsize=4096)(epsilon_of)
 
 @dataclass(frozen=True)
 class _Group:
-    """Promise of a level, and every ε that it can have had: of policies up to ``last``, or lower since then."""
+    """Promise of a level, and every ε that it can have had: of policies up to ``last``, or lower later."""
 
     level: str
     last: int

@@ -36,7 +36,7 @@ def lock_check(study: Study) -> None:
 def journal_distrust(study: Study) -> None:
     """Lock a study that was just restored if the journal does not reach as far as its database.
 
-    The journal was lost or is older than the backup: releases since then are unknown, and may use all of the study's
+    The journal was lost or is older than the backup: later releases are unknown, and may use all of the study's
     caps. A rehearsal has promised nothing.
     """
     pending_confirm(study.pk)  # it can no longer be checked whether it was committed

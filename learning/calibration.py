@@ -222,7 +222,7 @@ class Threshold:
 
 
 def least_by_costs(missed: float, false_alarm: float) -> float:
-    """Return the probability from which choosing a class costs less on average than not choosing it (Elkan 2001).
+    """Return the least probability at which choosing a class costs less on average than not choosing it (Elkan 2001).
 
     >>> least_by_costs(9.0, 1.0)
     0.1

@@ -150,8 +150,8 @@ def headline(forecasts: Sequence[Forecast]) -> Forecast | None:
 def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence, ...]:
     """Return a warning if people are too few, by one rule for all methods: noise costs a fifth of possible gains.
 
-    What could be learned is by how much the share of right ones lies above chance without noise; and less than two
-    points of a hundred are nothing to warn of.
+    The possible gain is the share of right results without noise, less chance; a loss of less than two points of a
+    hundred does not justify a warning.
     """
     forecast = headline(forecasts)
     if forecast is None or n_classes < 2:

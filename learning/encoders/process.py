@@ -24,7 +24,7 @@ START_TIME = 120.0
 RECORD_TIME = 30.0
 """Seconds of processor time that a record may take."""
 PATIENCE = 5.0
-"""Factor by which a block may be slower on a busy machine before the process counts as stuck."""
+"""Largest slowdown of a block on a busy machine before the process counts as stuck."""
 MOST_NUMBERS = 1 << 16
 """Largest number of components of a vector."""
 BLOCK = 32
@@ -90,7 +90,7 @@ class EncoderProcess:
         A record has a vector of zeros if the encoder fails on it, takes too long, or gives a number that is not finite.
 
         Raises:
-            EncoderError: the process ended and does not start again, whatever the records are.
+            EncoderError: the process ended and does not start again with any records.
         """
         vectors = np.zeros((len(x), self.width), np.float32)
         for start in range(0, len(x), BLOCK):

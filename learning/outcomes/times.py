@@ -176,7 +176,7 @@ class Times(Target):
         return graph.node("Exp", sums)
 
     def said(self, predictions: Floats) -> list[Any]:
-        """Return the median time, by which half of all such people have had the event; None if it is later."""
+        """Return the median time until half of all such people have had the event; None if it is later."""
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         ends = np.append(0.0, self.ends)
         said: list[float | None] = []

@@ -41,7 +41,7 @@ def contrastive_layers(
         public: `(n, *shape)`, at least two; images with two or three axes of their own, or rows of a table.
         coordinates: `(n, d)`, which define neighbours.
         steps: Batches of up to 256 pairs to learn from.
-        neighbours: Number of nearest points from which the other point of a pair is drawn.
+        neighbours: Number of nearest points to draw the other point of a pair from.
         seed: Of weights, pairs and changes.
     """
     chosen = np.linspace(0, len(public) - 1, min(len(public), _MOST)).astype(np.int64)

@@ -39,7 +39,7 @@ class Lattice:
 
     Attributes:
         grain: Unit of the sums without noise.
-        shift: Binary digits by which the unit is finer.
+        shift: Number of additional binary digits of the unit.
         spread: Standard deviation of a site's noise, in the units of the sums.
     """
 

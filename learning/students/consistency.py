@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _LONGER, _FURTHER = 3, 1.5
-"""Factors by which a thorough training increases the steps and the moves of images; see docs/students.md."""
+"""Multiples of the steps and of the moves of images for a thorough training; see docs/students.md."""
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def threshold_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """Return the RDP of releasing whether max_j n_j + N(0, σ²) ≥ T, query by query. It is paid whatever the outcome.
+    """Return the RDP of releasing whether max_j n_j + N(0, σ²) ≥ T, query by query. It is paid for both outcomes.
 
     One holder's teacher of weight w = ``sensitivity`` changes the largest count by at most w.
 

@@ -125,7 +125,7 @@ class DeniabilityPlan:
 
     @property
     def omegas(self) -> range:
-        """Possible numbers of redrawn columns, one of which is drawn for each row."""
+        """Possible numbers of redrawn columns; one is drawn for each row."""
         return range(self.fewest, self.most + 1)
 
     @property

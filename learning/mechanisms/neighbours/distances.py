@@ -49,8 +49,8 @@ def near_blocks(
 ) -> Iterator[Near]:
     """Yield all pairs of a query and a record within its radius, one block of records at a time.
 
-    A block has at most `QUERIES_AT_A_TIME` times as many pairs as records, whatever the total number of records and
-    their owners.
+    A block has at most `QUERIES_AT_A_TIME` times as many pairs as records, for any total number of records and
+    any owners.
 
     Args:
         queries: `(b, d)`, at most 127 in absolute value.

@@ -7,7 +7,7 @@ only: group sizes, budgets, coins. It never depends on a prediction. So fix the 
 published before. For each fixed choice, a vote without the holder's teacher is the same on neighbouring data and costs
 the holder nothing; any other costs the holder the aggregator's price of a vote among the participants. By the
 composition of RDP, each *teacher* has its own sum, and a holder's cost is that of their teacher. Since this holds
-whatever the sets are, they need not be kept secret.
+for all sets, they need not be kept secret.
 
 A privacy group has one account, not one for each teacher. Its curve is, order by order, the largest of its teachers'
 sums: a bound for every one of them. `participation_costs` writes it as costs of single queries, which add up to it.

@@ -78,7 +78,7 @@ class GroupPlan:
 
     @property
     def sensitivity(self) -> float:
-        """By how much a holder can move a vote count: the total weight of the teachers that learned from them."""
+        """Largest move of a vote count by a holder: the total weight of the teachers that learned from them."""
         return self.weight * self.factor
 
 

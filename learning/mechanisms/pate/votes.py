@@ -36,7 +36,7 @@ def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None 
 def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDArray[np.float64]:
     """Return the unweighted vote counts of one group's own teachers, `(queries, classes)`.
 
-    They show the classes from which one of the group's votes can move, which the group's exact cost depends on.
+    They show the classes that one of the group's votes can leave, which the group's exact cost depends on.
 
     members: `(teachers,)` booleans, True for the group's teachers.
 

@@ -163,7 +163,7 @@ def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> 
 
 
 def _added(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Add parts one after the other, which gives the same result whatever the shape of a sum."""
+    """Add parts one after the other, which gives the same result for all shapes of a sum."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part

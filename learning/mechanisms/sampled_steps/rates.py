@@ -128,7 +128,7 @@ def scale_norms(
 
 
 def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> float:
-    """Return the noise multiplier with which a run of this rate costs the target, and no more."""
+    """Return the noise multiplier that makes a run of this rate cost the target, and no more."""
     return spend_equally(cost, np.array([target]), np.ones(1), steps=steps, rate=rate)[0]
 
 

@@ -259,7 +259,7 @@ class Marginals:
 
     @cached_property
     def histograms(self) -> list[Numbers]:
-        """For each column: (classes, cells)."""
+        """Counts (classes, cells) of each column."""
         return self._counts(0)
 
     @cached_property
@@ -286,12 +286,12 @@ class Marginals:
 
     @cached_property
     def pairs(self) -> list[Numbers]:
-        """For each pair of columns, in the groups of `coarse`: (classes, groups, groups)."""
+        """Counts (classes, groups, groups) of each pair of columns, in the groups of `coarse`."""
         return self._counts(1)
 
     @cached_property
     def tables(self) -> list[Numbers]:
-        """For each edge of the tree."""
+        """Counts of each edge of the tree."""
         return self._counts(2)
 
     def _counts(self, index: int) -> list[Numbers]:

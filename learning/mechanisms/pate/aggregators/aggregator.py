@@ -25,7 +25,7 @@ class LabelRelease:
 
     labels: `(queries,)`, `REJECTED` if there is none.
     answered: `(queries,)`, True if the label is the teachers' and its cost is due.
-    counts: `(queries, classes)` whole noisy counts, from which the labels were read; None if these are not released.
+    counts: `(queries, classes)` whole noisy counts that gave the labels; None if these are not released.
     """
 
     labels: NDArray[np.int64]
