@@ -113,7 +113,7 @@ def test_an_answer_may_stand_in_one_record_alone_and_numbers_are_combined(tmp_pa
 
 @pytest.mark.parametrize(
     ("column", "value", "words"),
-    [("visited", "soon", "neither date nor number"), ("who", "", "no holder"), ("pulse", "high", "no number")],
+    [("visited", "soon", "neither date nor number"), ("who", "", "no holder"), ("pulse", "high", "not a number")],
 )
 def test_errors_name_their_row_and_a_missing_column_once(tmp_path: Path, column: str, value: str, words: str) -> None:
     frame, wrong, missing = drawn(3).astype({column: object}), Report(), Report()
