@@ -262,7 +262,7 @@ def test_a_list_of_people_is_read_as_what_it_is(text: str, people: list[Invited]
         ('"P-17"\n', "Row 1 looks like"),
         ("| P-17 | guardian |\n", "Row 1 looks like"),
         ("Patient ID\nP-17\n", "Row 1, “Patient ID”, looks like a heading"),
-        ("pseudonym,birthday\nP-1,2000-01-01\n", "The first line names the columns pseudonym, birthday"),
+        ("pseudonym,birthday\nP-1,2000-01-01\n", "The first line must name the columns pseudonym, birthday"),
         ("answers;until\nguardian;2031-05-04\n", "The first line must name the columns"),
         ("pseudonym,language,language\nP-1,de,en\n", "each once"),
         ("pseudonym,language\nP-1,de,x\n", "Row 2 has more cells"),

@@ -100,7 +100,7 @@ def test_a_planted_fault_leads_to_a_row_a_metric_mails_and_banners(
     assert set(mails) == {"auditor", "committee", "chair"}
     assert f"found {outcome.faults} fault" in mails["auditor"]
     for role in ("committee", "chair"):
-        assert "A fault was found; the auditors have the details." in mails[role]
+        assert "A fault was found. The study's auditors have the details." in mails[role]
         assert not any(character.isdigit() for character in mails[role].replace("127.0.0.1:8000", ""))
     for role in STAFF:
         for page in pages(study, role):

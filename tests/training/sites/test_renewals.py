@@ -122,12 +122,12 @@ def test_before_it_is_confirmed_the_former_key_counts_and_after_it_is_refused_in
     with pytest.raises(Unreachable, match="compare the fingerprints"):
         renewed.contact(0)
     fingerprint = renewed.register()
-    with pytest.raises(Unreachable, match="has not confirmed the new key of Clinic A yet"):
+    with pytest.raises(Unreachable, match="has not confirmed Clinic A's new key yet"):
         renewed.contact(0)
     renewed.lost = False  # whoever has the former key
     assert renewed.contact(0).problem == ""
     renewed.confirm(None, fingerprint)
-    with pytest.raises(Unreachable, match="has replaced the key of Clinic A"):
+    with pytest.raises(Unreachable, match="has replaced Clinic A's key"):
         renewed.contact(0)
     renewed.lose()
     assert renewed.contact(0).offered
@@ -153,7 +153,7 @@ def test_runs_under_way_end_everywhere_with_a_reason(renewed: Renewed, until: st
     renewed.confirm(None, fingerprint)
     assert advance(hub).status == Run.Status.FAILED
     hub.refresh_from_db()
-    assert "The key of Clinic A was replaced since this run was proposed" in str(hub.message)
+    assert "The key of Clinic A was replaced after this run was proposed" in str(hub.message)
     assert not any(renewed.contact(place).open_proposals for place in (0, 1, 2))
     for run in sites[1:]:
         ended = advance(run)
