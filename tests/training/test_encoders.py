@@ -260,7 +260,7 @@ def test_an_encoder_that_no_run_learned_from_goes_with_its_vectors(django_captur
     with pytest.raises(ValidationError, match="has not ended"):
         encoder_withdraw(encoder=encoder, reason="Wrong.", acting_user=olga)
     run_withdraw(run=draft, acting_user=user_create("otto"))
-    with pytest.raises(ValidationError, match="Say why"):
+    with pytest.raises(ValidationError, match="Enter a reason"):
         encoder_withdraw(encoder=encoder, reason=" ", acting_user=olga)
     with django_capture_on_commit_callbacks(execute=True):
         encoder_withdraw(encoder=encoder, reason="Wrong.", acting_user=olga)

@@ -293,7 +293,7 @@ def test_a_removed_dataset_leaves_its_row_and_takes_its_file(django_capture_on_c
     assert dataset.artifact in files()
     run_withdraw(run=draft, acting_user=user_create("otto"))
     run = run_ask(run_start(study, **ASKING_RUN))
-    with pytest.raises(ValidationError, match="Say why"):
+    with pytest.raises(ValidationError, match="Enter a reason"):
         closing.dataset_remove(dataset=dataset, reason=" ", acting_user=olga)
     with django_capture_on_commit_callbacks(execute=True):
         closing.dataset_remove(dataset=dataset, reason="It was wrong.", acting_user=olga)
