@@ -362,7 +362,7 @@ def test_a_refused_restoration_changes_nothing(tmp_path: Path, identity: Path, m
         call_command(*again, stdout=StringIO())
     monkeypatch.setattr("sys.stdin", type("Terminal", (StringIO,), {"isatty": lambda _: True})())
     monkeypatch.setattr("builtins.input", lambda _: "yes")
-    with pytest.raises(CommandError, match="Your change was not saved"):
+    with pytest.raises(CommandError, match="Nothing was changed"):
         call_command(*again, stdout=StringIO())
     WorkerHeartbeat.objects.create(name="celery@here", heard_at=timezone.now())
     with pytest.raises(CommandError, match="No worker has been seen for a day, so approved"):
@@ -489,7 +489,7 @@ def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path
     cut = changed(made, tmp_path / "cut", lambda *both: dump_broken(*both, lambda dump: dump[: len(dump) // 2]))
     before = installation()
     for file, room in ((unmigrated, True), (lost, True), (cut, True), (made, False)):
-        with nullcontext() if room else no_room(), pytest.raises(CommandError, match="Your change was not saved"):
+        with nullcontext() if room else no_room(), pytest.raises(CommandError, match="Nothing was changed"):
             restore(file)
         is_left_whole(before)
 

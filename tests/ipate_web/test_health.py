@@ -54,7 +54,7 @@ def test_ready(client: Client, settings: Any) -> None:
     assert [again.get(path).status_code for path in ("/healthz", "/readyz", "/")] == [200, 200, 301]
     settings.SECURE_SSL_REDIRECT = False
     WorkerHeartbeat.objects.update(heard_at=timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT + 1))
-    not_ready(client, worker="not responding")
+    not_ready(client, worker="not heard from")
 
 
 @pytest.mark.django_db
@@ -63,7 +63,7 @@ def test_a_database_that_does_not_answer(client: Client, monkeypatch: pytest.Mon
     not_ready(
         client,
         database="unreachable",
-        worker="not responding",
+        worker="not heard from",
         **dict.fromkeys(("verification", "backup", "beat", "certificate"), "unknown"),
     )
 

@@ -93,12 +93,12 @@ def test_a_refusal_and_a_consent_look_the_same_and_an_older_receipt_is_said_to_b
     def page_of(row: ConsentEvent) -> str:
         return text(as_("olga").post(CHECK, {"number": receipt_code(receipt_number(row.hash))}))
 
-    found = [re.search("The decision was recorded.*as it was written", page_of(row)) for row in (event, refusal)]
+    found = [re.search("The decision is recorded.*has not been changed", page_of(row)) for row in (event, refusal)]
     consent, refused = (re.sub(r"P-\d, .*?, version", "", each.group()) for each in found if each is not None)
     assert consent == refused
     services.consent_withdraw(holder=event.holder, acting_user=None)
     page = page_of(event)
-    assert "This person has decided again since" in page and "withdr" not in page.split("on record")[1]
+    assert "This person has decided again since then" in page and "withdr" not in page.split("is recorded")[1]
 
 
 def test_a_misheard_code_or_a_receipt_of_another_study_is_not_found(study: Study, event: ConsentEvent) -> None:

@@ -88,7 +88,7 @@ def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: 
     otto.delete()
     assert "By Otto" in text(olga.get(BASE + "new/"))
     page = olga.post(BASE + "new/", {"en": "By Olga", "seen": ""})
-    assert page.status_code == 422 and "deleted account has saved another draft" in text(page)
+    assert page.status_code == 422 and "deleted account has saved a different draft" in text(page)
     assert seen(page.text) == form_digest(draft.texts, draft_facts(draft))
     assert olga.post(BASE + "new/", {"en": "By Olga", "seen": seen(page.text)}).status_code == 302
     assert ConsentFormDraft.objects.get().texts == {"en": "By Olga"}

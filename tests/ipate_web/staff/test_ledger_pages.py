@@ -182,7 +182,7 @@ def test_the_length_of_a_chain_does_not_reveal_acts_of_people(run: Run) -> None:
         page = as_(role).get(address).text
         assert page.count(": a chain of ") == len(public), role
         assert page.count("Only people who handle consents can see how") == len(chained_models()) - len(public), role
-        assert "Circumstance of a holder: recomputed just now" in page, role
+        assert "Circumstance of a data holder: at most the last " in page, role
         assert "Release: a chain of 5 rows" in page, role
 
 
