@@ -9,7 +9,10 @@ A table is a TOML file with one entry for each text::
 
 Texts are written as in the catalogue: ``%(name)s`` where a template has ``{{ name }}``. A text with a plural has
 ``new_plural`` as well, and its German is a list of two. Without ``de`` the translation stays. Nothing is written if an
-entry cannot be applied in full. An entry that was applied before changes only what was merged since.
+entry cannot be applied in full or was applied before.
+
+In tests, only whole texts are renamed, and quotes of at least four words that occur in no other text. Other strings
+that share four words with an old text are listed: change them by hand.
 """
 
 import argparse
@@ -23,7 +26,6 @@ import tokenize
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +42,6 @@ LONGEST_LINE = 160
 """Of templates, where a text cannot be broken within a tag."""
 #: Fewest words of a text that is renamed wherever a string of the product equals it, marked for translation or not.
 FEW_WORDS = 4
-#: Fewest characters of a part of a text by which a test is taken to quote it.
-PART = 9
-#: By how many characters texts are looked up that a string may quote.
-START = 7
 #: Most characters of a key of a table of texts that stands in one line with ``: gettext_noop(``.
 KEY_WIDTH = 98
 
@@ -59,8 +57,6 @@ class Rename:
     old_plural: str = ""
     old_german: tuple[str, ...] = ()
     places: int = 0
-    is_applied: bool = False
-    """Whether the catalogue has the new text, so that only places are left that were merged since."""
 
     def english(self) -> dict[str, str]:
         pairs = {self.old: self.new}
@@ -86,14 +82,10 @@ class Plan:
             for old, new in rename.english().items():
                 self.pairs[old] = new
                 self.by_text[old] = rename
-        for rename in self.renames:
-            for new in rename.english().values():  # a place that has been merged already
-                self.pairs.setdefault(new, new)
-                self.by_text.setdefault(new, rename)
         self.seen: set[str] = set()
 
     def found(self, text: str) -> None:
-        """Count a place where a text of the plan stands, renamed or not."""
+        """Count a place where a text of the plan occurs."""
         self.seen.add(text)
         self.by_text[text].places += 1
 
@@ -116,14 +108,8 @@ def renames_of(table: dict[str, Any], catalogue: polib.POFile) -> tuple[list[Ren
         )
         entry = known.get(rename.old)
         if entry is None:
-            entry, rename.is_applied = known.get(rename.new), True
-        if entry is None:
-            errors.append(f"not in the catalogue: {rename.old}")
-            continue
-        if rename.is_applied:
-            rename.german, rename.old_plural = (), row.get("old_plural", "")
-            rename.new_plural = rename.new_plural if rename.old_plural else ""
-            renames.append(rename)
+            reason = "renamed already" if rename.new in known else "not in the catalogue"
+            errors.append(f"{reason}: {rename.old}")
             continue
         rename.old_plural = entry.msgid_plural
         rename.old_german = tuple(entry.msgstr_plural.values()) if entry.msgid_plural else (entry.msgstr,)
@@ -139,6 +125,7 @@ def renames_of(table: dict[str, Any], catalogue: polib.POFile) -> tuple[list[Ren
         renames.append(rename)
     olds = [rename.old for rename in renames]
     errors += [f"twice in the table: {old}" for old in sorted(set(olds)) if olds.count(old) > 1]
+    errors += [f"both old and new: {each.new}" for each in renames if each.new != each.old and each.new in olds]
     return renames, errors
 
 
@@ -158,8 +145,6 @@ def catalogue_rename(catalogue: polib.POFile, renames: Iterable[Rename]) -> None
     """Rename entries of the catalogue."""
     known = {entry.msgid: entry for entry in catalogue if not entry.obsolete}
     for rename in renames:
-        if rename.is_applied:
-            continue
         entry = known.pop(rename.old)
         other = known.get(rename.new)
         if other is not None:
@@ -461,15 +446,19 @@ def plain_part(text: str, *, first: bool = False) -> str:
     return chosen.strip(" ,;:“”–-")
 
 
-def _common(text: str, other: str) -> str:
-    """Return the longest text that two texts have in common."""
-    match = SequenceMatcher(None, text, other, autojunk=False).find_longest_match()
-    return text[match.a : match.a + match.size]
+def _grams(text: str) -> set[tuple[str, ...]]:
+    """Return all runs of ``FEW_WORDS`` words of a text."""
+    words = re.findall(r"\w+|%\(\w+\)s", text)
+    return {tuple(words[index : index + FEW_WORDS]) for index in range(len(words) - FEW_WORDS + 1)}
+
+
+def _is_long(text: str) -> bool:
+    return len(text.split()) >= FEW_WORDS
 
 
 @dataclass
 class Quotes:
-    """How tests quote the texts of a plan, in English and German, as they stand or escaped for HTML."""
+    """How tests quote the texts of a plan, in English and German, as they are or escaped for HTML."""
 
     plan: Plan
     others: str
@@ -480,21 +469,23 @@ class Quotes:
             pairs |= {old: new for old, new in rename.english().items() if old != new}
             german = dict(zip(rename.old_german, rename.german, strict=True))
             pairs |= {old: new for old, new in german.items() if old != new}
-        self.pairs = {
-            old.replace("%%", "%"): new.replace("%%", "%") for old, new in pairs.items() if len(old.split()) > 1
-        }
-        self.filled = [
-            (max(PLACEHOLDER.split(old)[::2], key=len), re.compile(self._pattern(old), re.DOTALL), old, new)
+        plain = {old.replace("%%", "%"): new.replace("%%", "%") for old, new in pairs.items()}
+        self.pairs = {old: plain[old] for old in sorted(plain, key=len, reverse=True) if " " in old}
+        self.whole = [
+            pair
             for old, new in self.pairs.items()
-            if "%(" in old and max(map(len, PLACEHOLDER.split(old)[::2])) >= PART
+            if "%(" not in old
+            for pair in sorted({(old, new), (html.escape(old), html.escape(new))})
         ]
-        self.starts: dict[str, list[tuple[str, str]]] = {}
-        for old, new in self.pairs.items():
-            for pair in {(old, new), (html.escape(old), html.escape(new))}:
-                self.starts.setdefault(pair[0][:START], []).append(pair)
-        self.all = "\0".join(self.pairs)
-        self.grams = {self.all[index : index + PART] for index in range(len(self.all))}
-        self.first = {old: new for old, new in pairs.items() if len(old.split()) == 1}
+        self.filled = [
+            (piece, re.compile(self._pattern(old), re.DOTALL), new)
+            for old, new in self.pairs.items()
+            if "%(" in old
+            for piece in (max(PLACEHOLDER.split(old)[::2], key=len),)
+            if _is_long(piece) and piece not in self.others
+        ]
+        kept = _grams(self.others) | {gram for new in self.pairs.values() for gram in _grams(new)}
+        self.grams = {gram for old in self.pairs for gram in _grams(old)} - kept
 
     @staticmethod
     def _pattern(old: str) -> str:
@@ -514,34 +505,32 @@ class Quotes:
         """Return a test's string, or its regular expression, with quoted texts renamed."""
         if value in self.pairs:
             new = self.pairs[value]
-            return plain_part(new).strip() if is_pattern and re.search(r"[()?+*\[{]", new) else new
-        if len(value) < PART or " " not in value.strip():
-            return value
-        starts = {value[index : index + START] for index in range(len(value) - START + 1)}
-        for mine, then in (pair for start in starts & self.starts.keys() for pair in self.starts[start]):
-            if len(mine) >= PART and mine in value and re.search(rf"(?<!\w){re.escape(mine)}(?!\w)", value):
-                value = value.replace(mine, then)
-        for piece, pattern, _old, new in self.filled:
+            return plain_part(new) if is_pattern and re.search(r"[()?+*\[{]", new) else new
+        value = self.replaced(value)
+        for piece, pattern, new in self.filled:
             if piece in value and (match := pattern.search(value)):
                 return value[: match.start()] + _filled(new, match.groupdict()) + value[match.end() :]
         bare = html.unescape(value.replace("\\", ""))
-        if len(bare) < PART + 3 or bare[:PART] not in self.grams or bare not in self.all:
+        if self.grams.isdisjoint(_grams(bare)):
             return value
-        quoted = [(old, new) for old, new in self.pairs.items() if bare in old]
-        if any(bare in new for _old, new in quoted):
-            return value
-        if not quoted:
-            return value
-        part = plain_part(quoted[0][1], first=quoted[0][0].startswith(bare))
-        for _old, new in quoted[1:]:
-            part = _common(part, new)
-        if bare in self.others or len(part) < PART:
-            if len(bare) > 2 * PART:
-                self.plan.remarks.append(f"{where}: quotes a part, of several texts: {value}")
-            return value
-        part = re.sub(r"^(.{40}\S*) .*", r"\1", part.strip(), flags=re.DOTALL)
-        self.plan.remarks.append(f"{where}: quotes a part: {value!r} → {part!r}")
-        return part
+        quoted = [old for old in self.pairs if bare in old]
+        if len(quoted) == 1 and bare not in self.others and bare not in self.pairs[quoted[0]]:
+            part = plain_part(self.pairs[quoted[0]], first=quoted[0].startswith(bare))
+            if _is_long(part) and part not in self.others:
+                self.plan.remarks.append(f"{where}: quotes a part: {value!r} → {part!r}")
+                return part
+        self.plan.remarks.append(f"{where}: CHANGE BY HAND: {value}")
+        return value
+
+    def replaced(self, value: str) -> str:
+        """Return a string with whole texts renamed that cannot be parts of others."""
+        for old, new in self.whole:
+            if old not in value:
+                continue
+            value = value.replace(f">{old}<", f">{new}<")
+            if _is_long(old) and old not in self.others and old not in new:
+                value = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", lambda _match, new=new: new, value)
+        return value
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
@@ -571,11 +560,8 @@ def test_rename(plan: Plan, path: Path, quotes: Quotes) -> None:
         if isinstance(node, ast.JoinedStr) and id(node) not in (inside - {id(each) for each in joined}):
             start, end = _span(node, offsets)
             source = data[start:end].decode()
-            new = source
-            for old, then in quotes.pairs.items():
-                if len(old) >= PART and "%(" not in old and old in new and not {'"', "{", "}"} & set(then):
-                    new = new.replace(old, then)
-            if new != source:
+            new = quotes.replaced(source)
+            if new != source and new.count('"') == source.count('"'):
                 edits.append((start, end, new))
         elif (
             isinstance(node, ast.Constant)
@@ -671,11 +657,7 @@ def table_apply(table: dict[str, Any]) -> Plan:
         python_rename(plan, source)
     for template in sorted(each for each in (ROOT / "templates").rglob("*") if each.suffix in (".html", ".txt")):
         template_rename(plan, template)
-    plan.errors += [
-        f"found in no source, or only in part: {each.old}"
-        for each in renames
-        if not each.is_applied and plan.seen.isdisjoint((each.old, each.new))
-    ]
+    plan.errors += [f"found in no source, or only in part: {each.old}" for each in renames if each.old not in plan.seen]
     quotes = Quotes(plan, others)
     for test in sorted((ROOT / "tests").rglob("*.py")):
         test_rename(plan, test, quotes)

@@ -55,7 +55,7 @@ TEMPLATE = """{% load i18n %}{% with n=people|length %}
 TEST = """def test_it(page):
     assert "Begin anew" in page and ">Begin anew</button>" in page
     assert "Anna gives 5 % of it away." in page
-    assert "opens the page" in page
+    assert "the link opens the page" in page
     assert "Neu beginnen" in page
 """
 TABLE = """
@@ -126,14 +126,30 @@ def test_texts_are_renamed_everywhere_once(files: dict[str, Path], tool: ModuleT
     assert '"Only people with the link" in page' in test, "a part that a regular expression matches as it stands"
     assert files["page.md"].read_text() == "Press **Start over**.\n"
     before = {name: path.read_text() for name, path in files.items()}
-    assert tool.main([str(files["table.toml"])]) == 0
+    assert tool.main([str(files["table.toml"])]) == 1, "a second time"
     assert {name: path.read_text() for name, path in files.items()} == before
+
+
+def test_short_quotes_and_quotes_of_two_texts_are_left(
+    files: dict[str, Path], tool: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with files["django.po"].open("a") as catalogue:
+        catalogue.write('\nmsgid "A copy: and nobody else does so."\nmsgstr "Kopie"\n')
+    quotes = ("Begin anew, then stop", "the page", "and nobody else does so", "page with it, and it was")
+    files["test_page.py"].write_text("".join(f'A = "{quote}"\n' for quote in quotes))
+    before = files["test_page.py"].read_text()
+    assert tool.main([str(files["table.toml"])]) == 0
+    assert files["test_page.py"].read_text() == before
+    remarks = capsys.readouterr().out
+    assert "test_page.py:4: CHANGE BY HAND: page with it, and it was" in remarks and "py:2:" not in remarks
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
         ('"Begin anew"', '"Begin again"', "not in the catalogue: Begin again"),
+        ('"Begin anew"', '"%(n)s person is told."', "twice in the table"),
+        ('new = "Start over"', 'new = "%(n)s person is told."', "both old and new"),
         ('"Start over"', '"Start %(what)s"', "new values in: Start %(what)s"),
         ('"Von vorn beginnen"', '"<b>Von</b> vorn"', "values of English and German differ: Start over"),
         ('new_plural = "We tell %(n)s people."\n', "", "has a plural in only one"),
