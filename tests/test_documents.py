@@ -91,6 +91,20 @@ def test_the_picture_of_the_architecture_is_drawn_from_its_source() -> None:
     assert drawn == (DOCS / "architecture.svg").read_bytes(), "run: make pictures"
 
 
+def test_the_picture_of_the_architecture_shows_every_package() -> None:
+    shown = set(re.findall(r"part\(\[([a-z_.]+)\]", text_of(DOCS / "architecture.typ")))
+    listed = set(re.findall(r"`([a-z_]+)/`", text_of(DOCS / "architecture.md").split("## Inside an app")[0]))
+    packages = {each.parent.name for each in ROOT.glob("*/__init__.py")} - {"benchmarks", "tests"}
+    assert packages <= shown and packages <= listed
+    outside = {"holders", "staff", "researchers", "database", "broker", "storage", "journal"}
+    assert all((ROOT / each.replace(".", "/") / "__init__.py").exists() for each in shown - outside)
+    assert all(
+        (ROOT / each).is_dir()
+        or each in {"staff", "api", "accounts", "engine", "methods", "alliances", "services", "privacy"}
+        for each in listed
+    )
+
+
 def test_newcomers_find_every_place_that_is_named() -> None:
     places = re.findall(r"`([\w/]+\.py)::(\w+)`", text_of(DOCS / "where-is.md"))
     assert len(places) > 15
