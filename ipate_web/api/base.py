@@ -1,6 +1,6 @@
 """Base classes and permission checks of all API endpoints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeVar, cast
@@ -124,6 +124,22 @@ class StrictSerializer(serializers.Serializer):
             if wrong:
                 raise serializers.ValidationError(dict.fromkeys(wrong, "Give a number, without quotation marks."))
         return super().to_internal_value(data)
+
+
+class ComputedSerializer(serializers.ModelSerializer):
+    # Document of a model with computed fields: a declared field takes its value from the method ``get_<field>``, if
+    # there is one. Declared fields that ``Meta.fields`` does not name follow the others, in their order. A comment,
+    # because the schema would repeat a docstring for each serializer without one.
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields = super().get_fields()
+        for name, field in fields.items():
+            if not isinstance(field, serializers.SerializerMethodField):
+                field.get_attribute = getattr(self, f"get_{name}", field.get_attribute)  # type: ignore[method-assign]
+        return fields
+
+    def get_field_names(self, declared_fields: Mapping[str, serializers.Field], info: Any) -> list[str]:
+        return list(dict.fromkeys([*self.Meta.fields, *declared_fields]))
 
 
 def operation(

@@ -1,6 +1,8 @@
 """A run as the API tells it, to whoever may see it."""
 
-from typing import Any
+from datetime import datetime
+from functools import cached_property
+from typing import Any, cast
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema_field
@@ -8,10 +10,10 @@ from rest_framework import exceptions, serializers
 
 from common.sentences import in_words
 from consent.models import Level
-from ipate_web.api.base import MinuteField, UserField, permission_check
+from ipate_web.api.base import ComputedSerializer, MinuteField, UserField, permission_check
 from training.comparison import forecast_outcomes
 from training.models import Run
-from training.queue import run_wait
+from training.queue import Wait, run_wait
 from training.selectors import run_progress, run_promises, run_reason, runs_visible_to
 from training.services.publication import without_model
 
@@ -31,7 +33,7 @@ def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:
     return run
 
 
-class RunSerializer(serializers.ModelSerializer):
+class RunSerializer(ComputedSerializer):
     study: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     labels = serializers.IntegerField(read_only=True, help_text="Queries that were answered.")
     reinforced = serializers.IntegerField(
@@ -129,14 +131,14 @@ class ChoicesField(serializers.DictField):
 
 class RunDetailSerializer(RunSerializer):
     progress = ProgressSerializer()
-    promises = PromiseSerializer(many=True)
-    forecasts = ForecastOutcomeSerializer(many=True, help_text="Of its approved plan, beside what came of it.")
-    choices = ChoicesField()
-    model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
     place = serializers.IntegerField(
         allow_null=True, help_text="Its place among approved runs that no worker has begun, from 1; null for others."
     )
     expected_start = MinuteField(allow_null=True, help_text="Of such a run, to the minute; null where it is not known.")
+    promises = PromiseSerializer(many=True)
+    forecasts = ForecastOutcomeSerializer(many=True, help_text="Of its approved plan, beside what came of it.")
+    choices = ChoicesField()
+    model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
     reason = serializers.CharField(help_text="Why it ended, in words; empty before.")
     without_model = serializers.CharField(
         help_text="Why a finished run has no published model, in words; empty for a run that has one or leads to none."
@@ -154,42 +156,49 @@ class RunDetailSerializer(RunSerializer):
             *("purpose", "private_dataset", "public_dataset", "test_dataset", "labelled_dataset", "choices"),
             *("student_learner", "student_parameters"),
             *("batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share"),
-            *(
-                "revision",
-                "approved_at",
-                "started_at",
-                "spending_began_at",
-                "progress",
-                "place",
-                "expected_start",
-                "promises",
-                "forecasts",
-                "model",
-                "reason",
-                "without_model",
-                "message",
-            ),
+            *("revision", "approved_at", "started_at", "spending_began_at"),
         ]
 
+    def get_progress(self, run: Run) -> dict[str, Any]:
+        progress = run_progress(run)
+        return {
+            "stages": [{"stage": stage.name, "share": stage.share} for stage in progress.stages],
+            "queries": progress.position,
+            "points": progress.size,
+            "labels": progress.labels,
+            "student": progress.student,
+        }
 
-def run_document(run: Run, user: Any) -> dict[str, Any]:
-    """A run as the API tells it: parameters, progress, promises, and what was released."""
-    progress = run_progress(run)
-    run.progress = {  # type: ignore[attr-defined]
-        "stages": [{"stage": stage.name, "share": stage.share} for stage in progress.stages],
-        "queries": progress.position,
-        "points": progress.size,
-        "labels": progress.labels,
-        "student": progress.student,
-    }
-    wait = run_wait(run)
-    run.place = wait and wait.place  # type: ignore[attr-defined]
-    run.expected_start = wait and wait.starts  # type: ignore[attr-defined]
-    run.reason = run_reason(run)  # type: ignore[attr-defined]
-    run.without_model = without_model(run)  # type: ignore[attr-defined]
-    run.promises = run_promises(run)  # type: ignore[attr-defined]
-    run.forecasts = [in_words(each.to_json()) for each in forecast_outcomes(run)]  # type: ignore[attr-defined]
-    run.model = run.pk if run.student_id else None  # type: ignore[attr-defined]
-    if not user.has_perm("consent.view_dashboard", run.study):
-        run.message = None  # type: ignore[assignment]  # it is written for those who can do something about it
-    return RunDetailSerializer(run).data
+    @cached_property
+    def _wait(self) -> Wait | None:
+        return run_wait(cast(Run, self.instance))
+
+    def get_place(self, run: Run) -> int | None:
+        return self._wait and self._wait.place
+
+    def get_expected_start(self, run: Run) -> datetime | None:
+        return self._wait and self._wait.starts
+
+    def get_promises(self, run: Run) -> list[dict[str, Any]]:
+        return run_promises(run)
+
+    def get_forecasts(self, run: Run) -> list[dict[str, Any]]:
+        return [in_words(each.to_json()) for each in forecast_outcomes(run)]
+
+    def get_model(self, run: Run) -> UUID | None:
+        return run.pk if run.student_id else None
+
+    def get_reason(self, run: Run) -> str:
+        return run_reason(run)
+
+    def get_without_model(self, run: Run) -> str:
+        return without_model(run)
+
+    def get_message(self, run: Run) -> str | None:
+        """Return the message for users who can do something about it."""
+        return run.message if self.context["user"].has_perm("consent.view_dashboard", run.study) else None
+
+
+def run_document(run: Run, user: Any, kind: type[RunDetailSerializer] = RunDetailSerializer) -> dict[str, Any]:
+    """Return a run as the API describes it to ``user``: parameters, progress, promises, and what was released."""
+    return kind(run, context={"user": user}).data

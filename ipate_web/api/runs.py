@@ -138,8 +138,8 @@ class ApprovedSerializer(RunDetailSerializer):
 
     plan = PlanSerializer(allow_null=True, help_text="null where the run has ended before there was one.")
 
-    class Meta(RunDetailSerializer.Meta):
-        fields = [*RunDetailSerializer.Meta.fields, "plan"]
+    def get_plan(self, run: Run) -> dict[str, Any] | None:
+        return plan_document(run, run.plan | {"share": run.share}) if run.plan else None
 
 
 class RunApprove(ApiView):
@@ -163,8 +163,7 @@ class RunApprove(ApiView):
         approval = body_of(request, ApprovalSerializer)
         share = approval["share"] if "share" in approval else suggested_share(run.study)
         run = run_approve(run=run, acting_user=request_user(request), share=share, revision=approval.get("revision"))
-        plan = plan_document(run, run.plan | {"share": run.share}) if run.plan else None
-        return Response(run_document(run, request.user) | {"plan": plan})
+        return Response(run_document(run, request.user, ApprovedSerializer))
 
 
 class RunCancel(ApiView):

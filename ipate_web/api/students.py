@@ -9,7 +9,16 @@ from rest_framework import exceptions, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, UserField, body_of, operation, request_user
+from ipate_web.api.base import (
+    ApiView,
+    ComputedSerializer,
+    MinuteField,
+    StrictSerializer,
+    UserField,
+    body_of,
+    operation,
+    request_user,
+)
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.run_documents import visible_run
 from ipate_web.tokens.models import Scope
@@ -90,7 +99,7 @@ class EvaluationSerializer(serializers.Serializer):
         return fields
 
 
-class StudentVersionSerializer(serializers.ModelSerializer):
+class StudentVersionSerializer(ComputedSerializer):
     """One version of a run's student; GET /api/v1/models/{run}?version=… has its card."""
 
     published = serializers.BooleanField(help_text="Whether it is the one that the run's model is.")
@@ -119,6 +128,9 @@ class StudentVersionSerializer(serializers.ModelSerializer):
             *("seconds", "digest", "requested_by", "created_at", "publication_reason"),
             *("withdrawn_at", "withdrawal_reason"),
         ]
+
+    def get_published(self, version: StudentModel) -> bool:
+        return version.pk == version.run.student_id
 
 
 class StudentTrainingSerializer(serializers.ModelSerializer):
@@ -159,8 +171,6 @@ class WithdrawalSerializer(StrictSerializer):
 def students_document(run: Run) -> dict[str, Any]:
     """The versions of a run's student, and the training of another, as the API tells them."""
     versions = run_versions(run)
-    for version in versions.all:
-        version.published = version.pk == run.student_id  # type: ignore[attr-defined]
     return StudentsSerializer({"versions": versions.all, "training": versions.training}).data
 
 

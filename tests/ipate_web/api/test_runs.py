@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from rest_framework import serializers
 
 from accounting.caps import caps_of
 from accounting.models import Release
 from common.slots import slot
 from consent.models import Study
+from ipate_web.api.run_documents import RunDetailSerializer, run_document
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
 from tests.training.runs import run_draft, teachers_chosen
@@ -152,6 +154,19 @@ def test_a_finished_run_tells_what_may_be_published(run: Run, client: Client) ->
     lists = [researcher.get(address).json()["results"][0] for address in (RUNS, "/api/v1/models")]
     times = {*(document[name] for name in names), model["created_at"], lists[0]["ended_at"], lists[1]["created_at"]}
     assert times == {"2026-03-04T05:06:00Z"}
+
+
+def test_a_computed_field_is_described_in_one_place_and_changes_no_row(run: Run) -> None:
+    class Extended(RunDetailSerializer):
+        doubled = serializers.IntegerField()
+
+        def get_doubled(self, run: Run) -> int:
+            return 2 * run.labels
+
+    run.message = "For staff."
+    document = run_document(run, user_create("nobody"), Extended)
+    assert list(document)[-1] == "doubled" and document["doubled"] == 2 * run.labels
+    assert (document["message"], run.message) == (None, "For staff.")
 
 
 def test_costs_are_what_everybody_in_a_group_was_charged(run: Run, client: Client) -> None:
