@@ -85,47 +85,64 @@ def text_of(table: str, cases: Sequence[Json], folder: Path = RESULTS) -> str:
 
 
 def document(folder: Path = RESULTS) -> str:
-    """docs/reproduction.md."""
+    """Return docs/reproduction.md: the overview, how to read it, and a section per table with its numbers folded."""
     about, remarks = remarks_read()
-    parts = [about, _met(folder)]
-    parts.append("\n".join(f"- [{name}](#{name.replace('.', '')}): {table.title}" for name, table in TABLES.items()))
+    parts = [about, _overview(folder), "## How to read the tables", remarks["method"], _by_variant(folder)]
     parts += [_section(table, _cases(table, folder), every_holder(folder), remarks) for table in TABLES.values()]
     return "\n\n".join(parts) + "\n"
 
 
-def _met(folder: Path) -> str:
-    """How many printed cells of each table are met, to which side all of them differ, and why not all are met."""
+def _overview(folder: Path) -> str:
+    """Return how many printed cells of each table are met, and why the others are not."""
+    rows = ["| table | printed | met | above | below | why |", "|---|---|---|---|---|---|"]
+    found = [(table, tallied(table.name, _cases(table, folder))) for table in TABLES.values()]
+    for table, tally in found:
+        link = f"[{table.name}](#{table.name.replace('.', '')})"
+        if tally.total:
+            counts = (str(tally.total), *(str(one or "") for one in (tally.met, tally.above, tally.below)))
+            rows.append(f"| {link}: {table.title} | {' | '.join(counts)} | {WHY.get(table.name, '')} |")
+    totals = [str(sum(getattr(tally, name) for _, tally in found)) for name in ("total", "met", "above", "below")]
+    rows.append(f"| **all measured** | {' | '.join(totals)} | |")
+    others = ", ".join(f"[{t.name}](#{t.name.replace('.', '')})" for t, tally in found if not tally.total)
+    missing = ["| table | printed | why |", "|---|---|---|"]
+    missing += [f"| {name} | {cells or ''} | {why} |" for name, cells, why in unmeasured()]
+    return "\n\n".join(
+        [
+            "## Overview",
+            "\n".join(rows),
+            f"Without printed numbers to compare: {others}.",
+            _folded("Tables we did not measure, and why", "\n".join(missing)),
+        ]
+    )
+
+
+def _by_variant(folder: Path) -> str:
+    """Return met cells and the mean difference of each table by ensemble and variant."""
     rows = [
-        "| table | printed cells | met | above | below | lower / higher | mean difference | why |",
-        "|---|---|---|---|---|---|---|---|",
+        "| table | printed | met | above | below | lower / higher | mean difference |",
+        "|---|---|---|---|---|---|---|",
     ]
-    tallies = []
     for table in TABLES.values():
         cases = _cases(table, folder)
         found = tallied(table.name, cases)
-        if not found.total:
-            continue
-        tallies.append(found)
-        link = f"[{table.name}](#{table.name.replace('.', '')})"
-        rows.append(_tally_row(link, found, WHY.get(table.name, "")))
-        ensembles = [("", False), (", teachers as printed", True)] if has_weaker(cases) else [("", False)]
-        for named, weaker in ensembles:
-            if weaker:
-                rows.append(_tally_row(f"{table.name}{named}", tallied(table.name, cases, weaker=True)))
+        for named, weaker in (("", False), (", teachers as printed", True)):
+            if not found.total or (weaker and not has_weaker(cases)):
+                continue
+            rows.append(_tally_row(f"{table.name}{named}", tallied(table.name, cases, weaker=weaker)))
             variants = [(one, tallied(table.name, cases, variant=one, weaker=weaker)) for one in VARIANTS]
             rows += [_tally_row(f"– {one}", of) for one, of in variants if 0 < of.total < found.total - 2]
-    totals = [str(sum(getattr(one, name) for one in tallies)) for name in ("total", "met", "above", "below")]
-    sides = " / ".join(str(sum(getattr(one, name) for one in tallies)) for name in ("lower", "higher"))
-    rows.append(f"| **all that are measured** | {' | '.join(totals)} | {sides} | | |")
-    rows += [f"| {name} | {cells} | not measured | | | | | {why} |" for name, cells, why in unmeasured()]
-    return "## Met or not\n\n" + "\n".join(rows)
+    return _folded("Met cells by ensemble and variant", "\n".join(rows))
 
 
-def _tally_row(name: str, tally: Tally, why: str = "") -> str:
+def _folded(title: str, text: str) -> str:
+    return f'<details markdown="1"><summary>{title}</summary>\n\n{text}\n\n</details>'
+
+
+def _tally_row(name: str, tally: Tally) -> str:
     counts = (str(tally.total), *(str(one or "") for one in (tally.met, tally.above, tally.below)))
     means = [] if tally.share is None else [f"{100 * tally.share:+.2g} %"]
     means += [] if tally.points is None else [f"{tally.points:+.1f} points"]
-    return f"| {name} | {' | '.join(counts)} | {tally.lower} / {tally.higher} | {', '.join(means)} | {why} |"
+    return f"| {name} | {' | '.join(counts)} | {tally.lower} / {tally.higher} | {', '.join(means)} |"
 
 
 def remarks_read() -> tuple[str, dict[str, str]]:
@@ -145,17 +162,16 @@ def _section(table: Table, cases: Sequence[Json], others: dict[str, dict[str, fl
     parts = [f"## {table.name}", f"{table.title}. {table.source}."]
     planned = [case.setting for case in table.cases(False)]
     missing = [setting for setting in planned if setting not in {case["setting"] for case in cases}]
-    if cases:
-        headings = headings_of(cases)
-        rows = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-        rows += ["| " + " | ".join(line) + " |" for line in lines_of(table.name, cases, others)]
-        parts.append("\n".join(rows))
     if remark := remarks.get(table.name):
         parts.append(remark)
     if missing or not planned:
         parts.append(f"Not measured yet: {'; '.join(missing) if missing else 'all of it'}.")
-    if cases and not table.derived:
-        parts.append(_how(cases))
+    if cases:
+        headings = headings_of(cases)
+        rows = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+        rows += ["| " + " | ".join(line) + " |" for line in lines_of(table.name, cases, others)]
+        how = "" if table.derived else f"\n\n{_how(cases)}"
+        parts.append(_folded(f"{len(rows) - 2} numbers", "\n".join(rows) + how))
     return "\n\n".join(parts)
 
 
@@ -166,7 +182,7 @@ def _how(cases: Sequence[Json]) -> str:
         if said not in environments:
             environments.append(said)
     seconds = sum(case["processor_seconds"] for case in cases)
-    return f"{seconds:,.0f} processor seconds beside what the cache held. {'; '.join(environments)}."
+    return f"{seconds:,.0f} processor seconds, not counting cached votes. {'; '.join(environments)}."
 
 
 def _digits(value: float) -> str:

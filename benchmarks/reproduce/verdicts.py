@@ -1,4 +1,4 @@
-"""Which printed cells are met, which are not, and why: the first table of docs/reproduction.md."""
+"""Which printed cells are met, which are not, and why: the overview in docs/reproduction.md."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ TRIALS = {"ipate-table1": 3, "idpsgd-table2": 10, "idpsgd-table7": 10, "idpsgd-t
 VARIANTS = ("upsampling", "vanishing", "weighting")
 
 WHY = {
-    "pate2017-fig4": "the 1,000 queries are not known; the first rows come within 3 %, draws by chance lie below",
-    "pate2017-adult": "a forest of all private records is a point below the paper's, with scikit-learn's defaults",
-    "pate2017-diabetes": "the paper does not say what is predicted, nor how the patients are divided",
-    "ipate-table1": "teachers agree more than printed (92.5 % right, not 90.2); 1,894 by weighting is twice what equal "
-    "budgets give",
-    "ipate-table5": "teachers agree more than printed (92.5 % right, not 90.2); weighting is printed larger than "
-    "upsampling, which equal budgets do not give; the baseline, too",
-    "ipate-table6": "four cells, by 1.5 to 1.6 points on low incomes; one ensemble, one test of 1,000 records",
-    "ipate-table8": "how often a student sees an image is not printed; weighting has other numbers of labels",
-    "ipate-table10a": "teachers are right on the rich 1.7 to 2.9 points less often; one division; how categories "
-    "become numbers is not printed",
-    "ipate-table10b": "answers, as printed; teachers are right on the rich less often, as in table 10a",
-    "ipate-table11": "the baseline, of one ensemble: three ensembles have 91 labels (table 7)",
-    "thesis-6.4": "teachers agree more than printed (92.5 % right, not 90.2)",
-    "thesis-6.5": "vanishing, where few teachers of the strict take part",
-    "thesis-6.6": "how often a student sees an image is not printed",
-    "thesis-6.7": "vanishing, with 25 to 45 labels",
-    "idpsgd-table2": "printed runs spent more than their promises; ours keep them, with less noise at ε = 1",
-    "idpsgd-table3": "1,000 steps in place of 9,375, larger ones",
-    "idpsgd-table6": "σ_p of MNIST contradict Table 4; σ of *scale* is printed with the arithmetic mean",
-    "idpsgd-table7": "a smaller network: the printed one takes hours of a core for each run",
-    "idpsgd-table8": "a smaller network, a fifth of the steps: as printed it is hours of a core for each of 21 runs",
-    "idpsgd-table9": "one seed, each digit known to ± 0.5; with less noise the network gains less: 97.4 % at ε = 3",
-    "idpsgd-table11": "one student for each cell, as table 8",
+    "pate2017-fig4": "the paper doesn't name its 1,000 queries: the first rows come within 3 %, random draws less",
+    "pate2017-adult": "a forest trained on all private records is a point worse (scikit-learn's defaults)",
+    "pate2017-diabetes": "the paper doesn't say what is predicted or how patients are divided",
+    "ipate-table1": "our teachers are better (92.5 % right, printed 90.2); 1,894 by weighting is twice what "
+    "equal budgets allow",
+    "ipate-table5": "our teachers are better (92.5 % right, printed 90.2); equal budgets cannot give more labels by "
+    "weighting than by upsampling, or than the baseline, as printed",
+    "ipate-table6": "four cells differ by 1.5 to 1.6 points on low incomes; one ensemble, 1,000 test records",
+    "ipate-table8": "the paper doesn't say how often a student sees an image; weighting has other numbers of labels",
+    "ipate-table10a": "our teachers are 1.7 to 2.9 points worse on high incomes; one division; the paper doesn't say "
+    "how categories become numbers",
+    "ipate-table10b": "percentages of answers, as printed; our teachers are worse on high incomes, as in Table 10a",
+    "ipate-table11": "the baseline of this one ensemble; three ensembles average 91 labels (Table 7)",
+    "thesis-6.4": "our teachers are better (92.5 % right, printed 90.2)",
+    "thesis-6.5": "vanishing, when few teachers of the strict group take part",
+    "thesis-6.6": "the paper doesn't say how often a student sees an image",
+    "thesis-6.7": "vanishing, with only 25 to 45 labels",
+    "idpsgd-table2": "the printed runs spent more than they promised; ours don't, and need less noise at ε = 1",
+    "idpsgd-table3": "1,000 larger steps instead of 9,375",
+    "idpsgd-table6": "the printed σ_p of MNIST contradict Table 4; σ of *scale* is printed with the arithmetic mean",
+    "idpsgd-table7": "a smaller network; each run of the printed one takes hours on a core",
+    "idpsgd-table8": "a smaller network and a fifth of the steps; each of the 21 printed runs takes hours on a core",
+    "idpsgd-table9": "one seed, each digit known to ± 0.5; the network gains less from less noise (97.4 % at ε = 3)",
+    "idpsgd-table11": "one student per cell, as in Table 8",
     "idpsgd-table12": "E.2 at 54/37/9 %: the promises last for half of the steps",
 }
 
@@ -135,29 +135,29 @@ def unmeasured() -> Iterable[tuple[str, int, str]]:
     """Printed tables of which nothing is measured: name, number of cells, why."""
     ipate, sgd = published("individualized-pate"), published("individualized-dp-sgd")
     deniability = published("plausible-deniability")
-    svhn = "SVHN's images cannot be had"
+    svhn = "SVHN's images were not available to us"
     yield "Individualized PATE, Table 1, SVHN", 2 * len(_means(ipate["table1"]["SVHN"])), svhn
     yield "Individualized DP-SGD, Table 2, SVHN", len(_means(sgd["table2"]["SVHN"])), svhn
-    hours = "a run of the printed network takes two to five hours of a core"
-    cifar = f"{hours}; one ε for all: table 7"
+    hours = "a run of the printed network takes two to five hours on a core"
+    cifar = f"{hours}; one ε for all: Table 7"
     yield "Individualized DP-SGD, Table 2, CIFAR-10, other cells", len(_means(sgd["table2"]["CIFAR-10"])) - 1, cifar
     others = len(_numbers(sgd["table7_untuned"])) - 2
     yield "Individualized DP-SGD, Table 7, SVHN and CIFAR-10 at 54/37/9 %", others, f"{svhn}; CIFAR-10 as Table 2"
-    lira = "512 models of CIFAR-10 for each; on digits: idpsgd-table10"
+    lira = "512 models of CIFAR-10 each; we did it on digits: idpsgd-table10"
     yield "Individualized DP-SGD, Figure 2 and Table 10", 3 + 2 * len(sgd["table10_lira_t_tests"]), lira
     yield "Individualized DP-SGD, Figures 8 to 10", len(_numbers(sgd["figures8_to_10_areas"])), lira
     yield "Individualized DP-SGD, Table 11, SVHN and CIFAR-10", 6, f"{svhn}; no teachers of CIFAR-10 were trained"
     yield "Individualized DP-SGD, Figures 1, 3, 5, 6 and 7", 0, "no numbers are printed"
-    yield "Individualized DP-SGD, Figure 4", 0, "no numbers are printed; ours: sgd-sampled.md"
+    yield "Individualized DP-SGD, Figure 4", 0, "no numbers are printed; ours are in sgd-sampled.md"
     later = "other networks and data, 100 groups, both methods combined, run times"
     yield "Individualized DP-SGD, Tables 3, 9, 14, 15 and 16 of version 2", 12 + 2 + 3 + 16 + 3, later
-    figures = "their numbers are not at hand; Figures 1 and 3: below"
+    figures = "no numbers are printed; Figures 1 and 3 are below"
     yield "Individualized PATE and the thesis, other figures", 0, figures
-    student = "the students (VAT, improved GAN) are others than ours"
+    student = "their students (VAT, improved GAN) differ from ours"
     yield "PATE 2017, students of MNIST; 2018, students", 2 + 2, student
-    glyph = f"{svhn}, nor Glyph's, the only data with printed numbers of Interactive-GNMax"
+    glyph = f"neither were Glyph's, the only data with printed numbers of Interactive-GNMax; {svhn}"
     yield "PATE 2017 and 2018, SVHN and Glyph", 4 + 2 + 3 * 3 + 1 + 1, glyph
-    acs = "on records of the 2013 census; Adult beside it: plausible-deniability.md"
+    acs = "records of the 2013 census; we used Adult: plausible-deniability.md"
     cells = deniability["table_classifiers_trained_on_synthetic"], deniability["table_distinguishing_game"]
     yield "Plausible deniability, both tables", sum(len(_numbers(part)) for part in cells), acs
 
