@@ -30,7 +30,7 @@ BUDGETS = {
     "documents": 294,
     "page texts": 167,
     "API descriptions": 58,
-    "docstrings": 637,
+    "docstrings": 632,
     "first lines of docstrings": 75,
 }
 

@@ -1,4 +1,6 @@
-"""Declared columns of a table, and their encoding as numbers.
+"""Declared columns of a table: how they stand in a document, and how they become numbers.
+
+A kind of column is one class: its fields are those of its JSON document, of the JSON Schema and of the import page.
 
 Everything here is declared in public before any private row is read: category lists, value ranges, scaling. What is
 learned from private rows (a mean, the categories that occur) would be a release of its own, outside the ledger.
@@ -10,13 +12,15 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
+from common.declarations import DECLARED, OMITTED, Flag, Number, Pairs, Text, Texts, Whole
 from common.identities import is_inexact
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
@@ -25,37 +29,65 @@ from learning.formats.rows import DataError
 from learning.formats.values import DATE_ORDERS, DATE_UNITS, day_number, has_thousands, inexact_fault, key, number
 from learning.formats.vectors import are_missing, mapped, numbers
 
+Missing = Annotated[Texts, Field(description="How the file writes a value that is not known.")]
+Other = Annotated[Flag, Field(description="Whether an undeclared value counts as “other”, or is an error.")]
+Until = Annotated[Text | None, OMITTED, Field(description="A date (2026-01-01), or a column of dates: such as an age.")]
+Since = Annotated[
+    Text | None, OMITTED, Field(description="In place of until: the time from the reference to the date.")
+]
+Unit = Literal["years", "months", "days"]
+Written = Annotated[Literal["ymd", "dmy", "mdy"], Field(description="Order of year, month and day.")]
+
 
 @dataclass(frozen=True)
-class HolderColumn:
-    """Column of pseudonyms: the holder of each record."""
+class _Column:
+    """Column of a table."""
 
-    name: str
+    __pydantic_config__ = DECLARED
+    name: Annotated[Text, Field(description="As in the header of the file.")]
 
 
 @dataclass(frozen=True)
-class LabelColumn:
-    """Column of classes to learn; ``spellings`` maps values of the file to classes (classes map to themselves)."""
+class HolderColumn(_Column):
+    """Pseudonym of the person to whom a record belongs."""
 
-    name: str
-    spellings: tuple[tuple[str, str], ...] = ()
+    role: Literal["holder"] = field(default="holder", kw_only=True, repr=False)
+
+
+@dataclass(frozen=True)
+class IgnoredColumn(_Column):
+    """Column that is in the file and not used."""
+
+    role: Literal["ignore"] = field(default="ignore", kw_only=True, repr=False)
+
+
+@dataclass(frozen=True)
+class LabelColumn(_Column):
+    """Class of a record."""
+
+    role: Literal["label"] = field(default="label", kw_only=True, repr=False)
+    spellings: Annotated[
+        tuple[tuple[str, str], ...],
+        Pairs(Text),
+        Field(alias="labels", description="Spellings in the file, and the classes that they mean."),
+    ] = ()
 
 
 class Dated:
     """What columns of dates have in common: each date becomes the time between it and a reference.
 
     Attributes:
-        reference: A date (year, month, day), or the name of a column of dates.
-        since: Whether time is counted from the reference to the date; else from the date to the reference.
+        until: What time is counted to: a date (year, month, day), or the name of a column of dates.
+        since: What time is counted from, in its place.
         unit: One of ``DATE_UNITS``.
         written: One of ``DATE_ORDERS``: how this column, and the one it refers to, write a date.
     """
 
     name: str
-    reference: str
-    since: bool
-    unit: str
-    written: str
+    until: str | None
+    since: str | None
+    unit: Unit
+    written: Written
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -69,9 +101,16 @@ class Dated:
 
     def check_reference(self) -> None:
         """Check the declaration. Raises DataError."""
+        problem = _("The schema does not say what its dates are counted from.")
+        if self.until and self.since:
+            raise DataError(problem, _("Give either until or since."), column=self.name)
         if not self.reference or self.reference == self.name:
-            problem = _("The schema does not say what its dates are counted from.")
             raise DataError(problem, _("Give a date such as 2026-01-01, or another column of dates."), column=self.name)
+
+    @property
+    def reference(self) -> str:
+        """A date, or the name of a column of dates; empty where the column holds none."""
+        return self.since or self.until or ""
 
     @property
     def reference_column(self) -> str | None:
@@ -131,16 +170,33 @@ class Dated:
 
 
 @dataclass(frozen=True)
-class TargetColumn:
-    """Column of numbers to learn, where a schema declares a target in place of classes.
+class TargetColumn(_Column, Dated):
+    """A number to learn, where the schema declares a target; or dates of which the time between is learned.
 
     ``part`` is which number of the target it holds, see `learning.outcomes.Target.parts`; ``spellings`` maps values of
     the file to numbers, such as “dead” to 1.
+
+    >>> seen = TargetColumn("seen", "time", since="came")
+    >>> seen.durations(["2026-03-01"], ["2026-02-01"])
+    [28.0]
     """
 
-    name: str
-    part: str
-    spellings: tuple[tuple[str, float], ...] = ()
+    role: Literal["target"] = field(default="target", kw_only=True, repr=False)
+    part: Annotated[Text, Field(description="Of numbers: value; of times: time or event; of labels: the name of one.")]
+    spellings: Annotated[
+        tuple[tuple[str, float], ...],
+        Pairs(Number),
+        Field(alias="numbers", description="Spellings in the file, and the numbers that they mean."),
+    ] = ()
+    until: Until = None
+    since: Since = None
+    unit: Annotated[Unit, Field(description="Of the time between dates.")] = "days"
+    written: Written = "ymd"
+    least: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.reference:
+            self.check_reference()
 
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float64]:
         """Numbers (n,); NaN where a value is none."""
@@ -148,25 +204,6 @@ class TargetColumn:
         if not known:
             return numbers(values)
         return mapped(values, lambda value: known[k] if (k := key(value)) in known else number(value), np.float64)
-
-
-@dataclass(frozen=True)
-class DatedTargetColumn(TargetColumn, Dated):
-    """Column of dates to learn the time between, such as from an admission to an event.
-
-    >>> seen = DatedTargetColumn("seen", "time", reference="came", since=True)
-    >>> seen.durations(["2026-03-01"], ["2026-02-01"])
-    [28.0]
-    """
-
-    reference: str = ""
-    since: bool = False
-    unit: str = "days"
-    written: str = "ymd"
-    least: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        self.check_reference()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -176,18 +213,25 @@ class DatedTargetColumn(TargetColumn, Dated):
     def _is_duration(self, value: object) -> bool:
         return bool(np.isfinite(self.encode([value])[0]))
 
+    @model_serializer(mode="wrap")
+    def _without_dates(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = written(self)
+        return document if self.reference else {name: document[name] for name in ("name", "role", "part", "numbers")}
+
 
 @dataclass(frozen=True)
-class TextColumn:
-    """Column of texts, of which the first ``length`` bytes of UTF-8 are kept; it is all that is learned from.
+class TextColumn(_Column):
+    """Texts; they are all that is learned from.
+
+    The first ``length`` bytes of UTF-8 are kept.
 
     >>> TextColumn("note", 4).encode(["née", "a"]).tolist()
     [[110, 195, 169, 101], [97, 0, 0, 0]]
     """
 
-    name: str
-    length: int
-    missing: tuple[str, ...] = ()
+    role: Literal["text"] = field(default="text", kw_only=True, repr=False)
+    length: Annotated[Whole, Field(description="Bytes of UTF-8 that are kept of a text: the first ones.")] = 2000
+    missing: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.length <= LONGEST_TEXT:
@@ -245,13 +289,6 @@ def texts(x: npt.NDArray[np.uint8]) -> list[str]:
     return [record.tobytes().rstrip(b"\0").decode(errors="ignore") for record in x]
 
 
-@dataclass(frozen=True)
-class IgnoredColumn:
-    """Column that is present in the file but not used."""
-
-    name: str
-
-
 class Notes(NamedTuple):
     """Numbers of values that are clipped to the range, unknown to the schema (“other”), and missing."""
 
@@ -294,8 +331,8 @@ class FeatureColumn(Protocol):
 
 
 @dataclass(frozen=True)
-class NumericColumn:
-    """Column of numbers, clipped to the declared range and scaled to [0, 1].
+class NumericColumn(_Column):
+    """Number, clipped to the range and scaled to [0, 1].
 
     Where ``missing`` markers are declared, a second feature marks missing values, and the first is then 0.
 
@@ -303,10 +340,11 @@ class NumericColumn:
     [[0.25, 0.0], [0.0, 1.0], [1.0, 0.0]]
     """
 
-    name: str
-    minimum: float
-    maximum: float
-    missing: tuple[str, ...] = ()
+    role: Literal["feature"] = field(default="feature", kw_only=True, repr=False)
+    type: Literal["numeric"] = field(default="numeric", kw_only=True, repr=False)
+    minimum: Number
+    maximum: Number
+    missing: Missing = ()
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.minimum) and math.isfinite(self.maximum) and self.minimum < self.maximum):
@@ -373,17 +411,18 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class DateColumn(NumericColumn, Dated):
-    """Column of dates, which become the time between them and a reference, a number like others.
+    """Date, which becomes the time until a reference, or since one: a number, clipped and scaled like others.
 
-    >>> born = DateColumn("born", 0, 120, reference="2026-01-01")
+    >>> born = DateColumn("born", 0, 120, until="2026-01-01")
     >>> [round(float(number), 1) for number in born.durations(["1976-01-01", "50"])]
     [50.0, 50.0]
     """
 
-    reference: str = ""
-    since: bool = False
-    unit: str = "years"
-    written: str = "ymd"
+    type: Literal["date"] = field(default="date", kw_only=True, repr=False)  # type: ignore[assignment]
+    until: Until = None
+    since: Since = None
+    unit: Unit = "years"
+    written: Written = "ymd"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -401,11 +440,17 @@ class DateColumn(NumericColumn, Dated):
     def _is_duration(self, value: object) -> bool:
         return self.minimum <= number(value) <= self.maximum
 
+    @model_serializer(mode="wrap")
+    def _ends_last(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = written(self)
+        return document | {name: document.pop(name) for name in ("minimum", "maximum", "missing")}
 
-class _OneHotColumn(ABC):
+
+@dataclass(frozen=True)
+class _OneHotColumn(_Column, ABC):
     """Column whose values have places: each sets the feature of its place, a declared ``missing`` marker none."""
 
-    name: str
+    role: Literal["feature"] = field(default="feature", kw_only=True, repr=False)
 
     @property
     @abstractmethod
@@ -443,7 +488,7 @@ class _OneHotColumn(ABC):
 
 @dataclass(frozen=True)
 class CategoricalColumn(_OneHotColumn):
-    """Column of declared values, one-hot encoded.
+    """One of the declared values, one-hot encoded.
 
     A declared ``missing`` marker sets none of the features. With ``other``, one more feature stands for every
     undeclared value; without it such a value is an error.
@@ -452,10 +497,10 @@ class CategoricalColumn(_OneHotColumn):
     [[0.0, 1.0], [0.0, 0.0]]
     """
 
-    name: str
-    values: tuple[str, ...]
-    missing: tuple[str, ...] = ()
-    other: bool = False
+    type: Literal["categorical"] = field(default="categorical", kw_only=True, repr=False)
+    values: Texts
+    other: Other = field(default=False, kw_only=True)
+    missing: Missing = ()
 
     def __post_init__(self) -> None:
         if not self.values or len({*map(key, (*self.values, *self.missing))}) < len(self.values) + len(self.missing):
@@ -498,9 +543,10 @@ class CategoricalColumn(_OneHotColumn):
 
 @dataclass(frozen=True)
 class CodeColumn(_OneHotColumn):
-    """Column of codes, one-hot by their group in one of ``CODE_SYSTEMS``; ``missing`` markers set none.
+    """Code of a classification, by its chapter or main group.
 
-    With ``several`` a value may name more than one, with semicolons between, and sets the group of each.
+    It is one-hot by the group in one of ``CODE_SYSTEMS``; ``missing`` markers set none. With ``several`` a value may
+    name more than one, with semicolons between, and sets the group of each.
 
     >>> int(CodeColumn("diagnosis", "icd9").encode(["250.83"]).sum())
     1
@@ -508,10 +554,11 @@ class CodeColumn(_OneHotColumn):
     np.float32(2.0)
     """
 
-    name: str
-    system: str
-    missing: tuple[str, ...] = ()
-    several: bool = False
+    type: Literal["icd9", "icd10", "atc", "loinc"]
+    missing: Missing = ()
+    several: Annotated[
+        Flag, OMITTED, Field(description="Whether a value may name several codes, with semicolons between.")
+    ] = False
 
     def __post_init__(self) -> None:
         if self.several and any(self.codes.place(marker) is not None for marker in self.missing):
@@ -523,7 +570,7 @@ class CodeColumn(_OneHotColumn):
     @property
     def codes(self) -> CodeSystem:
         """The classification of its codes."""
-        return CODE_SYSTEMS[self.system]
+        return CODE_SYSTEMS[self.type]
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -563,6 +610,11 @@ class CodeColumn(_OneHotColumn):
         return problem, Sentence(_("Write a code such as %(examples)s."), examples=self.codes.examples)
 
 
+_Feature = Annotated[NumericColumn | DateColumn | CategoricalColumn | CodeColumn, Field(discriminator="type")]
+Column = Annotated[
+    HolderColumn | IgnoredColumn | LabelColumn | TargetColumn | TextColumn | _Feature,
+    Field(discriminator="role"),
+]
 SEVERAL = ";"
 """What stands between the codes of a value that names several."""
 _NONE, _UNDECLARED = -1, -2

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from common.declarations import DECLARED, Pairs, Text
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.columns import (
@@ -65,19 +67,21 @@ def rules_of(column: object) -> tuple[str, ...]:
     return ()
 
 
+By = Annotated[Text, Field(description="Column of dates or numbers that orders them; empty: order of the file.")]
+
+
 @dataclass(frozen=True)
 class OneRecord:
-    """Declaration that all records of a holder become one.
+    """How the records of a holder become one."""
 
-    Attributes:
-        by: Column of dates or numbers by which they are ordered; empty for the order of the file.
-        written: How these dates are written, one of ``WRITTEN``.
-        rules: By column, where it is not the last value that is known.
-    """
-
-    by: str = ""
-    written: str = "ymd"
-    rules: tuple[tuple[str, str], ...] = ()
+    __pydantic_config__ = DECLARED
+    by: By = ""
+    written: Annotated[Literal["ymd", "dmy", "mdy"], Field(description="How these dates are written.")] = "ymd"
+    rules: Annotated[
+        tuple[tuple[str, str], ...],
+        Pairs(Literal["last", "mean", "minimum", "maximum", "count", "any", "all"]),
+        Field(description="By column; the last value that is known where it is not named."),
+    ] = ()
 
     def rule(self, name: str) -> str:
         """The rule of a column."""

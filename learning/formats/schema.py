@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from common.declarations import DECLARED, OMITTED, Flag, Number, Text, Texts, Whole
 from common.identities import is_inexact
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
@@ -18,6 +20,7 @@ from common.spreadsheets import is_formula
 from learning.formats.columns import (
     CategoricalColumn,
     CodeColumn,
+    Column,
     DateColumn,
     Dated,
     FeatureColumn,
@@ -33,24 +36,15 @@ from learning.formats.combining import OneRecord
 from learning.formats.rows import DataError
 from learning.formats.values import inexact_fault, key
 from learning.formats.vectors import mapped
-from learning.outcomes import Classes, Outcome, Target
+from learning.outcomes import AnyTarget, Classes, Outcome
 
-Column = (
-    HolderColumn
-    | LabelColumn
-    | TargetColumn
-    | IgnoredColumn
-    | NumericColumn
-    | CategoricalColumn
-    | CodeColumn
-    | TextColumn
-)
+ClassNames = Annotated[Texts, Field(description="What is to be learned, in the order of their numbers from 0.")]
 _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 
 @dataclass(frozen=True)
 class TabularSchema:
-    """Schema of a table: columns in the order of the file, classes in the order of their numbers.
+    """Records of a table: CSV or Parquet, or arrays with one place for each number of an encoded record.
 
     In place of classes it may declare another ``target``; then columns with the role target hold its parts.
 
@@ -62,14 +56,22 @@ class TabularSchema:
     ([[0.5, 0.0, 1.0]], (3,))
     """
 
-    columns: tuple[Column, ...]
-    classes: tuple[str, ...]
-    delimiter: str = ","
-    header: bool = True
-    comment: str = ""
-    decimal: str = "."
-    target: Target | None = None
-    one_record: OneRecord | None = None
+    __pydantic_config__ = DECLARED
+    kind: Literal["table"] = field(default="table", kw_only=True, repr=False)
+    target: Annotated[
+        AnyTarget | None,
+        OMITTED,
+        Field(description="What is to be learned in place of classes, of which there are none then."),
+    ] = field(default=None, kw_only=True)
+    columns: Annotated[tuple[Column, ...], Field(description="In the order of the file, where it has no header.")]
+    classes: ClassNames
+    delimiter: Text = ","
+    header: Flag = True
+    comment: Annotated[Text, Field(description="Lines that begin so are skipped.")] = ""
+    decimal: Annotated[Text, Field(description="Decimal mark: a point or a comma.")] = "."
+    one_record: Annotated[
+        OneRecord | None, OMITTED, Field(description="Where all records of a holder in a file become one.")
+    ] = None
 
     def __post_init__(self) -> None:
         self._check_target()
@@ -159,7 +161,7 @@ class TabularSchema:
     @property
     def dates(self) -> tuple[Dated, ...]:
         """Columns of dates."""
-        return tuple(column for column in self.columns if isinstance(column, Dated))
+        return tuple(column for column in self.columns if isinstance(column, Dated) and column.reference)
 
     @property
     def _may_be_dates(self) -> set[str]:
@@ -289,7 +291,7 @@ class TabularSchema:
 
 @dataclass(frozen=True)
 class ImageSchema:
-    """Schema of images of one size with pixels in [0, 1].
+    """Images of one size: idx, mat or npz; or files of images, which are brought to that size.
 
     ``fit`` says how files of images are brought to that size: ``pad`` (all of it, black around it), ``crop`` (its
     middle) or ``stretch``. ``window`` is the centre and width of the values that a DICOM file, or one of 16 bits, is
@@ -299,12 +301,25 @@ class ImageSchema:
     (1, 1, 2)
     """
 
-    height: int
-    width: int
-    channels: int
-    classes: tuple[str, ...]
-    fit: str = "pad"
-    window: tuple[float, float] | None = None
+    __pydantic_config__ = DECLARED
+    kind: Literal["image"] = field(default="image", kw_only=True, repr=False)
+    height: Whole
+    width: Whole
+    channels: Annotated[Whole, Field(description="1: greyscale, 3: colour.")]
+    classes: ClassNames
+    fit: Annotated[
+        Text,
+        Field(
+            exclude_if=lambda fit: fit == "pad",
+            description="How files of images are brought to the size: pad (all of it, black around), crop (its middle) "
+            "or stretch.",
+        ),
+    ] = "pad"
+    window: Annotated[
+        tuple[Number, Number] | None,
+        OMITTED,
+        Field(description="Centre and width of the values of DICOM files, after rescaling, and of images of 16 bits."),
+    ] = None
 
     dtype: ClassVar = np.float32  # bytes of files are kept as they are
 

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
 
 from common.sentences import gettext_noop
 from learning.outcomes.classes import CROSS_ENTROPY, Classes
@@ -25,10 +26,14 @@ OUTCOME_LABELS = {
 KINDS = tuple(OUTCOME_LABELS)
 """Keys of all outcomes in schemas and methods."""
 
+AnyTarget = Annotated[Numbers | Times | Labels, Field(discriminator="kind")]
+_TARGET: TypeAdapter[Numbers | Times | Labels] = TypeAdapter(AnyTarget)
+
 __all__ = [
     "CROSS_ENTROPY",
     "KINDS",
     "OUTCOME_LABELS",
+    "AnyTarget",
     "Classes",
     "Codes",
     "Evaluation",
@@ -54,14 +59,7 @@ def target_from_json(document: Mapping[str, Any]) -> Target:
     >>> target_from_json(Numbers(0, 300, "mmHg").to_json())
     Numbers(minimum=0, maximum=300, unit='mmHg')
     """
-    match document["kind"]:
-        case "numbers":
-            return Numbers(document["minimum"], document["maximum"], document["unit"])
-        case "times":
-            return Times(tuple(document["ends"]), document["unit"])
-        case "labels":
-            return Labels(tuple(document["names"]))
-    raise ValueError(f"Nobody knows the kind of target {document['kind']!r}.")
+    return _TARGET.validate_python(document)
 
 
 def target_arrays(outcome: Outcome) -> dict[str, NDArray[np.uint8]]:

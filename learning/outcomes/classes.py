@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.special import softmax
@@ -70,7 +70,7 @@ CROSS_ENTROPY = CrossEntropy()
 class Classes(Outcome):
     """One of some named classes; a code is the number of its name."""
 
-    kind: ClassVar[str] = "classes"
+    kind: Literal["classes"] = field(default="classes", kw_only=True, repr=False)
     names: tuple[str, ...]
 
     @property

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.special import expit
 
+from common.declarations import Texts
 from common.sentences import gettext_noop
 from learning.exact_arithmetic import RESIDUAL_STEPS, Floats, logistic
 from learning.measures import area, area_of_all, brier, mean_estimate
@@ -44,10 +45,13 @@ class LabelsLoss:
 
 @dataclass(frozen=True)
 class Labels(Target):
-    """Some labels of one record, each yes or no, learned in one run: one vector, one charge."""
+    """Several labels of one record, each yes (1) or no (0).
 
-    kind: ClassVar[str] = "labels"
-    names: tuple[str, ...]
+    They are learned in one run: one vector, one charge.
+    """
+
+    kind: Literal["labels"] = field(default="labels", kw_only=True, repr=False)
+    names: Texts
 
     def __post_init__(self) -> None:
         if not (2 <= len(self.names) <= MOST_LABELS and len(set(self.names)) == len(self.names)):
@@ -148,6 +152,3 @@ class Labels(Target):
 
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
         return self.coded(list((draws.random(scores.shape) < expit(scores)).astype(np.float64).T))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "names": list(self.names)}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from common.declarations import Number
 from common.sentences import gettext_noop
 from learning.exact_arithmetic import RESIDUAL_STEPS, Floats
 from learning.measures import Estimate, bootstrapped, mean_estimate, share_estimate
-from learning.outcomes.outcome import Codes, Evaluation, Measure, Target, digits
+from learning.outcomes.outcome import Codes, Evaluation, Measure, Target, Unit, digits
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
@@ -58,7 +59,7 @@ def _within(residuals: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Numbers(Target):
-    """A number from ``minimum`` to ``maximum``, in ``unit``; one outside counts as the end of the range.
+    """A number in a range; one outside counts as the end of the range.
 
     A code is its place in the range, in whole steps of the range's 2²⁰th part.
 
@@ -66,10 +67,10 @@ class Numbers(Target):
     [262144, 1048576]
     """
 
-    kind: ClassVar[str] = "numbers"
-    minimum: float
-    maximum: float
-    unit: str = ""
+    kind: Literal["numbers"] = field(default="numbers", kw_only=True, repr=False)
+    minimum: Number
+    maximum: Number
+    unit: Unit = ""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.minimum) and math.isfinite(self.maximum) and self.minimum < self.maximum):
@@ -237,6 +238,3 @@ class Numbers(Target):
         off = np.abs(codes / RESIDUAL_STEPS - 0.5 - scores[:, 0])
         ratio = np.quantile(off / np.maximum(scores[:, 1], _LEAST_SPREAD), 0.95)
         return np.array([1.0, float(ratio) / _WIDTH])
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "minimum": self.minimum, "maximum": self.maximum, "unit": self.unit}

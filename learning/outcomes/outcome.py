@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from common.declarations import DECLARED, Text, to_document
 from common.sentences import gettext_noop
 from learning.exact_arithmetic import Floats
 from learning.measures import Estimate
@@ -108,7 +110,7 @@ class Outcome(ABC):
         kind: its name in schemas and documents.
     """
 
-    kind: ClassVar[str]
+    kind: str
 
     @property
     @abstractmethod
@@ -168,9 +170,14 @@ class Outcome(ABC):
         """Return the target that a code represents, in usual notation."""
 
 
+Unit = Annotated[Text, Field(max_length=40, description="Of the number, for people.")]
+
+
 @dataclass(frozen=True)
 class Target(Outcome):
     """An outcome other than classes, which a schema declares as its ``target``."""
+
+    __pydantic_config__ = DECLARED
 
     @property
     @abstractmethod
@@ -204,6 +211,6 @@ class Target(Outcome):
         del codes
         return np.ones(scores.shape[1])
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return the ``target`` of a schema."""
+        return to_document(self)

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.special import expit
 
+from common.declarations import Number
 from common.sentences import gettext_noop
 from learning.exact_arithmetic import RESIDUAL_STEPS, Floats, logistic
 from learning.measures import NORMAL_95, Estimate, mean_estimate
-from learning.outcomes.outcome import Codes, Evaluation, Measure, Target, digits
+from learning.outcomes.outcome import Codes, Evaluation, Measure, Target, Unit, digits
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
@@ -93,7 +95,7 @@ class HazardLoss:
 
 @dataclass(frozen=True)
 class Times(Target):
-    """A time from 0 on, in ``unit``, and whether the event happened then or the follow-up ended.
+    """A time from 0 to an event, or until somebody was no longer followed.
 
     ``ends`` are those of the intervals of the hazards, the last the end of the time line: people without the event by
     then are censored there. A code is twice the place on the time line, in whole steps of its 2²⁰th part, and one more
@@ -104,9 +106,12 @@ class Times(Target):
     ['182.5 days', 'more than 365 days']
     """
 
-    kind: ClassVar[str] = "times"
-    ends: tuple[float, ...]
-    unit: str = ""
+    kind: Literal["times"] = field(default="times", kw_only=True, repr=False)
+    ends: Annotated[
+        tuple[Number, ...],
+        Field(description="Of the intervals that hazards are learned of; the last ends the time line."),
+    ]
+    unit: Unit = ""
 
     def __post_init__(self) -> None:
         rises = all(low < high for low, high in zip((0.0, *self.ends), self.ends, strict=False))
@@ -263,9 +268,6 @@ class Times(Target):
         start, end = ends[interval], ends[np.minimum(interval + 1, len(self.ends))]
         times = np.where(later, self.ends[-1], end - draws.random(len(scores)) * (end - start))
         return self.coded([times, (~later).astype(np.float64)])
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "ends": list(self.ends), "unit": self.unit}
 
 
 def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:

@@ -24,7 +24,7 @@ COLUMNS = (
     CategoricalColumn("place", ("here", "there"), missing=("", "none")),
     CategoricalColumn("other", ("a", "ü"), other=True),
     *(*CODES, CodeColumn("drug", "atc"), CodeColumn("test", "loinc", missing=("",))),
-    DateColumn("born", 0, 100, missing=("",), reference="2026-01-01"),
+    DateColumn("born", 0, 100, missing=("",), until="2026-01-01"),
 )
 TABLE = TabularSchema(COLUMNS, ("no", "yes"))
 

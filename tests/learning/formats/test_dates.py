@@ -70,7 +70,7 @@ def test_a_duration_follows_from_another_column_that_is_not_used_itself(tmp_path
     x = encoded(tmp_path, schema, f"came,left,back\n{rows}", report)
     np.testing.assert_allclose(x, [[0.5, 0], [0.1, 0], [0, 1], [0, 1], [1, 0]], atol=1e-7)
     assert (report.count, report.missing["left"], report.clipped["left"]) == (0, 2, 1)
-    column = DateColumn("left", 0, 9, ("?", ""), reference="came", unit="days", since=True)
+    column = DateColumn("left", 0, 9, ("?", ""), since="came", unit="days")
     found = column.durations(["2026-01-03", "2026-01-03"], ["", "2026-01-01"])
     assert found == ["?", 2.0], "an unknown reference is the date's first marker"
 

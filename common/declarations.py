@@ -1,0 +1,78 @@
+"""Declarations: frozen dataclasses whose fields are those of a JSON document, described by JSON Schema.
+
+pydantic reads and writes them; made in Python they are plain dataclasses, and check themselves in ``__post_init__``.
+"""
+
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema, Strict, TypeAdapter, WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+
+def _described(schema: dict[str, Any], kind: type) -> None:
+    """Describe a class by its first line, and require the tags that tell it from others."""
+    schema["description"] = (kind.__doc__ or "").partition("\n")[0]
+    tags = [name for name, declared in schema["properties"].items() if "const" in declared]
+    for name, declared in schema["properties"].items():
+        if name in tags:
+            del declared["default"]
+        elif declared.get("type") == "object" and declared.get("default") == []:
+            declared["default"] = {}
+    if tags:
+        schema["required"] = [*tags, *schema.get("required", ())]
+
+
+DECLARED = ConfigDict(extra="forbid", json_schema_extra=_described)
+"""What a declaration has as ``__pydantic_config__``."""
+
+OMITTED = Field(exclude_if=lambda value: not value)
+"""Marks a field that documents leave out where it is empty."""
+
+
+def _number(value: object) -> object:
+    """A number as it is written: a whole one stays whole."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("float_type", "This is no number.")
+    return value
+
+
+Text = Annotated[str, Strict()]
+Flag = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict()]
+Texts = tuple[Text, ...]
+Number = Annotated[
+    float,
+    GetPydanticSchema(lambda _source, _handler: core_schema.no_info_plain_validator_function(_number)),
+    WithJsonSchema({"type": "number"}),
+]
+
+
+class Pairs:
+    """Marks pairs that are an object in documents, with values of this type."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = values
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def pairs(entries: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+            return tuple(entries.items())
+
+        return core_schema.no_info_after_validator_function(
+            pairs,
+            core_schema.dict_schema(handler.generate_schema(Text), handler.generate_schema(self._values)),
+            serialization=core_schema.plain_serializer_function_ser_schema(dict),
+        )
+
+
+def to_document(declaration: Any) -> dict[str, Any]:
+    """Return a declaration as a JSON document."""
+    document: dict[str, Any] = _adapter(type(declaration)).dump_python(  # type: ignore[arg-type]
+        declaration, mode="json", by_alias=True
+    )
+    return document
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
