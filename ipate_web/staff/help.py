@@ -51,7 +51,7 @@ SECTIONS: Final = {
     "run_result_withdraw": "rights.html#withdrawn-models",
     "models": "evaluation.html",
     "model_threshold": "evaluation.html#threshold",
-    "model_stage": "api.html#stages",
+    "model_stage": "api.html#threshold-and-stage",
     "ledger": "life-of-a-run.html#storage-of-charges",
     "ledger_check": "checkpoints.html#what-an-auditor-can-check",
     "webhooks": "webhooks.html",
