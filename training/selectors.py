@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, Exists, F, Min, OuterRef, Prefetch, Q, QuerySet, Sum
-from django.db.models.functions import Lower
+from django.db.models import Count, Exists, Min, OuterRef, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
 
 from accounting.group_budgets import ChargedRun, GroupBudget, group_budgets
 from accounting.models import Release
@@ -340,87 +338,6 @@ def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
     return Encoder.objects.filter(study=study).prefetch_related(
         Prefetch("encodings", queryset=encodings, to_attr="encodings_seen")
     )
-
-
-# --- Lists of runs ----------------------------------------------------------------------------------------------------
-
-
-NEWEST = "-proposed"
-SORTS = {
-    NEWEST: _("newest first"),
-    "proposed": _("oldest first"),
-    "title": _("title"),
-    "-labels": _("most labels first"),
-    "-accuracy": _("most accurate first"),
-}
-"""Orders of a list with their names. None is by working time, which may depend on private records."""
-SEARCH_LENGTH = 200
-
-_ORDERS = {
-    NEWEST: F("created_at").desc(),
-    "proposed": F("created_at").asc(),
-    "title": Lower("title").asc(),
-    "-labels": F("labels").desc(),
-    "-accuracy": F("student__accuracy").desc(nulls_last=True),
-}
-
-
-def runs_filter(
-    runs: QuerySet[Run],
-    *,
-    study: str = "",
-    search: str = "",
-    status: str = "",
-    method: str = "",
-    variant: str = "",
-    proposer: str = "",
-    since: date | None = None,
-    until: date | None = None,
-    sort: str = NEWEST,
-) -> QuerySet[Run]:
-    """Return the runs among ``runs`` that match all given filters, with the fields that a list shows.
-
-    Args:
-        runs: Runs that the reader may see.
-        study: Short name of a study.
-        search: Words of the title or the purpose; a run has to have all of them.
-        status: A `Run.Status`.
-        method: A `Run.Method`.
-        variant: A `Run.Variant`.
-        proposer: Name of the user who proposed it.
-        since: First day of the proposal.
-        until: Last day of the proposal.
-        sort: One of `SORTS`; ties come newest first.
-    """
-    exact = {
-        "study__slug": study,
-        "status": status,
-        "method": method,
-        "variant": variant,
-        "created_by__username": proposer,
-        "created_at__date__gte": since,
-        "created_at__date__lte": until,
-    }
-    condition = Q(**{name: value for name, value in exact.items() if value})
-    for word in search.split():
-        condition &= Q(title__icontains=word) | Q(purpose__icontains=word)
-    rows = runs.filter(condition).select_related("created_by", "student").defer("student__card", "student__reference")
-    # For a model of an outcome other than classes: the first of its measures, instead of an accuracy.
-    rows = rows.annotate(measure=F("student__card__evaluation__measures__0"), evaluation=F("student__card__evaluation"))
-    return rows.order_by(_ORDERS[sort], "-created_at", "pk")
-
-
-def runs_in_table(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """Return the result of `runs_filter` with only the columns of templates/staff/runs/table.html: plans are long."""
-    names = ("title", "status", "rehearsal", "method", "variant", "labels", "created_at")
-    people = ("created_by", "created_by__username")
-    return runs.only(*names, "study", "alliance", *people, "student", "student__accuracy", "student__withdrawn_at")
-
-
-def proposers_of(runs: QuerySet[Run]) -> list[str]:
-    """Return names of the users who proposed some of these runs."""
-    names = runs.exclude(created_by=None).order_by("created_by__username")
-    return list(names.values_list("created_by__username", flat=True).distinct())
 
 
 # --- Durations --------------------------------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ class ApiView(APIView):
     """Endpoint whose responses depend on the user and are therefore never cached.
 
     Attributes:
-        query_class: The serializer of the parameters in the address; None where there are none but those of pages.
-        scope: What a token needs for whatever is no reading.
-        reading_scope: What a token needs for reading.
+        query_class: Serializer of the parameters in the address; None if there are only those of pages.
+        scope: What a token needs to change something.
+        reading_scope: What a token needs to read.
         query: What it made of them, once the user is known; an unknown or malformed one is refused.
     """
 

@@ -1,4 +1,4 @@
-"""A run as the API tells it, to whoever may see it."""
+"""Documents of runs in the API."""
 
 from datetime import datetime
 from functools import cached_property
@@ -174,10 +174,10 @@ class RunDetailSerializer(RunSerializer):
         return run_wait(cast(Run, self.instance))
 
     def get_place(self, run: Run) -> int | None:
-        return self._wait and self._wait.place
+        return self._wait.place if self._wait else None
 
     def get_expected_start(self, run: Run) -> datetime | None:
-        return self._wait and self._wait.starts
+        return self._wait.starts if self._wait else None
 
     def get_promises(self, run: Run) -> list[dict[str, Any]]:
         return run_promises(run)

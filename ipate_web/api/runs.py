@@ -23,28 +23,15 @@ from ipate_web.api.proposals import (
     proposal_of,
 )
 from ipate_web.api.run_documents import RunDetailSerializer, RunSerializer, run_document, visible_run
+from ipate_web.run_list import RUNS
 from ipate_web.tokens.models import Scope
 from training.comparison import MOST, runs_compare
 from training.errors import STATE
 from training.models import Run
-from training.selectors import SEARCH_LENGTH, SORTS, runs_filter, runs_visible_to
+from training.selectors import runs_visible_to
 from training.services.runs import run_approve, run_cancel, run_edit, run_propose, run_withdraw
 
-
-class RunFilterSerializer(serializers.Serializer):
-    """Filter of runs; all that you may see if nothing is given."""
-
-    study = serializers.SlugField(required=False, help_text="Of this study.")
-    search = serializers.CharField(
-        required=False, max_length=SEARCH_LENGTH, help_text="Words of the title or the purpose; all of them."
-    )
-    status = serializers.ChoiceField(Run.Status.choices, required=False)
-    method = serializers.ChoiceField(Run.Method.choices, required=False)
-    variant = serializers.ChoiceField(Run.Variant.choices, required=False)
-    proposer = serializers.CharField(required=False, max_length=150, help_text="Name of the user who proposed it.")
-    since = serializers.DateField(required=False, help_text="First day of the proposal.")
-    until = serializers.DateField(required=False, help_text="Last day of the proposal.")
-    sort = serializers.ChoiceField(list(SORTS), required=False, help_text="Newest first if left out.")
+RunFilterSerializer = RUNS.parameters("RunFilterSerializer", "Newest first if left out.")
 
 
 class RunList(ApiView, generics.ListAPIView):
@@ -54,7 +41,8 @@ class RunList(ApiView, generics.ListAPIView):
     serializer_class = RunSerializer
 
     def get_queryset(self) -> QuerySet[Run]:
-        return runs_filter(runs_visible_to(self.request.user), **self.query)
+        runs = RUNS.select(runs_visible_to(self.request.user), **self.query)
+        return runs.select_related("created_by", "student").defer("student__card", "student__reference")
 
     @operation("Runs", "runs", parameters=[RunFilterSerializer])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 
 from accounting.group_budgets import BudgetUse, GroupBudget, epsilon_at
 from consent.models import Study
+from ipate_web.run_words import group_label, percent
 from ipate_web.staff.charts import Chart, Series
-from ipate_web.staff.templatetags.run_words import group_label, percent
 from training.models import Run
 from training.selectors import study_budgets
 from training.watch import budgets_low

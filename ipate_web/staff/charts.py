@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from django.utils.translation import gettext as _
 
-from ipate_web.staff.templatetags.run_words import cell_words, group_label
+from ipate_web.run_words import cell_words, group_label
 from learning.mechanisms.counts.tables import CountTable
 from training.methods.neighbours import LEADS
 from training.methods.pate_plan import TeachersPlan

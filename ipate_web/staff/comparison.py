@@ -13,10 +13,10 @@ from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
+from ipate_web.measures import Measure, measures
+from ipate_web.run_words import choice_label, group_label, learner_label, value_words
 from ipate_web.staff.charts import Chart, Series
-from ipate_web.staff.measures import Measure, measures
 from ipate_web.staff.pages import render_page, study_page
-from ipate_web.staff.templatetags.run_words import choice_label, group_label, learner_label, value_words
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS, Aggregator

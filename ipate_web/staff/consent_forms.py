@@ -34,8 +34,9 @@ from consent.services.consent_forms import OBJECTION_DAYS
 from consent.views.decision import page_preview, questions_of
 from consent.wording.facts import fact_differences, fact_words, facts_missing, facts_of, study_of_form, study_with
 from consent.wording.rendering import DiffLine, line_differences, markdown_html
+from ipate_web.lists import DayField
 from ipate_web.staff.committee import remark_form, remark_make
-from ipate_web.staff.fields import AnswerField, DayField
+from ipate_web.staff.fields import AnswerField
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form, study_page
 from ipate_web.staff.policies import ConditionsForm, weaker_promises
 from ipate_web.staff.studies import FactsForm

@@ -15,13 +15,15 @@ from django.views.decorators.http import require_safe
 from common.reading import UnreadableError, document_parse
 from common.requests import SignedInRequest
 from consent.models import Study
+from ipate_web.lists import Reader
+from ipate_web.run_list import RUNS
 from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.imports import MOST_MB
 from ipate_web.staff.pages import faults_in, render_page, study_form, study_page
 from learning.encoders.files import FIRST, LARGEST_SIDE, LAST, MOST_TOKENS
 from learning.formats import ImageSchema, schema_from_json
 from training.models import Dataset, DatasetImport, Encoder
-from training.selectors import encoders_seen, runs_filter, runs_in_table, runs_visible_to
+from training.selectors import encoders_seen, runs_visible_to
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_provenance_state
 from training.services.encoders import encoder_is_used, encoder_register, encoder_withdraw
@@ -176,14 +178,14 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
             messages.success(request, _("Statement saved. Model cards of later runs will show it."))
             return redirect("staff:dataset", study.slug, row.pk)
     schema = schema_from_json(row.schema)
-    role = f"{row.kind}_dataset"
+    runs = RUNS.select(runs_visible_to(request.user).filter(study=study, **{f"{row.kind}_dataset": row}))
     context = {
         "dataset": row,
         "form": form if may_state else None,
         "image": schema if isinstance(schema, ImageSchema) else None,
         "columns": row.schema.get("columns", []),
         "numbers": len(schema.shape) == 1 and schema.shape[0],
-        "runs": runs_in_table(runs_filter(runs_visible_to(request.user).filter(study=study, **{role: row})))[:20],
+        "runs": RUNS.table(runs[:20], Reader(study)),
     }
     return render_page(request, study, "staff/datasets/dataset.html", context)
 

@@ -9,34 +9,11 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.people.circumstances import day_of
 from consent.services.committee import ANSWER_DAYS, answer_day
+from ipate_web.lists import DayField
 
 
 def _in_time() -> date:
     return day_of(timezone.now()) + timedelta(days=ANSWER_DAYS)
-
-
-class DayInput(forms.DateInput):
-    """Widget for a day, with the calendar of the browser."""
-
-    def __init__(self) -> None:
-        super().__init__(attrs={"type": "date"}, format="%Y-%m-%d")
-
-
-class DayField(forms.DateField):
-    """Field for a day, with the calendar of the browser."""
-
-    widget = DayInput
-
-
-class FilterForm(forms.Form):
-    """Filter above a list; what is malformed is said, and does not count."""
-
-    use_required_attribute = False
-
-    def chosen(self) -> dict[str, Any]:
-        """What was chosen; malformed choices are left out."""
-        self.is_valid()
-        return {name: value for name, value in self.cleaned_data.items() if value}
 
 
 class AnswerField(DayField):

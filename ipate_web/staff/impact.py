@@ -22,9 +22,9 @@ from consent.models import Study
 from consent.models.recorded import actor_name
 from consent.selectors import consent_form_in_force, policies_in_force
 from consent.wording.facts import fact_words
+from ipate_web.run_words import percent, trimmed
 from ipate_web.staff.report import TEMPLATE as REPORT
 from ipate_web.staff.templatetags.moments import moment_text
-from ipate_web.staff.templatetags.run_words import percent, trimmed
 
 
 @dataclass(frozen=True)

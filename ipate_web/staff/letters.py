@@ -41,7 +41,7 @@ from consent.services.letters import (
     logo_read,
     people_by_way,
 )
-from ipate_web.staff.fields import DayField
+from ipate_web.lists import DayField
 from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page, study_form, study_page
 
 #: More letters than this make a page that browsers print badly, and a PDF that nobody waits for.

@@ -16,8 +16,8 @@ from django.utils.translation import gettext_lazy
 from accounting.head_counts import head_counts
 from accounting.privacy import Conversion, Method
 from consent.models import Study
+from ipate_web.run_words import choice_label
 from ipate_web.staff import kinds
-from ipate_web.staff.templatetags.run_words import choice_label
 from learning.formats import schema_from_json
 from learning.learners import learner_parameters, suggested_learner
 from learning.mechanisms.choices import Choice

@@ -29,7 +29,7 @@ from consent.services.paper import (
     paper_consents_record,
     paper_list_read,
 )
-from ipate_web.staff.fields import DayField
+from ipate_web.lists import DayField
 from ipate_web.staff.pages import faults_in, pdf_answer, render_page, study_form
 from ipate_web.staff.people import person_page
 

@@ -28,7 +28,8 @@ from consent.promises.standing import standing
 from consent.selectors import consent_current
 from consent.services.erasures import erasure_ask
 from consent.services.holders import circumstance_record, holder_level_access
-from ipate_web.staff.fields import DayField, ReasonForm
+from ipate_web.lists import DayField
+from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
 from training.uses import result_titles
 

@@ -21,12 +21,12 @@ from common.requests import SignedInRequest
 from common.slots import NoSlotError, slot
 from consent.models import Level, Study
 from consent.permissions import members_with_permission
+from ipate_web.run_words import said
 from ipate_web.staff import kinds
 from ipate_web.staff.charts import plan_charts
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.methods import METHOD_FIELDS, MethodFields, StudyForm
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form
-from ipate_web.staff.templatetags.run_words import said
 from learning.learners import learner_parameters
 from learning.mechanisms.protocol import PlanError
 from learning.students import student_create

@@ -16,9 +16,8 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from common.templatetags.components import component_render
 from consent.documents.typeset import tagged_pdf
-from ipate_web.staff.measures import measures
-from ipate_web.staff.templatetags.moments import moment_text
-from ipate_web.staff.templatetags.run_words import (
+from ipate_web.measures import measures
+from ipate_web.run_words import (
     group_label,
     interval,
     learner_label,
@@ -27,6 +26,7 @@ from ipate_web.staff.templatetags.run_words import (
     said,
     trimmed,
 )
+from ipate_web.staff.templatetags.moments import moment_text
 from training.comparison import Fairness
 from training.methods import method_of
 from training.models import Run

@@ -5,18 +5,14 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
-from django.forms.renderers import Jinja2
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.functional import SimpleLazyObject
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_noop
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -24,6 +20,8 @@ from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.models.recorded import actor_name
+from ipate_web.lists import Reader
+from ipate_web.run_list import COMPARE, RUNS
 from ipate_web.staff.charts import (
     calibration_chart,
     class_chart,
@@ -34,7 +32,7 @@ from ipate_web.staff.charts import (
     table_chart,
 )
 from ipate_web.staff.comparison import change_rows
-from ipate_web.staff.fields import DayField, FilterForm, WithdrawalForm
+from ipate_web.staff.fields import WithdrawalForm
 from ipate_web.staff.pages import attachment, file_name, paginate, render_page, study_form, study_page
 from ipate_web.staff.proposals import second_person
 from learning.mechanisms.counts.tables import CountTable, summaries
@@ -44,10 +42,6 @@ from training.methods import method_of
 from training.models import Run, RunResult
 from training.queue import queue_for, queue_watchable, run_wait
 from training.selectors import (
-    NEWEST,
-    SEARCH_LENGTH,
-    SORTS,
-    proposers_of,
     run_cost_history,
     run_curves,
     run_edits,
@@ -57,8 +51,6 @@ from training.selectors import (
     run_progress,
     run_rounds,
     run_versions,
-    runs_filter,
-    runs_in_table,
 )
 from training.services.downloads import LABEL_FORMATS, download_record, takers
 from training.services.publication import publication_doubts
@@ -67,41 +59,6 @@ from training.services.results import result_withdraw
 T = TypeVar("T")
 CELLS_SHOWN = 200
 """Cells of a table that a page shows; its file has all."""
-
-
-def _any_of(choices: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    return [("", gettext_lazy("all")), *((value, capfirst(str(label))) for value, label in choices)]
-
-
-class RunFilterForm(FilterForm):
-    """Search, filters and order of a list of ``runs``, as `runs_filter` takes them."""
-
-    #: It stands on a page that is asked for often, and Jinja renders long lists of choices several times as fast.
-    default_renderer = Jinja2()
-
-    search = forms.CharField(label=gettext_lazy("Words in title or purpose"), required=False, max_length=SEARCH_LENGTH)
-    status = forms.ChoiceField(label=gettext_lazy("Status"), required=False)
-    method = forms.ChoiceField(label=gettext_lazy("Method"), required=False)
-    proposer = forms.ChoiceField(label=gettext_lazy("Proposed by"), required=False)
-    since = DayField(label=gettext_lazy("Proposed since"), required=False)
-    until = DayField(label=gettext_lazy("Proposed until"), required=False)
-    sort = forms.ChoiceField(label=gettext_lazy("Order"), required=False)
-
-    def __init__(self, *args: Any, runs: QuerySet[Run], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        choices = {
-            "status": _any_of(Run.Status.choices),
-            "method": _any_of(Run.Method.choices),
-            "proposer": [("", gettext_lazy("all")), *((name, name) for name in proposers_of(runs))],
-            "sort": [("" if name == NEWEST else name, label) for name, label in SORTS.items()],
-        }
-        for name, values in choices.items():
-            self.fields[name].choices = values  # type: ignore[attr-defined]
-
-    @property
-    def narrows(self) -> bool:
-        """Whether some runs may be left out."""
-        return bool(self.chosen().keys() - {"sort"})
 
 
 def _run_or_404(study: Study, pk: str, *related: str) -> Run:
@@ -122,12 +79,14 @@ def _voted_or_404(study: Study, pk: str) -> Run:
 
 @require_safe
 @study_page("training.view_run")
-def runs(request: SignedInRequest, study: Study) -> HttpResponse:
+def runs(request: SignedInRequest, study: Study) -> HttpResponseBase:
     """List the runs: searched, filtered, sorted."""
-    found = study.runs.all()
-    form = RunFilterForm(request.GET, runs=found)
-    page = paginate(request, runs_in_table(runs_filter(found, **form.chosen())), 20)
-    context = {"page": page, "form": form, "most": MOST, "can_compare": len(page) > 1}
+    found = RUNS.page(request, study.runs.all(), Reader(study, request.can))
+    if file := found.file(f"{study.slug}-runs"):
+        return file
+    if can_compare := len(found.page) > 1:
+        found.columns = [COMPARE, *found.columns]
+    context = {"list": found, "form": found.form, "most": MOST, "can_compare": can_compare}
     return render_page(request, study, "staff/runs/runs.html", context)
 
 

@@ -32,12 +32,13 @@ from consent.services import study_slug_check
 from consent.wording.changes import change_lines, changers, changes_of, models_recorded
 from consent.wording.facts import FACTS, TRANSLATED, TRANSLATED_FACTS, facts_missing, facts_of
 from ipate_web.first_run import next_steps
+from ipate_web.lists import DayField, DayInput, FilterForm, Reader
+from ipate_web.run_list import RUNS
 from ipate_web.staff.budgets import budget_overview
-from ipate_web.staff.fields import DayField, DayInput, FilterForm, ReasonForm
+from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
 from ipate_web.staff.pages import attachment, faults_in, faults_show, paginate, render_page, study_form, study_page
-from training.models import Run
-from training.selectors import run_totals, runs_filter, runs_in_table
+from training.selectors import run_totals
 from training.selectors import study_budgets as budgets_of
 from training.services.closing import study_close
 
@@ -274,7 +275,9 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "consent_form": selectors.consent_form_in_force(study),
         "missing": facts_missing(study),
         "datasets": study.datasets.filter(removed_at=None).only("study", "name", "kind", "rows"),
-        "latest_runs": _latest_runs(study) if "training.view_run" in request.can else [],
+        "latest_runs": RUNS.table(RUNS.select(study.runs.all())[:LATEST_RUNS], Reader(study))
+        if "training.view_run" in request.can
+        else None,
         "runs": runs,
         "steps": [] if runs.finished else next_steps(study, request.can),
         "head_counts": head_counts(study),
@@ -300,10 +303,6 @@ def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
     """The same numbers as a file."""
     pieces = budgets_csv(budgets_of(study))
     return attachment("".join(pieces), f"{study.slug}-budget.csv", "text/csv; charset=utf-8")
-
-
-def _latest_runs(study: Study) -> list[Run]:
-    return list(runs_in_table(runs_filter(study.runs.all()))[:LATEST_RUNS])
 
 
 def _taking_part(study: Study) -> dict[str, Any]:

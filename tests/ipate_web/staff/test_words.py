@@ -9,8 +9,8 @@ from django.utils import timezone, translation
 
 from common.sentences import Sentence
 from common.templatetags.components import component_render
+from ipate_web.run_words import percent, said, trimmed
 from ipate_web.staff.charts import Chart, Series
-from ipate_web.staff.templatetags.run_words import percent, said, trimmed
 
 CHART = Chart(
     [1.02, 2.0], [Series("High", [0.5, None], limit=1.0), Series("Low", [float("inf"), 123456.0])], x_label="order"

@@ -11,7 +11,7 @@ from django.utils import translation
 from accounting.models import Release
 from consent.models import ConfigurationChange, Mail
 from consent.selectors import consent_form_in_force
-from ipate_web.staff.templatetags.run_words import said
+from ipate_web.run_words import said
 from learning.sites.documents import Refused, sign
 from tests.factories import user_create
 from tests.training.sites.alliances import ADDRESS, Installations, advance, finish, olga

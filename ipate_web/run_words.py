@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from common.sentences import Sentence
 from common.templatetags.components import COMPONENTS, component_render
 from consent.models import Level
-from ipate_web.staff.measures import Measure, decimal, ends_words, measures, target_measure
+from ipate_web.measures import Measure, decimal, ends_words, measures, target_measure
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.counts.columns import EITHER, NOT_KNOWN

@@ -1,0 +1,338 @@
+"""Lists, each described once. Query, order, filters, cells, CSV file and the API's parameters follow from that."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django import forms
+from django.core.paginator import Page, Paginator
+from django.db.models import Expression, F, Q, QuerySet
+from django.forms.renderers import Jinja2
+from django.http import HttpRequest, QueryDict, StreamingHttpResponse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.functional import Promise
+from django.utils.html import conditional_escape, format_html, strip_tags
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy as _
+from rest_framework import serializers
+
+from common.spreadsheets import csv_pieces
+from consent.models import Study
+
+Text = str | Promise
+SIZES = (20, 50, 100, 200)
+"""Numbers of rows that a page of a list may have."""
+#: Fields of the form that leave no row out.
+_LAYOUT = {"sort", "columns", "size"}
+
+
+class DayInput(forms.DateInput):
+    """Widget for a day, with the browser's calendar."""
+
+    def __init__(self) -> None:
+        super().__init__(attrs={"type": "date"}, format="%Y-%m-%d")
+
+
+class DayField(forms.DateField):
+    """Field for a day, with the browser's calendar."""
+
+    widget = DayInput
+
+
+class FilterForm(forms.Form):
+    """Form above a list; malformed values are named and have no effect."""
+
+    use_required_attribute = False
+    #: Jinja renders long lists of choices several times as fast as Django's own templates.
+    default_renderer = Jinja2()
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the valid values that are not empty."""
+        self.is_valid()
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+    @property
+    def narrows(self) -> bool:
+        """Whether some rows may be left out."""
+        return bool(self.chosen().keys() - _LAYOUT)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter of a list.
+
+    Attributes:
+        name: Parameter in addresses of pages and of the API.
+        condition: Lookup that has to equal the value, or a function from the value to a condition.
+        label: Label on the page; without one, only the API has the filter.
+        help: Description in the API.
+        choices: Permitted values with their labels.
+        options: Function from all rows of a list to the values that the page offers; the API accepts any text.
+        longest: Maximum length of a text.
+        kind: ``text``, ``day`` or ``slug``.
+    """
+
+    name: str
+    condition: str | Callable[[Any], Q]
+    label: Text = ""
+    help: str = ""
+    choices: Sequence[tuple[str, Any]] = ()
+    options: Callable[[QuerySet], Collection[tuple[str, Any]]] | None = None
+    longest: int | None = None
+    kind: str = "text"
+
+    def q(self, value: Any) -> Q:
+        """Return the condition on rows for a value."""
+        return self.condition(value) if callable(self.condition) else Q(**{self.condition: value})
+
+    def form_field(self, rows: QuerySet) -> forms.Field:
+        """Return its field on the page of a list of ``rows``."""
+        shared: dict[str, Any] = {"label": self.label, "required": False}
+        if self.choices or self.options:
+            named = [(value, capfirst(str(label))) for value, label in self.choices]
+            return forms.ChoiceField(
+                choices=[("", _("all")), *(self.options(rows) if self.options else named)], **shared
+            )
+        return DayField(**shared) if self.kind == "day" else forms.CharField(max_length=self.longest, **shared)
+
+    def parameter(self) -> serializers.Field:
+        """Return its field among the API's parameters."""
+        shared: dict[str, Any] = {"required": False, "help_text": self.help or None}
+        if self.choices:
+            return serializers.ChoiceField(self.choices, **shared)
+        match self.kind:
+            case "day":
+                return serializers.DateField(**shared)
+            case "slug":
+                return serializers.SlugField(**shared)
+        return serializers.CharField(max_length=self.longest, **shared)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The page on which a list is read: its study, and the reader's permissions there."""
+
+    study: Study
+    can: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a list.
+
+    Attributes:
+        name: Name in addresses.
+        title: Heading.
+        cell: Function from a row and its reader to the content of a cell, which is escaped unless marked safe.
+        fields: Fields of the model that ``cell`` reads. The query loads only those of the columns that are shown.
+        values: Expressions that the query computes for ``cell``, by attribute.
+        orders: Orders that the column offers, by name: label, and expression of the query.
+        text: Content of a cell in a file; without it, the text of ``cell``.
+        kind: Classes of its cells, such as ``number``.
+        is_minor: Whether small screens leave it out.
+        is_silent: Whether only screen readers get its heading; files leave it out.
+        is_head: Whether its cells name the rows.
+        permission: Permission without which it is left out.
+    """
+
+    name: str
+    title: Text
+    cell: Callable[[Any, Reader], Any]
+    fields: tuple[str, ...] = ()
+    values: Mapping[str, Expression | F] = field(default_factory=dict)
+    orders: Mapping[str, tuple[Text, Any]] = field(default_factory=dict)
+    text: Callable[[Any, Reader], object] | None = None
+    kind: str = ""
+    is_minor: bool = False
+    is_silent: bool = False
+    is_head: bool = False
+    permission: str = ""
+
+    @property
+    def classes(self) -> str:
+        """Classes of its heading; ``less`` comes first (see the tag ``table``)."""
+        return f"{'less ' if self.is_minor else ''}{self.kind if self.kind == 'number' else ''}".strip()
+
+    @property
+    def tags(self) -> tuple[str, str]:
+        """Tags around its cells."""
+        if self.is_head:
+            return '<th scope="row">', "</th>"
+        return f'<td class="{self.kind}">' if self.kind else "<td>", "</td>"
+
+    def content(self, row: Any, reader: Reader) -> object:
+        """Return the content of a cell in a file."""
+        if self.text is not None:
+            return self.text(row, reader)
+        cell = self.cell(row, reader)
+        return cell if isinstance(cell, int | float) else " ".join(strip_tags(str(cell)).split())
+
+
+def day(moment: datetime | None, never: Text = "–") -> SafeString | Text:
+    """Return a cell with the day of a moment in the reader's zone."""
+    if moment is None:
+        return never
+    local = timezone.localtime(moment)
+    return format_html('<time datetime="{}">{}</time>', local.isoformat(), date_format(local, "SHORT_DATE_FORMAT"))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Description of a list.
+
+    Attributes:
+        columns: Its columns, from left to right.
+        filters: Its filters.
+        ties: Order of rows that are otherwise equal, or of all if there is no ``default``.
+        default: Name of the order at first.
+        fields: Fields that are loaded with any choice of columns.
+        prefetched: Relations that are loaded by queries of their own.
+        size: Rows of a page at first.
+    """
+
+    columns: tuple[Column, ...]
+    filters: tuple[Filter, ...] = ()
+    ties: tuple[Any, ...] = ("pk",)
+    default: str = ""
+    fields: tuple[str, ...] = ()
+    prefetched: tuple[str, ...] = ()
+    size: int = 50
+
+    @cached_property
+    def orders(self) -> dict[str, tuple[Text, Any]]:
+        """All orders by name, those of the default's column first: label and expression."""
+        columns = sorted(self.columns, key=lambda column: self.default not in column.orders)
+        return {name: order for column in columns for name, order in column.orders.items()}
+
+    def select(self, rows: QuerySet, *, sort: str = "", **chosen: Any) -> QuerySet:
+        """Return the rows that match all values of filters, with all computed values, in the chosen order."""
+        for each in self.filters:
+            if value := chosen.get(each.name):
+                rows = rows.filter(each.q(value))
+        sort = sort or self.default
+        order = [self.orders[sort][1]] if sort else []
+        values = {name: value for column in self.columns for name, value in column.values.items()}
+        return rows.annotate(**values).order_by(*order, *self.ties)
+
+    def _shown(self, reader: Reader) -> list[Column]:
+        return [column for column in self.columns if not column.permission or column.permission in reader.can]
+
+    def table(self, rows: QuerySet, reader: Reader, names: Collection[str] = ()) -> "Table":
+        """Return rows from `select` as a table of the named columns, or of all; loads only what their cells read."""
+        columns = [
+            column
+            for column in self._shown(reader)
+            if not names or column.name in names or column.is_head or column.is_silent
+        ]
+        fields = {*self.fields, *(name for column in columns for name in column.fields)}
+        related = {name.rpartition("__")[0] for name in fields} - {""}
+        rows = rows.select_related(*sorted(related)) if related else rows
+        rows = rows.only(*sorted(fields | related)) if fields else rows
+        return Table(columns, rows.prefetch_related(*self.prefetched), reader)
+
+    def form(self, data: QueryDict, rows: QuerySet, reader: Reader) -> FilterForm:
+        """Return the form above the list: filters, order, columns, and rows per page."""
+        fields = {each.name: each.form_field(rows) for each in self.filters if each.label}
+        if self.orders:
+            orders = [("" if name == self.default else name, label) for name, (label, _order) in self.orders.items()]
+            fields["sort"] = forms.ChoiceField(label=_("Order"), required=False, choices=orders)
+        titles = [(each.name, each.title) for each in self._shown(reader) if not each.is_silent and not each.is_head]
+        fields["columns"] = forms.MultipleChoiceField(
+            label=_("Columns"), required=False, choices=titles, widget=forms.CheckboxSelectMultiple
+        )
+        sizes = [("" if size == self.size else str(size), str(size)) for size in sorted({*SIZES, self.size})]
+        fields["size"] = forms.ChoiceField(label=_("Rows per page"), required=False, choices=sizes)
+        return type("ListForm", (FilterForm,), fields)(data)
+
+    def page(self, request: HttpRequest, rows: QuerySet, reader: Reader) -> "ListPage":
+        """Return the page of the list that a request asks for."""
+        return ListPage(self, request, rows, reader)
+
+    def parameters(self, name: str, usual: str) -> type[serializers.Serializer]:
+        """Return the API's parameters for filters and order as a serializer class; ``usual`` describes the default."""
+        fields: dict[str, Any] = {each.name: each.parameter() for each in self.filters}
+        fields["sort"] = serializers.ChoiceField(list(self.orders), required=False, help_text=usual)
+        return type(name, (serializers.Serializer,), fields)
+
+
+class Table:
+    """Rows of a list in columns."""
+
+    def __init__(self, columns: Sequence[Column], objects: QuerySet, reader: Reader) -> None:
+        self.columns, self.objects, self.reader = columns, objects, reader
+
+    @property
+    def headings(self) -> list[tuple[Column, str, str]]:
+        """Each column with the order that its heading leads to, and the direction in which it is sorted now."""
+        return [(column, "", "") for column in self.columns]
+
+    def rendered(self, rows: Iterable[Any]) -> list[SafeString]:
+        """Return the cells of each of some rows as HTML: rendered here, because a template takes twice as long."""
+        around = [each.tags for each in self.columns]
+        return [
+            mark_safe(  # noqa: S308, the cells are escaped
+                "".join(
+                    f"{start}{conditional_escape(column.cell(row, self.reader))}{end}"
+                    for column, (start, end) in zip(self.columns, around, strict=True)
+                )
+            )
+            for row in rows
+        ]
+
+    @cached_property
+    def rows(self) -> list[SafeString]:
+        """The cells of each row."""
+        return self.rendered(self.objects)
+
+    def csv(self) -> Iterator[str]:
+        """Yield all rows as CSV."""
+        columns = {str(column.title): column for column in self.columns if not column.is_silent}
+        rows = self.objects.iterator(chunk_size=1000)
+        cells = ({name: column.content(row, self.reader) for name, column in columns.items()} for row in rows)
+        return csv_pieces(list(columns), cells)
+
+
+class ListPage(Table):
+    """The page of a list that a request asks for, with the form above it.
+
+    Attributes:
+        form: Filters, order, columns, and rows per page.
+        chosen: Valid values of the form.
+        page: The page.
+    """
+
+    def __init__(self, listing: Listing, request: HttpRequest, rows: QuerySet, reader: Reader) -> None:
+        self.form = listing.form(request.GET, rows, reader)
+        self.chosen = self.form.chosen()
+        values = {name: value for name, value in self.chosen.items() if name not in ("columns", "size")}
+        table = listing.table(listing.select(rows, **values), reader, self.chosen.get("columns", ()))
+        super().__init__(table.columns, table.objects, reader)
+        self.sort = values.get("sort", listing.default)
+        size = int(self.chosen.get("size", listing.size))
+        self.page: Page = Paginator(self.objects, size).get_page(request.GET.get("page"))
+        self._request = request
+
+    @property
+    def headings(self) -> list[tuple[Column, str, str]]:
+        found = []
+        for column in self.columns:
+            names = list(column.orders)
+            place = names.index(self.sort) if self.sort in names else -1
+            direction = "" if place < 0 else "descending" if self.sort.startswith("-") else "ascending"
+            found.append((column, names[(place + 1) % len(names)] if names else "", direction))
+        return found
+
+    @cached_property
+    def rows(self) -> list[SafeString]:
+        return self.rendered(self.page)
+
+    def file(self, name: str) -> StreamingHttpResponse | None:
+        """Return all rows as a CSV file, if the request asks for one."""
+        if self._request.GET.get("format") != "csv":
+            return None
+        headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+        return StreamingHttpResponse(self.csv(), content_type="text/csv; charset=utf-8", headers=headers)
