@@ -52,7 +52,7 @@ class Pairs:
     """Marks pairs that are an object in documents, with values of this type."""
 
     def __init__(self, values: Any) -> None:
-        self._values = values
+        self.values = values
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def pairs(entries: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -60,7 +60,7 @@ class Pairs:
 
         return core_schema.no_info_after_validator_function(
             pairs,
-            core_schema.dict_schema(handler.generate_schema(Text), handler.generate_schema(self._values)),
+            core_schema.dict_schema(handler.generate_schema(Text), handler.generate_schema(self.values)),
             serialization=core_schema.plain_serializer_function_ser_schema(dict),
         )
 

@@ -3,31 +3,26 @@
 import io
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
+from pydantic.fields import FieldInfo
 
+from common.declarations import Number, Pairs
 from common.reading import UnreadableError, table_read_named
 from common.spreadsheets import CsvWriter, harmless
 from ipate_web.staff.fields import LinesField
-from learning.formats.codes import CODE_SYSTEMS
-from learning.formats.combining import ALL, LAST, RULES
+from learning.formats.columns import ALL, KINDS, LAST, RULES, CodeColumn, Dated, TargetColumn
 from learning.formats.table import SEPARATORS
 from learning.formats.values import DATE_ORDERS
 from learning.outcomes import OUTCOME_LABELS, Classes, Labels, Numbers, Times
 
-PARTS = {
-    "value": _("number to learn"),
-    "time": _("time to the event or to the end of follow-up"),
-    "event": _("whether the event happened"),
-    "flag": _("yes/no label to learn"),
-}
-"""Uses of a column that holds a part of another target than classes."""
-DATED = ("value", "time")
-"""Those that may be dates, of which the time between is learned."""
+DATED = ("value", "time", "date")
+"""Uses of columns that may be dates, of which the time between is learned."""
 AT_ONCE = 50
 """Columns on a page: a request holds at most 1,000 fields."""
 #: What a line of missing values says for an empty cell.
@@ -96,35 +91,6 @@ class TargetForm(forms.Form):
         }
 
 
-def part_document(name: str, use: str, called: str, spellings: Sequence[str]) -> dict[str, Any]:
-    """A column of a target as JSON.
-
-    Raises:
-        ValueError: a spelling does not stand for a number; its message is the line.
-    """
-    pairs = [line.rpartition("=") for line in spellings]
-    numbers = {}
-    for line, (written, sign, meant) in zip(spellings, pairs, strict=True):
-        try:
-            numbers[written.strip()] = number_read(meant)
-        except ValueError as error:
-            raise ValueError(line) from error
-        if not sign:
-            raise ValueError(line)
-    part = (called or name) if use == "flag" else use
-    return {"name": name, "role": "target", "part": part, "numbers": numbers}
-
-
-def part_initial(column: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Values of the form of a column of a target."""
-    labels = kind == Labels.kind
-    return {
-        "use": "flag" if labels else column["part"],
-        "called": column["part"] if labels and column["part"] != column["name"] else "",
-        "spellings": "\n".join(f"{written} = {meant:g}" for written, meant in column.get("numbers", {}).items()),
-    }
-
-
 def number_read(text: str) -> float | int:
     """A number as somebody wrote it, with a point or a comma. Raises ValueError with the text."""
     try:
@@ -146,40 +112,108 @@ def _cell(text: str) -> str:
     return "" if text == _EMPTY else text
 
 
+def _pairs(lines: Sequence[str], *, of_numbers: bool) -> dict[str, Any]:
+    """Spellings and what they mean.
+
+    Raises:
+        ValueError: one does not stand for a number; its message is the line.
+    """
+    if not of_numbers:
+        return {_cell(a.strip()): b.strip() for a, _sign, b in (line.partition("=") for line in lines)}
+    meant = {}
+    for line in lines:
+        written, sign, number = line.rpartition("=")
+        try:
+            meant[_cell(written.strip())] = number_read(number if sign else "")
+        except ValueError as error:
+            raise ValueError(line) from error
+    return meant
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """Field of a kind of column, as the form has it.
+
+    Attributes:
+        key: Its name in JSON.
+        about: Its type, and what the kind says of it.
+    """
+
+    key: str
+    about: FieldInfo
+
+    @property
+    def pairs(self) -> Pairs | None:
+        return next((each for each in self.about.metadata if isinstance(each, Pairs)), None)
+
+    def field(self) -> forms.Field:
+        """Field of the form."""
+        label, of = _(self.about.title or ""), self.about.annotation
+        if get_origin(of) is tuple:
+            return LinesField(label=label, rows=1)
+        if get_origin(of) is Literal:
+            choices = [(value, _WORDS.get(value, value)) for value in get_args(of)]
+            return forms.ChoiceField(label=label, required=False, choices=choices)
+        if of is int:
+            return forms.IntegerField(label=label, required=False, min_value=1)
+        return (forms.BooleanField if of is bool else forms.FloatField)(label=label, required=False)
+
+    def to_json(self, value: Any) -> Any:
+        """What the form read, as JSON; None for a number or a choice that is not given."""
+        if self.pairs:
+            return _pairs(value, of_numbers=self.pairs.values is Number)
+        if isinstance(value, list):
+            return [_cell(text) for text in value]
+        return whole(value) if isinstance(value, float) else None if value == "" else value
+
+    def initial(self, value: Any) -> Any:
+        """Value of the form for one in JSON."""
+        if self.pairs:
+            pairs = (value or {}).items()
+            return "\n".join(
+                f"{written or _EMPTY} = {meant if isinstance(meant, str) else f'{meant:g}'}" for written, meant in pairs
+            )
+        return "\n".join(text or _EMPTY for text in value) if isinstance(value, list) else value
+
+
+#: Words for choices of a column, where they are not words themselves.
+_WORDS = {
+    **{written: _(words) for written, words in DATE_ORDERS.items()},
+    "years": _("years"),
+    "months": _("months"),
+    "days": _("days"),
+}
+_KINDS = {use: kind for kind in KINDS for use in kind.uses}
+
+
+def _declared(kind: type) -> dict[str, _Declared]:
+    """Fields of a kind of column that the form has under their names."""
+    hints = get_type_hints(kind, include_extras=True)
+    abouts = {each.name: FieldInfo.from_annotation(hints[each.name]) for each in fields(kind)}
+    return {name: _Declared(about.alias or name, about) for name, about in abouts.items() if about.title}
+
+
+_DECLARED = {kind: _declared(kind) for kind in KINDS}
+
+
+def _uses(name: str) -> str:
+    """Uses of a column for which the form shows a field."""
+    if name in ("counted", "reference", "unit", "written"):
+        return " ".join(DATED)
+    if name == "called":
+        return "flag"
+    return " ".join(use for use, kind in _KINDS.items() if (kind.rules if name == "rule" else name in _DECLARED[kind]))
+
+
 class ColumnForm(forms.Form):
-    """Form for one column of a table."""
+    """Form for one column of a table; the fields of its kinds follow from what they declare."""
 
     name = forms.CharField(label=_("Name"), max_length=200)
-    use = forms.ChoiceField(
-        label=_("What it is"),
-        choices=[
-            ("holder", _("pseudonym of the holder")),
-            ("label", _("class to learn")),
-            *PARTS.items(),
-            ("numeric", _("number")),
-            ("date", _("date: the time until or since another date")),
-            ("categorical", _("one of some values")),
-            *((name, _(system.label)) for name, system in CODE_SYSTEMS.items()),
-            ("text", _("free text: all text to learn from")),
-            ("ignore", _("not used")),
-        ],
-    )
-    minimum = forms.FloatField(label=_("Smallest"), required=False)
-    maximum = forms.FloatField(label=_("Largest"), required=False)
+    use = forms.ChoiceField(label=_("What it is"), choices=[(use, _(kind.uses[use])) for use, kind in _KINDS.items()])
     counted = forms.ChoiceField(
         label=_("Counted"), required=False, choices=(("until", _("until")), ("since", _("since")))
     )
     reference = forms.CharField(label=_("A date, or a column of dates"), required=False, max_length=200)
-    unit = forms.ChoiceField(
-        label=_("In"), required=False, choices=(("years", _("years")), ("months", _("months")), ("days", _("days")))
-    )
-    written = forms.ChoiceField(
-        label=_("Date format"),
-        required=False,
-        choices=[(written, _(example)) for written, example in DATE_ORDERS.items()],
-    )
-    values = LinesField(label=_("Values, one a line"), rows=1)
-    length = forms.IntegerField(label=_("Bytes that are kept"), required=False, min_value=1)
     called = forms.CharField(
         label=_("Name of the label, if different from the column's"), required=False, max_length=200
     )
@@ -188,17 +222,21 @@ class ColumnForm(forms.Form):
         required=False,
         choices=[(rule, _(words)) for rule, words in RULES.items()],
     )
-    spellings = LinesField(label=_("Other spellings, one per line"), rows=1)
-    missing = LinesField(label=_("Unknown values, one per line"), rows=1)
-    other = forms.BooleanField(label=_("others count as “other”"), required=False)
-    several = forms.BooleanField(label=_("several codes per cell, separated by semicolons"), required=False)
     facts: Mapping[str, Any] = {}
+    shown: Mapping[str, str] = {}  # uses for which each field is shown
+
+    @property
+    def groups(self) -> list[tuple[str, list[forms.BoundField]]]:
+        """Fields of single kinds, grouped by the uses for which they are shown."""
+        named = [name for name in self.fields if name not in ("name", "use", "rule", "missing")]
+        grouped = dict.fromkeys(self.shown[name] for name in named)
+        return [(uses, [self[name] for name in named if self.shown[name] == uses]) for uses in grouped]
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
-        if data.get("use") in PARTS:
+        if data.get("use") in TargetColumn.uses:
             try:
-                part_document("", data["use"], "", data.get("spellings", []))
+                _pairs(data.get("spellings", []), of_numbers=True)
             except ValueError as error:
                 problem = ValidationError(
                     _("“%(line)s” does not name the number it stands for."), params={"line": str(error)}
@@ -208,60 +246,43 @@ class ColumnForm(forms.Form):
 
     def document(self) -> dict[str, Any]:
         """The column as JSON; the form is valid."""
-        data, name = self.cleaned_data, self.cleaned_data["name"]
-        missing = [_cell(text) for text in data["missing"]]
-        feature = {"name": name, "role": "feature", "type": data["use"], "missing": missing}
-        ends = {end: whole(data[end]) for end in ("minimum", "maximum") if data[end] is not None}
-        match data["use"]:
-            case "numeric":
-                return feature | ends
-            case "date":
-                return feature | ends | self._counted()
-            case "categorical":
-                return feature | {"values": data["values"], "other": data["other"]}
-            case "text":
-                length = {} if data["length"] is None else {"length": data["length"]}
-                return {"name": name, "role": "text", **length}
-            case system if system in CODE_SYSTEMS:
-                return feature | ({"several": True} if data["several"] or data["rule"] == ALL else {})
-            case "label":
-                pairs = [line.partition("=") for line in data["spellings"]]
-                labels = {_cell(a.strip()): b.strip() for a, _sign, b in pairs}
-                return {"name": name, "role": "label", "labels": labels}
-        if data["use"] in PARTS:
-            dated = self._counted() if data["use"] in DATED and data["reference"] else {}
-            return part_document(name, data["use"], data["called"], data["spellings"]) | dated
-        return {"name": name, "role": data["use"]}
-
-    def _counted(self) -> dict[str, Any]:
-        """What the dates of a column are counted from, and how."""
-        data = self.cleaned_data
-        dated = {name: data[name] for name in ("unit", "written") if data[name]}
-        return dated | {data["counted"] or "until": data["reference"]}
+        data, kind = self.cleaned_data, _KINDS[self.cleaned_data["use"]]
+        document = {"name": data["name"], "role": kind.role}
+        if kind.role == "feature":
+            document["type"] = data["use"]
+        for name, declared in _DECLARED[kind].items():
+            value = declared.to_json(data[name])
+            if value is not None:
+                document[declared.key] = value
+        if kind is TargetColumn:
+            document["part"] = (data["called"] or data["name"]) if data["use"] == "flag" else data["use"]
+        if data["use"] in DATED and data["reference"]:
+            document[data["counted"] or "until"] = data["reference"]
+        elif issubclass(kind, Dated):
+            document = {name: value for name, value in document.items() if name not in ("unit", "written")}
+        elif kind is CodeColumn and data["rule"] == ALL:
+            document["several"] = True
+        return document
 
     @staticmethod
     def initial_of(column: Mapping[str, Any], target: str) -> dict[str, Any]:
         """Values of the form for a column in JSON, of a schema that declares this kind of ``target``, or none."""
-        spellings = [f"{written or _EMPTY} = {meant}" for written, meant in column.get("labels", {}).items()]
-        entries = {
+        entries = dict.fromkeys(ColumnForm.base_fields) | {
             "name": column["name"],
             "use": column.get("type") or column["role"],
-            "minimum": column.get("minimum"),
-            "maximum": column.get("maximum"),
             "counted": "since" if column.get("since") else "until",
             "reference": column.get("since") or column.get("until"),
-            "unit": column.get("unit"),
-            "written": column.get("written"),
-            "length": column.get("length"),
-            "values": "\n".join(column.get("values", [])),
-            "spellings": "\n".join(spellings),
-            "missing": "\n".join(text or _EMPTY for text in column.get("missing", [])),
-            "other": column.get("other", False),
-            "several": column.get("several", False),
         }
-        return entries | part_initial(column, target) if column["role"] == "target" else entries
+        if column["role"] == "target":
+            is_label = target == Labels.kind
+            entries["use"] = "flag" if is_label else column["part"]
+            entries["called"] = column["part"] if is_label and column["part"] != column["name"] else ""
+        declared = _DECLARED[_KINDS.get(str(entries["use"]), TargetColumn)]
+        return entries | {name: each.initial(column.get(each.key)) for name, each in declared.items()}
 
 
+ColumnForm.base_fields |= {name: each.field() for declared in _DECLARED.values() for name, each in declared.items()}
+ColumnForm.shown = {name: _uses(name) for name in ColumnForm.base_fields}
 ColumnFormSet = forms.formset_factory(ColumnForm, extra=0, max_num=AT_ONCE, absolute_max=AT_ONCE)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -29,21 +29,62 @@ from learning.formats.rows import DataError
 from learning.formats.values import DATE_ORDERS, DATE_UNITS, day_number, has_thousands, inexact_fault, key, number
 from learning.formats.vectors import are_missing, mapped, numbers
 
-Missing = Annotated[Texts, Field(description="How the file writes a value that is not known.")]
-Other = Annotated[Flag, Field(description="Whether an undeclared value counts as “other”, or is an error.")]
+LAST, ANY, ALL, MEAN, MINIMUM, MAXIMUM, COUNT = "last", "any", "all", "mean", "minimum", "maximum", "count"
+RULES = {
+    LAST: _("the last one"),
+    MEAN: _("the mean"),
+    MINIMUM: _("the smallest"),
+    MAXIMUM: _("the largest"),
+    COUNT: _("how many there are"),
+    ANY: _("the last of the declared values that occurs"),
+    ALL: _("all codes that occur"),
+}
+"""What becomes of a holder's values of a column, in words."""
+
+SPELLINGS = _("Other spellings, one per line")
+Missing = Annotated[
+    Texts, Field(title=_("Unknown values, one per line"), description="How the file writes a value that is not known.")
+]
+Other = Annotated[
+    Flag,
+    Field(
+        title=_("others count as “other”"),
+        description="Whether an undeclared value counts as “other”, or is an error.",
+    ),
+]
+Length = Annotated[
+    Whole, Field(title=_("Bytes that are kept"), description="Bytes of UTF-8 that are kept of a text: the first ones.")
+]
+Several = Annotated[
+    Flag,
+    OMITTED,
+    Field(
+        title=_("several codes per cell, separated by semicolons"),
+        description="Whether a value may name several codes, with semicolons between.",
+    ),
+]
 Until = Annotated[Text | None, OMITTED, Field(description="A date (2026-01-01), or a column of dates: such as an age.")]
 Since = Annotated[
     Text | None, OMITTED, Field(description="In place of until: the time from the reference to the date.")
 ]
-Unit = Literal["years", "months", "days"]
-Written = Annotated[Literal["ymd", "dmy", "mdy"], Field(description="Order of year, month and day.")]
+Unit = Annotated[Literal["years", "months", "days"], Field(title=_("In"))]
+Written = Annotated[
+    Literal["ymd", "dmy", "mdy"], Field(title=_("Date format"), description="Order of year, month and day.")
+]
 
 
 @dataclass(frozen=True)
 class _Column:
-    """Column of a table."""
+    """Column of a table.
+
+    Attributes:
+        uses: Names of the kind on the import page, with words for them.
+        rules: Names in ``RULES`` of what can become of several values of a holder; the first where none is declared.
+    """
 
     __pydantic_config__ = DECLARED
+    uses: ClassVar[Mapping[str, str]]
+    rules: ClassVar[tuple[str, ...]] = ()
     name: Annotated[Text, Field(description="As in the header of the file.")]
 
 
@@ -51,6 +92,7 @@ class _Column:
 class HolderColumn(_Column):
     """Pseudonym of the person to whom a record belongs."""
 
+    uses = {"holder": _("pseudonym of the holder")}
     role: Literal["holder"] = field(default="holder", kw_only=True, repr=False)
 
 
@@ -58,6 +100,7 @@ class HolderColumn(_Column):
 class IgnoredColumn(_Column):
     """Column that is in the file and not used."""
 
+    uses = {"ignore": _("not used")}
     role: Literal["ignore"] = field(default="ignore", kw_only=True, repr=False)
 
 
@@ -65,11 +108,13 @@ class IgnoredColumn(_Column):
 class LabelColumn(_Column):
     """Class of a record."""
 
+    uses = {"label": _("class to learn")}
+    rules = (LAST, ANY)
     role: Literal["label"] = field(default="label", kw_only=True, repr=False)
     spellings: Annotated[
         tuple[tuple[str, str], ...],
         Pairs(Text),
-        Field(alias="labels", description="Spellings in the file, and the classes that they mean."),
+        Field(alias="labels", title=SPELLINGS, description="Spellings in the file, and the classes that they mean."),
     ] = ()
 
 
@@ -181,12 +226,19 @@ class TargetColumn(_Column, Dated):
     [28.0]
     """
 
+    uses = {
+        "value": _("number to learn"),
+        "time": _("time to the event or to the end of follow-up"),
+        "event": _("whether the event happened"),
+        "flag": _("yes/no label to learn"),
+    }
+    rules = (LAST, MEAN, MINIMUM, MAXIMUM)
     role: Literal["target"] = field(default="target", kw_only=True, repr=False)
     part: Annotated[Text, Field(description="Of numbers: value; of times: time or event; of labels: the name of one.")]
     spellings: Annotated[
         tuple[tuple[str, float], ...],
         Pairs(Number),
-        Field(alias="numbers", description="Spellings in the file, and the numbers that they mean."),
+        Field(alias="numbers", title=SPELLINGS, description="Spellings in the file, and the numbers that they mean."),
     ] = ()
     until: Until = None
     since: Since = None
@@ -229,8 +281,9 @@ class TextColumn(_Column):
     [[110, 195, 169, 101], [97, 0, 0, 0]]
     """
 
+    uses = {"text": _("free text: all text to learn from")}
     role: Literal["text"] = field(default="text", kw_only=True, repr=False)
-    length: Annotated[Whole, Field(description="Bytes of UTF-8 that are kept of a text: the first ones.")] = 2000
+    length: Length = 2000
     missing: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -340,10 +393,12 @@ class NumericColumn(_Column):
     [[0.25, 0.0], [0.0, 1.0], [1.0, 0.0]]
     """
 
+    uses = {"numeric": _("number")}
+    rules: ClassVar[tuple[str, ...]] = (LAST, MEAN, MINIMUM, MAXIMUM, COUNT)
     role: Literal["feature"] = field(default="feature", kw_only=True, repr=False)
     type: Literal["numeric"] = field(default="numeric", kw_only=True, repr=False)
-    minimum: Number
-    maximum: Number
+    minimum: Annotated[Number, Field(title=_("Smallest"))]
+    maximum: Annotated[Number, Field(title=_("Largest"))]
     missing: Missing = ()
 
     def __post_init__(self) -> None:
@@ -418,6 +473,8 @@ class DateColumn(NumericColumn, Dated):
     [50.0, 50.0]
     """
 
+    uses = {"date": _("date: the time until or since another date")}
+    rules = (LAST, MEAN, MINIMUM, MAXIMUM)
     type: Literal["date"] = field(default="date", kw_only=True, repr=False)  # type: ignore[assignment]
     until: Until = None
     since: Since = None
@@ -497,8 +554,10 @@ class CategoricalColumn(_OneHotColumn):
     [[0.0, 1.0], [0.0, 0.0]]
     """
 
+    uses = {"categorical": _("one of some values")}
+    rules = (LAST, ANY)
     type: Literal["categorical"] = field(default="categorical", kw_only=True, repr=False)
-    values: Texts
+    values: Annotated[Texts, Field(title=_("Values, one a line"))]
     other: Other = field(default=False, kw_only=True)
     missing: Missing = ()
 
@@ -554,11 +613,11 @@ class CodeColumn(_OneHotColumn):
     np.float32(2.0)
     """
 
+    uses = {name: system.label for name, system in CODE_SYSTEMS.items()}
+    rules = (LAST, ALL)
     type: Literal["icd9", "icd10", "atc", "loinc"]
     missing: Missing = ()
-    several: Annotated[
-        Flag, OMITTED, Field(description="Whether a value may name several codes, with semicolons between.")
-    ] = False
+    several: Several = False
 
     def __post_init__(self) -> None:
         if self.several and any(self.codes.place(marker) is not None for marker in self.missing):
@@ -612,9 +671,14 @@ class CodeColumn(_OneHotColumn):
 
 _Feature = Annotated[NumericColumn | DateColumn | CategoricalColumn | CodeColumn, Field(discriminator="type")]
 Column = Annotated[
-    HolderColumn | IgnoredColumn | LabelColumn | TargetColumn | TextColumn | _Feature,
-    Field(discriminator="role"),
+    HolderColumn | LabelColumn | TargetColumn | _Feature | TextColumn | IgnoredColumn, Field(discriminator="role")
 ]
+KINDS: tuple[Any, ...] = (
+    *(HolderColumn, LabelColumn, TargetColumn, NumericColumn, DateColumn, CategoricalColumn, CodeColumn),
+    *(TextColumn, IgnoredColumn),
+)
+"""Kinds of columns, in the order of the import page."""
+
 SEVERAL = ";"
 """What stands between the codes of a value that names several."""
 _NONE, _UNDECLARED = -1, -2

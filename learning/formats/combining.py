@@ -20,10 +20,15 @@ from common.declarations import DECLARED, Pairs, Text
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.columns import (
+    ALL,
+    ANY,
+    COUNT,
+    LAST,
+    MEAN,
+    MINIMUM,
     SEVERAL,
     CategoricalColumn,
     CodeColumn,
-    DateColumn,
     LabelColumn,
     NumericColumn,
     TargetColumn,
@@ -33,17 +38,6 @@ from learning.formats.rows import DataError
 from learning.formats.values import day_number, key, number
 from learning.formats.vectors import are_missing, numbers
 
-LAST, ANY, ALL, MEAN, MINIMUM, MAXIMUM, COUNT = "last", "any", "all", "mean", "minimum", "maximum", "count"
-RULES = {
-    LAST: _("the last one"),
-    MEAN: _("the mean"),
-    MINIMUM: _("the smallest"),
-    MAXIMUM: _("the largest"),
-    COUNT: _("how many there are"),
-    ANY: _("the last of the declared values that occurs"),
-    ALL: _("all codes that occur"),
-}
-"""What becomes of a holder's values of a column, in words."""
 Combinable = NumericColumn | CategoricalColumn | CodeColumn | LabelColumn | TargetColumn
 
 
@@ -53,18 +47,8 @@ def rules_of(column: object) -> tuple[str, ...]:
     >>> rules_of(CodeColumn("diagnosis", "icd10", several=True))
     ('last', 'all')
     """
-    match column:
-        case DateColumn():
-            return LAST, MEAN, MINIMUM, MAXIMUM
-        case NumericColumn():
-            return LAST, MEAN, MINIMUM, MAXIMUM, COUNT
-        case TargetColumn():
-            return LAST, MEAN, MINIMUM, MAXIMUM
-        case CategoricalColumn() | LabelColumn():
-            return LAST, ANY
-        case CodeColumn():
-            return (LAST, ALL) if column.several else (LAST,)
-    return ()
+    rules: tuple[str, ...] = getattr(column, "rules", ())
+    return rules if getattr(column, "several", True) else (LAST,)
 
 
 By = Annotated[Text, Field(description="Column of dates or numbers that orders them; empty: order of the file.")]

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from common.declarations import to_document
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.formats.codes import CODE_SYSTEMS
+from learning.formats.columns import KINDS
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import Schema, TabularSchema
@@ -92,7 +92,7 @@ _EXPECTED = {
 }
 
 
-_TAGS = ("holder", "label", "target", "ignore", "text", "feature", "numeric", "date", "categorical", *CODE_SYSTEMS)
+_TAGS = {kind.role for kind in KINDS} | {use for kind in KINDS if kind.role == "feature" for use in kind.uses}
 _KINDS = ("numbers", "times", "labels")
 
 

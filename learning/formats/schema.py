@@ -18,8 +18,6 @@ from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from common.spreadsheets import is_formula
 from learning.formats.columns import (
-    CategoricalColumn,
-    CodeColumn,
     Column,
     DateColumn,
     Dated,
@@ -27,7 +25,6 @@ from learning.formats.columns import (
     HolderColumn,
     IgnoredColumn,
     LabelColumn,
-    NumericColumn,
     TargetColumn,
     TextColumn,
     shown,
@@ -155,8 +152,7 @@ class TabularSchema:
     @cached_property
     def features(self) -> tuple[FeatureColumn, ...]:
         """Feature columns, in order."""
-        kinds = NumericColumn | CategoricalColumn | CodeColumn | TextColumn
-        return tuple(c for c in self.columns if isinstance(c, kinds))
+        return tuple(column for column in self.columns if column.role == "feature" or column.role == "text")
 
     @property
     def dates(self) -> tuple[Dated, ...]:
