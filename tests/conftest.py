@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from django.conf import settings
 from django.core.cache import caches
+from django.core.management.commands import flush
 from django.db import connection
 from django.utils import translation
 from hypothesis import settings as hypothesis_settings
@@ -28,6 +29,8 @@ from tests.draws import repeatable_draws
 # The same examples every time, however slow the machine.
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
+# What tests write need not survive a power cut.
+os.fsync = lambda _file: None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -126,6 +129,7 @@ def django_db_setup(
     if connection.vendor == "postgresql":
         # For the class: with a browser's event loop in the thread there are several connections.
         type(connection.ops).sql_flush = staticmethod(rows_deleted)
+        flush.emit_post_migrate_signal = lambda *_, **__: None
         with django_db_blocker.unblock():
             commits_without_waiting()
     if not _is_migrated:

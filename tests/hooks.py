@@ -74,7 +74,7 @@ def serving(receiver: Receiver, pem: Path) -> Iterator[Receiver]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     receiver.url = f"https://localhost:{server.server_port}/hook?of=ipate"
     try:

@@ -589,11 +589,12 @@ def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
             "staff_account_close",
             ALONE,
         ),
-        (
+        pytest.param(
             _a_run_begins_beside_another,
             [("approve", 0.3, {}), ("work", 2), ("i_withdraw",), ("approve", *ASKING), ("work",)],
             "staff:ledger",
             OTHERS,
+            marks=pytest.mark.exhaustive,
         ),
     ],
 )

@@ -56,6 +56,10 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+#: Those that share little with each other, for every suite.
+DAILY = ("teachers", "choices", "table")
+
+
 def script(text: str) -> list[Step]:
     """Return the steps of a history: their names, each with its arguments, between semicolons."""
 
@@ -102,7 +106,7 @@ TROUBLES = {
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param(fields, id=name, marks=[pytest.mark.exhaustive] if name in ("rows", "counted") else [])
+        pytest.param(fields, id=name, marks=[] if name in DAILY else [pytest.mark.exhaustive])
         for name, fields in METHODS.items()
     ],
 )
@@ -194,17 +198,22 @@ def test_the_order_of_two_runs_does_not_follow_from_one_holder(history: str) -> 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("fields", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("method", ["teachers", "choices", "steps", "samples", "table"])
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_no_trouble_in_a_run_of_any_method_depends_on_one_holder(trouble: str, fields: dict[str, Any]) -> None:
+def test_no_trouble_in_a_run_of_any_method_depends_on_one_holder(trouble: str, method: str) -> None:
     """Two runs follow: one without me where I have left, and one with me."""
+    fields = METHODS[method]
     later = run_of(0.2, **fields)
     paid([*run_of(0.5, TROUBLES[trouble], **fields), *later, ("i_give", "LOW"), *later], chunks=3)
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"variant": "standard"}, {"variant": "vanishing"}, {"choices": {"radius_share": 0.05}}],
+    [
+        {"variant": "standard"},
+        pytest.param({"variant": "vanishing"}, marks=pytest.mark.exhaustive),
+        {"choices": {"radius_share": 0.05}},
+    ],
     ids=["teacher", "some teachers", "choices"],
 )
 def test_the_comparison_is_tight(fields: dict[str, Any]) -> None:
@@ -213,18 +222,15 @@ def test_the_comparison_is_tight(fields: dict[str, Any]) -> None:
     assert charges == pytest.approx(charged)
 
 
-@pytest.mark.parametrize(
-    "steps", ["open; vote; i_withdraw; finish", pytest.param("open; finish", marks=pytest.mark.exhaustive)]
-)
-def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher(steps: str) -> None:
-    ours, _theirs = paid(run_of(1.0, steps), levels="ALLALLALLALL", my_level="HIGH", counts=(4, 4, 8))
+def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher() -> None:
+    history = run_of(1.0, "open; vote; i_withdraw; finish")
+    ours, _theirs = paid(history, levels="ALLALLALLALL", my_level="HIGH", counts=(4, 4, 8))
     assert len(ours.taught[0]["mine"]) == 1
     assert not (ours.taught[0]["others"][1] == ours.taught[0]["mine"]).any(), "alone"
 
 
-@pytest.mark.parametrize(
-    "level", ["AVERAGE", *(pytest.param(level, marks=pytest.mark.exhaustive) for level in ("HIGH", "LOW"))]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("level", ["AVERAGE", "LOW"])
 def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> None:
     """A drawing of head counts charges me alone; people who join meanwhile are asked from the next batch on."""
     history = run_of(0.5, "open; attempt; other_gives 0 LOW; draw_counts; vote; finish", choices={})
@@ -237,6 +243,7 @@ def test_holder_who_is_copied_into_teachers_of_another_group_is_charged_for_all_
     assert len(ours.taught[0]["mine"]) == 2
 
 
+@pytest.mark.exhaustive
 def test_empty_study_does_not_reveal_its_only_holder() -> None:
     ours, theirs = both([("draw_counts",), *run_of(0.5), *run_of(0.4, choices={})], levels="-" * 12)
     assert theirs.views[-1]["runs"][-1]["status"] == "finished"

@@ -23,8 +23,8 @@ from django.utils import timezone
 
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError
-from consent.models import DataHolder, HolderAddress, Mail, Membership, Role, Study
-from consent.services import holder_link, invitations
+from consent.models import HolderAddress, Mail, Membership, Role, Study
+from consent.services import invitations
 from consent.services.invitations import IssuedInvitation
 from consent.services.mail import address_link, mail_render
 from ipate_web.tokens.models import ApiToken
@@ -32,7 +32,6 @@ from tests import factories
 from tests.browser.conftest import Site
 from tests.everything import addresses, imports_begin, is_page, study_with_everything
 from tests.learning.encoders.networks import image_encoder
-from tests.training.runs import study_with_table
 from training.models import Alliance, Run
 from training.services.closing import study_close
 
@@ -322,22 +321,6 @@ def see_as_a_proposer(tour: Tour, study: Study) -> None:
     tour.open("staff:webhooks", "digits")
     tour.site.page.locator("[name=url]").fill("https://localhost/a/program/that/is/told")
     tour.submit()
-
-
-def test_pages_that_people_decide_on_are_accessible_and_fit(visit: Callable[..., Site]) -> None:
-    study = factories.committee_fill(study_with_table("digits", holders=6))
-    hanna = DataHolder.objects.filter(study=study).earliest("pk")
-    holder_link(holder=hanna, user=factories.user_create("hanna"))
-    tour = Tour(visit)
-    tour.begin()
-    tour.open("home")
-    tour.begin("hanna")
-    tour.open_each("consent:study consent:choice consent:withdraw", "digits")
-    tour.begin("carla")
-    tour.open("staff:policy_new", "digits")
-    tour.begin("olga")
-    tour.open_each("staff:study staff:run_new", "digits")
-    assert tour.problems == [], "\n".join(tour.problems)
 
 
 @pytest.mark.exhaustive

@@ -23,7 +23,7 @@ def test_outputs_are_not_kept() -> None:
     assert not any(cell.get("outputs") for cell in cells)
 
 
-@pytest.mark.parametrize("document", ["notebook", "tutorial"])
+@pytest.mark.parametrize("document", [pytest.param("notebook", marks=pytest.mark.exhaustive), "tutorial"])
 def test_the_programs_lead_from_token_to_student(
     study: Study, live_server: LiveServer, token: str, tmp_path: Path, document: str
 ) -> None:

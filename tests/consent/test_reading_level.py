@@ -31,7 +31,7 @@ def browser(hanna: User) -> Client:
     return as_(hanna)
 
 
-@pytest.mark.parametrize("renewal", [None, "asked", "required"])
+@pytest.mark.parametrize("renewal", [None, pytest.param("asked", marks=pytest.mark.exhaustive), "required"])
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_holders_read_plain_sentences(browser, study, hanna, give, language: str, renewal: str | None) -> None:
     give(factories.holder_create(study, user=hanna), "HIGH")

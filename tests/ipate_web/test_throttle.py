@@ -214,6 +214,7 @@ def test_the_next_try_is_possible_once_every_limit_has_room() -> None:
     assert refused.value.until == now + timedelta(minutes=30)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not site_settings.BROKER_URL.startswith("redis"), reason="processes share counts over Redis")
 def test_processes_that_share_redis_count_requests_together() -> None:
     query = f"""

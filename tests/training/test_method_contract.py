@@ -158,7 +158,7 @@ def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(
     assert with_them[0] != left[0] or name.startswith("teachers"), "else this test shows nothing of what is released"
 
 
-@of_people
+@at_night("steps", "steps without public points", "synthesis")
 def test_forgeries_of_a_batch_are_found(name: str) -> None:
     run = finished(name)
     plan, kept = deepcopy(run.plan), {each: arrays_load(each) for each in files_of(run)}
@@ -180,7 +180,7 @@ def files_of(run: Run) -> list[str]:
     return [each for names in run.batches.values_list("released", "attempt") for each in names if each]
 
 
-@of_people
+@at_night("steps", "steps without public points", "synthesis")
 def test_charges_that_records_do_not_explain_are_found_by_the_replay(name: str) -> None:
     run = finished(name)
     batch = run.batches.earliest("index")

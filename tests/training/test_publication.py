@@ -2,10 +2,13 @@
 
 import csv
 import re
-import subprocess
+import runpy
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -233,11 +236,11 @@ def card_computed(run: Run, folder: Path) -> str:
         lines.writerows(
             [*map(repr, map(float, x)), run.classes[y]] for x, y in zip(arrays["x"], arrays["y"], strict=True)
         )
-    command = [sys.executable, "card.py", "model.onnx", "test.csv", "class"]
-    environment = {"PYTHONPATH": str(django_settings.BASE_DIR), "PATH": ""}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    said = StringIO()
+    arguments = ["card.py", f"{folder}/model.onnx", f"{folder}/test.csv", "class"]
+    with patch.object(sys, "argv", arguments), redirect_stdout(said):
+        runpy.run_path(f"{folder}/card.py")
+    return said.getvalue()
 
 
 # --- A model that was withdrawn is given to nobody, and whoever took it is told ---

@@ -120,6 +120,7 @@ def test_the_pages_need_no_inline_script() -> None:
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not shutil.which("curl") or not shutil.which("openssl"), reason="needs curl and openssl")
 def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study, run: Run, tmp_path: Path) -> None:
     administrator_set(user=user_create("researcher"), appointed=True, acting_user=None)  # for rehearsal studies
