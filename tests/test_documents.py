@@ -75,6 +75,7 @@ def test_documents_are_served_where_they_are_built_and_help_leads_to_them(
     assert b'href="/docs/choosing-a-method.html"' in client.get(f"/studies/{study.slug}/runs/").content
 
 
+@pytest.mark.exhaustive
 def test_the_security_policy_lets_every_page_of_documents_work(built: Path) -> None:
     """Nothing within a page that the policy would block, nothing from another site."""
     pages = list(built.rglob("*.html"))

@@ -58,6 +58,7 @@ def choose(holder: DataHolder, level: str) -> None:
     consent_choose(holder=holder, level=level, form=consent_form_in_force(holder.study))
 
 
+@pytest.mark.exhaustive
 def test_promises_hold_after_the_journal_lost_decisions(tmp_path: Path) -> None:
     """After the backup, people consent for the first time or raise their level, which nothing remembers later."""
     study, spent = study_open("drill"), Counter[str]()

@@ -141,7 +141,7 @@ def test_rows_after_a_restore_do_not_hide_lost_ones() -> None:
     "fields",
     [
         pytest.param(TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}, id="teachers"),
-        pytest.param(ASKING_RUN, id="everybody"),
+        pytest.param(ASKING_RUN, id="everybody", marks=pytest.mark.exhaustive),
         pytest.param(SYNTHESIS_RUN, id="rows", marks=pytest.mark.exhaustive),
     ],
 )

@@ -244,6 +244,7 @@ def test_the_model_predicts_here_what_the_site_does(
         site.model(str(run.pk))
 
 
+@pytest.mark.exhaustive
 def test_it_can_be_installed_without_the_site(tmp_path: Path) -> None:
     """Built from its own folder, and imported with nothing else of this project in reach."""
     source, installed = tmp_path / "source", tmp_path / "installed"

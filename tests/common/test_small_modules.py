@@ -120,6 +120,7 @@ def test_a_document_is_what_json_says() -> None:
             document_parse(content)
 
 
+@pytest.mark.exhaustive
 def test_excessive_content_ends_its_own_process_alone(settings: Any) -> None:
     settings.READER_MEMORY = 50
     with pytest.raises(UnreadableError, match="memory"):

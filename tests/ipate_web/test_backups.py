@@ -72,8 +72,6 @@ if (
 KEYS = "ipate-keys.tar.age"
 IDENTITY = pyrage.x25519.Identity.generate()
 RECIPIENT = str(IDENTITY.to_public())
-#: Moments of a restoration: while files come, while the copy is beside, and right after it has taken its place.
-OTHER_STEPS = ("FilesBeside.check", "call_command", "FilesBeside.settle")
 NOT_WRITTEN = r"could not be written|pg_dump failed"
 
 
@@ -506,13 +504,12 @@ def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
 
 
 @pytest.mark.both
-@pytest.mark.parametrize(
-    "step", ["_locked", *(pytest.param(step, marks=pytest.mark.exhaustive) for step in OTHER_STEPS)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("step", ["_locked", "call_command", "FilesBeside.settle"])
 def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
     tmp_path: Path, identity: Path, step: str
 ) -> None:
-    """While files come, while the copy is beside, before it takes the live one's place, and right after that."""
+    """While the copy is beside, before it takes the live one's place, and right after that."""
     made = study_since(tmp_path / "backups")
     before = installation()
     program = (
@@ -643,6 +640,7 @@ def test_files_over_which_their_writers_died_keep_nobody_from_a_backup(tmp_path:
     assert len(owners_of(study.datasets.get(kind="private"))) == 30
 
 
+@pytest.mark.exhaustive
 def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
     study_with_run(retain_votes=True)
     for slug, method in (("asking", ASKING_RUN), ("steps", STEPS_RUN), ("samples", SAMPLED_RUN)):

@@ -293,7 +293,7 @@ def _text(sentence: Any) -> str:
     return sentence["template"] % sentence["values"] if isinstance(sentence, dict) else sentence
 
 
-@pytest.mark.parametrize("work_at", ["draft", "check"])
+@pytest.mark.parametrize("work_at", ["draft", pytest.param("check", marks=pytest.mark.exhaustive)])
 def test_a_file_that_takes_all_memory_is_stopped_in_a_process_of_its_own(
     study: Study, settings: Any, monkeypatch: pytest.MonkeyPatch, work_at: str
 ) -> None:

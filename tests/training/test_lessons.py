@@ -93,6 +93,7 @@ def test_a_lesson_of_votes_holds_counts_noise_and_neighbours() -> None:
             np.testing.assert_allclose(reach, expected, rtol=1e-6)
 
 
+@pytest.mark.exhaustive
 def test_the_model_of_gradient_steps_does_not_depend_on_the_test_data() -> None:
     """Labelled public points decide, of which the student had not learned; a tie is the model's."""
     for slug, test in (("with", True), ("without", False)):
@@ -124,7 +125,7 @@ def test_a_duel_counts_right_answers_on_held_out_points() -> None:
     assert student_try(run, lesson, run_recipe(run)).duel is None
 
 
-@pytest.mark.parametrize("wins", [False, True])
+@pytest.mark.parametrize("wins", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins: bool) -> None:
     duel = Duel(5, 4 if wins else 3, 3)
     monkeypatch.setattr(students, "student_try", lambda *lesson, **how: replace(student_try(*lesson, **how), duel=duel))

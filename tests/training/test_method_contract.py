@@ -41,12 +41,19 @@ def _few_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 of_people = pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.has_people])
 
 
-def at_night(*names: str) -> pytest.MarkDecorator:
-    """The methods of people, of which those named share their engine with one that is tested by day as well."""
-    people = [name for name, recipe in RECIPES.items() if recipe.has_people]
-    assert set(names) <= set(people)
+#: Those that share their engine with one that is tested each time.
+AT_NIGHT = ("steps", "steps without public points", "synthesis", "teachers that release counts")
+
+
+def each_engine(*, rehearsed: bool = False) -> pytest.MarkDecorator:
+    """The methods of people, or all that can be rehearsed, for every suite where they have an engine of their own."""
     return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=[pytest.mark.exhaustive] if name in names else []) for name in people]
+        "name",
+        [
+            pytest.param(name, marks=[pytest.mark.exhaustive] if name in AT_NIGHT else [])
+            for name, recipe in RECIPES.items()
+            if recipe.has_people or rehearsed
+        ],
     )
 
 
@@ -76,7 +83,7 @@ def test_messages_that_come_twice_release_and_charge_once(name: str) -> None:
     assert shares(run.study)[run.pk].used == pytest.approx(used) and share_free(run.study) == pytest.approx(1 - used)
 
 
-@at_night("steps", "steps without public points", "synthesis")
+@each_engine()
 def test_a_batch_whose_commit_fails_leaves_neither_release_nor_charge(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +110,7 @@ def test_a_batch_whose_commit_fails_leaves_neither_release_nor_charge(
     assert_whole(run)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@each_engine(rehearsed=True)
 def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second time messages come twice, and holders are asked in several shards, where the method has shards."""
     recipe = RECIPES[name]
@@ -131,7 +138,7 @@ def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
     assert questions.seed_of(Mock(rehearsal=False, seed=7)) is None
 
 
-@at_night("steps without public points", "synthesis")
+@each_engine()
 def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +165,7 @@ def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(
     assert with_them[0] != left[0] or name.startswith("teachers"), "else this test shows nothing of what is released"
 
 
-@at_night("steps", "steps without public points", "synthesis")
+@each_engine()
 def test_forgeries_of_a_batch_are_found(name: str) -> None:
     run = finished(name)
     plan, kept = deepcopy(run.plan), {each: arrays_load(each) for each in files_of(run)}
@@ -180,7 +187,7 @@ def files_of(run: Run) -> list[str]:
     return [each for names in run.batches.values_list("released", "attempt") for each in names if each]
 
 
-@at_night("steps", "steps without public points", "synthesis")
+@each_engine()
 def test_charges_that_records_do_not_explain_are_found_by_the_replay(name: str) -> None:
     run = finished(name)
     batch = run.batches.earliest("index")
@@ -224,7 +231,7 @@ def test_a_plan_follows_from_choices_and_public_numbers_alone(name: str) -> None
     assert method_of(other).plan(other, 0.5).to_json() != before
 
 
-@at_night("steps", "steps without public points", "synthesis")
+@each_engine()
 def test_what_a_run_says_on_its_way_tells_nothing_of_its_people(
     name: str, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits
 ) -> None:

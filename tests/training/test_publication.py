@@ -123,6 +123,7 @@ def study_of_chance() -> Study:
     return study
 
 
+@pytest.mark.exhaustive
 def test_an_over_confident_run_publishes_probabilities_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small ridge the steps follow their noise, and the weights are so sure of it that they are worse than none.
 

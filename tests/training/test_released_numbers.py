@@ -311,10 +311,9 @@ def memory_of(number: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
-@pytest.mark.parametrize(
-    "method", ["neighbours", *(pytest.param(each, marks=pytest.mark.exhaustive) for each in list(METHODS)[1:])]
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_the_records_of_one_person_fill_no_memory_but_their_own(method: str, settings: Any) -> None:
     """However many they are: beside the records themselves only blocks of them are in memory."""
     settings.MOST_RECORDS = RECORDS + 2
@@ -327,7 +326,7 @@ def test_the_records_of_one_person_fill_no_memory_but_their_own(method: str, set
     assert pk_of(study, ME) in charges_of(Release.objects.get(run=run.pk, batch=0)).holders
 
 
-@pytest.mark.parametrize("method", ["neighbours", "individual steps"])
+@pytest.mark.parametrize("method", ["neighbours", pytest.param("individual steps", marks=pytest.mark.exhaustive)])
 def test_records_beyond_the_public_number_change_nothing(
     method: str, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,7 +123,7 @@ def test_everybody_is_charged_for_all_steps_before_the_first() -> None:
     assert_whole(run)
 
 
-@pytest.mark.parametrize("variant", ["sample", "scale"])
+@pytest.mark.parametrize("variant", ["sample", pytest.param("scale", marks=pytest.mark.exhaustive)])
 def test_sampled_holders_are_charged_as_the_loss_distribution_says(variant: str) -> None:
     study = small_study()
     asking = {"steps": 3, "expected": 4, "network": "mlp"}
@@ -238,6 +238,7 @@ def test_a_holder_with_many_records_changes_sums_by_one_clipped_contribution(exa
 # --- Workers, messages and endings ----------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_run_is_charged_like_an_uninterrupted_one(repeated: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def step_fails(module: ModuleType, name: str) -> None:
         with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
@@ -287,7 +288,10 @@ SPENT = {
 }
 
 
-@pytest.mark.parametrize(("variant", "spent"), SPENT.items())
+@pytest.mark.parametrize(
+    ("variant", "spent"),
+    [pytest.param(*each, marks=[pytest.mark.exhaustive][place % 2 :]) for place, each in enumerate(SPENT.items())],
+)
 def test_baselines_are_compared_in_rehearsals_alone(variant: str, spent: list[float | None]) -> None:
     run = run_ask(approved(rehearsal_with_table(), share=1.0, variant=variant))
     assert run.status == Run.Status.FINISHED, run.message

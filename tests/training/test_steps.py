@@ -137,6 +137,7 @@ def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.Monkey
     assert (noisy[0] - plain[0] == 1000 / CLIP_STEPS).all()
 
 
+@pytest.mark.exhaustive
 def test_digits_are_learned_through_wavelets_and_the_student_is_published(exact: None) -> None:
     study = study_with_data(retain_votes=True, levels="LLLL")
     choices = {"steps": 30, "publish": "student"}  # by itself, a tie on few labelled points publishes the model

@@ -324,6 +324,7 @@ def test_publisher_of_another_version_is_on_record_and_tampering_is_found(run: R
 # --- Progress and checkpoints ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_student_equals_the_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker dies between two steps: the checkpoint stays, and nothing else."""
     network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}

@@ -366,7 +366,7 @@ def ask_again(study, renewal: str, silent: int) -> list:
 
 
 @pytest.mark.parametrize(
-    "kind", ["guardian", "required", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("died", "asked"))]
+    "kind", ["guardian", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("required", "died", "asked"))]
 )
 def test_a_death_a_guardian_or_a_required_new_answer_silence_as_a_withdrawal_does(
     silenced: list[list[int]], kind: str
@@ -493,6 +493,7 @@ def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels
     assert "the labels of" in faults and "its number of reinforced labels" in faults
 
 
+@pytest.mark.exhaustive
 def test_interactive_gnmax_can_be_rehearsed() -> None:
     """Its student learns from the labels before, and stricter budgets end the vote sooner."""
     study = rehearsal_with_table(holders=60, points=60)

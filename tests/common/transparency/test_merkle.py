@@ -145,6 +145,7 @@ def test_the_order_of_rows_does_not_matter_and_each_row_does() -> None:
         State.of(KEY, [*rows(3), rows(1)[0]])
 
 
+@pytest.mark.exhaustive
 def test_proofs_by_the_kept_hashes_are_the_same() -> None:
     state = State.of(KEY, rows(1200))
     positions = state.places[::500].tolist()
