@@ -12,7 +12,6 @@ from consent.services import membership_add
 from ipate_web.staff.proposals import RunForm, initial_for
 from tests import factories
 from tests.snapshots import built_once
-from tests.training.asking import run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 
@@ -77,21 +76,6 @@ def run_form_filled(study: Study, **changes: Any) -> dict[str, Any]:
         name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
     }
     return {name: value for name, value in {**sent, **changes}.items() if value is not None}
-
-
-def rehearsal_is_shown(rehearsal: Study, sent: dict[str, Any], words: str) -> None:
-    """Propose, approve and end a run of a rehearsal; check that its page says what it would have cost each level."""
-    membership_add(study=rehearsal, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    page = as_("operator").post(url("run_new", rehearsal), sent)
-    assert page.status_code == 200, page.context["form"].errors
-    as_("operator").post(url("run_new", rehearsal), {**sent, "confirmed": "1"})
-    run = Run.objects.get()
-    assert as_("olga").post(url("run_approve", rehearsal, run.pk)).status_code == 302
-    run = run_ask(Run.objects.get())
-    assert run.status == Run.Status.FINISHED, run.message
-    page = as_("olga").get(url("run", rehearsal, run.pk))
-    for expected in ("Cost for each level if people had been asked", "in Gaussian differential privacy", words):
-        assert expected in page.text
 
 
 def proposal_is_refused(study: Study, data: dict[str, Any], field: str, message: str) -> None:

@@ -1,18 +1,9 @@
 """Studies for counts: one in which somebody has spent more than they may now, and one of many people."""
 
 from consent import services
-from consent.models import DataHolder, Study
+from consent.models import Study
 from tests.factories import form_publish, policy_approve, study_create
-from tests.training.runs import TABLE_RUN, consents_give, run_finish, run_start, study_with_table
-
-
-def study_with_overspent() -> tuple[Study, DataHolder]:
-    """A study with a finished run, and a holder who has spent more than the stricter level of now allows."""
-    study = study_with_table()
-    run_finish(run_start(study, share=0.5, **TABLE_RUN))
-    holder = study.holders.filter(consent_events__level="LOW").earliest("pk")
-    services.consent_give(holder=holder, level="HIGH", form=study.consent_forms.get(), acting_user=None)
-    return study, holder
+from tests.training.runs import consents_give
 
 
 def study_of_many(holders: int) -> Study:

@@ -8,7 +8,7 @@ import pytest
 from consent.models import CheckAnswers, ConsentEvent, Study
 from consent.promises.questions import KEYS
 from tests import factories
-from tests.browser.conftest import SIZES, Site, each_way
+from tests.browser.conftest import Site, each_way
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -71,31 +71,6 @@ def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: st
     later.press("Receipt")
     assert [later.saved(f"Save as {kind}")[0] for kind in ("PDF", "JSON")] == ["receipt-3.pdf", "receipt-3.json"]
     assert site.complaints + later.complaints == []
-
-
-@pytest.mark.exhaustive
-def test_dots_have_a_key_wherever_they_stand_and_receipts_are_easy_to_hit(visit: Any, study: Study) -> None:
-    site = visit("phone", person="hanna")
-    site.open("/my/digits/")
-    go_on, receipt = site.page.locator("main form .button-primary"), site.page.get_by_role("link", name="Receipt")
-
-    def seen_at_each_size() -> None:
-        for size in SIZES:
-            site.resize(size)
-            assert site.page.locator(".key").is_visible()
-
-    seen_at_each_size()
-    site.page.locator("[value=LOW]").check()
-    go_on.click()
-    site.says("Nothing has taken effect yet.")
-    seen_at_each_size()
-    go_on.click()
-    site.page.locator("#stands").wait_for()
-    seen_at_each_size()
-    for size in SIZES:
-        site.resize(size)
-        box = receipt.bounding_box()
-        assert min(box["width"], box["height"]) >= 44
 
 
 @pytest.mark.exhaustive

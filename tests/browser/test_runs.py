@@ -11,9 +11,7 @@ from consent.models import Role, Study
 from consent.services import membership_add
 from tests.browser.conftest import Site
 from tests.factories import user_create
-from tests.training.asking import COUNTS_RUN
-from tests.training.runs import run_finish, run_start, study_with_data
-from tests.training.test_outcomes import KINDS, RUN, study_of
+from tests.training.runs import study_with_data
 from tests.workers import wait_until, worker
 from training.models import Run
 
@@ -99,20 +97,3 @@ def test_a_run_is_proposed_without_scripts(visit: Any, study: Study) -> None:
     site.says("You proposed this run yourself, so another operator must approve it.")
     assert site.page.get_by_role("button", name="Approve and start").count() == 0
     assert Run.objects.get().choices["aggregator"]["sigma"] == 12
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", KINDS)
-def test_how_good_a_model_of_other_outcomes_is_can_be_read(visit: Any, kind: str, tmp_path: Path) -> None:
-    study = study_of(kind, str(tmp_path))
-    run = run_finish(run_start(study, share=0.5, title="Learned", **RUN))
-    other = run_start(study, share=0.1, title="Counted", **COUNTS_RUN | {"choices": {"column": "length", "bins": 2}})
-    olga = visit("phone", person="olga")
-    for address in ("", f"compare/?run={run.pk}&run={other.pk}", f"{run.pk}/"):
-        olga.open(f"/studies/{study.slug}/runs/{address}")
-        olga.is_in_order()
-    lines = olga.page.evaluate(
-        "[...document.querySelectorAll('[data-chart=survival]')]"
-        ".map((each) => Chart.getChart(each).data.datasets.length)"
-    )
-    assert lines == ([4] if kind == "times" else [])

@@ -5,7 +5,6 @@ a text easier than it is.
 """
 
 import re
-from html import escape
 from html.parser import HTMLParser
 
 #: Elements that end a sentence, whether or not a full stop does.
@@ -56,12 +55,6 @@ def sentences(html: str) -> list[str]:
             part for part in re.split(r"(?<=[^\d][.?!])\s+(?=[“„A-ZÄÖÜ])", line) if part.rstrip("”“)")[-1:] in {*".?!"}
         ]
     return found
-
-
-def as_page(text: str) -> str:
-    """A page of plain text, such as a mail: each line is a paragraph, and a sentence if it leads to a link."""
-    lines = [re.sub(r":$", ".", line) for line in text.splitlines()]
-    return "<main>" + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</main>"
 
 
 def words(sentence: str) -> list[str]:

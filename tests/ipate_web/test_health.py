@@ -87,7 +87,8 @@ def test_a_storage_that_takes_no_files(client: Client, settings: Any, tmp_path: 
     not_ready(client, storage="not writable")
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.worker
 @pytest.mark.django_db(transaction=True)
 def test_workers_are_heard_until_they_stop_or_die(

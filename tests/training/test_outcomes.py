@@ -143,12 +143,6 @@ def run(request: pytest.FixtureRequest) -> Run:
     return learned_of(request.param)
 
 
-def one_kind(*kinds: str, of: str = "run") -> pytest.MarkDecorator:
-    """Of the fixture ``of`` only these kinds of outcomes, and the others at night."""
-    others = [pytest.param(kind, marks=pytest.mark.exhaustive) for kind in KINDS if kind not in kinds]
-    return pytest.mark.parametrize(of, [*kinds, *others], indirect=True)
-
-
 def measure_named(card: dict[str, Any]) -> str:
     """Name of the measure that decides, and its number."""
     first = card["evaluation"]["measures"][0]
@@ -206,7 +200,7 @@ def test_holders_read_what_was_learned_and_which_records_are_theirs(run: Run) ->
     assert run.private_dataset.seen_classes == []
 
 
-@one_kind("times", of="study")
+@pytest.mark.parametrize("study", ["times"], indirect=True)
 def test_what_does_not_learn_an_outcome_is_refused_when_proposed(study: Study) -> None:
     words = OUTCOME_LABELS[study.slug]
     for method in (TABLE_RUN, *([ASKING_RUN] if study.slug == "times" else [])):
@@ -228,7 +222,7 @@ def test_what_does_not_learn_an_outcome_is_refused_when_proposed(study: Study) -
     assert as_("otto").get(url("run_edit", draft)).status_code == 200
 
 
-@one_kind("numbers", of="study")
+@pytest.mark.parametrize("study", ["numbers"], indirect=True)
 @override_settings(LEAST_TEST_POINTS=100)
 def test_a_model_that_knows_nothing_is_not_published(study: Study, tmp_path: Path) -> None:
     """Test records whose answers are others'."""
@@ -302,7 +296,7 @@ def test_every_way_to_learn_is_published_as_the_file_says_it(study: Study, way: 
         assert labels_table(run)[0][2:] == [f"count_{name}" for name in run.learns.categories]
 
 
-@one_kind("times")
+@pytest.mark.parametrize("run", ["times"], indirect=True)
 def test_another_student_learns_from_the_same_releases(run: Run) -> None:
     boosting = {"student_learner": "boosting", "student_parameters": {"iterations": 20}}
     training = student_ask(run=run, acting_user=user_create("olga"), **boosting)
@@ -318,7 +312,7 @@ def test_another_student_learns_from_the_same_releases(run: Run) -> None:
     assert len(student_predict(version, [ROW])["values"][0]) == len(run.learns.columns)
 
 
-@one_kind("times", of="study")
+@pytest.mark.parametrize("study", ["times"], indirect=True)
 def test_pages_and_api_tell_what_a_student_learned_from_true_answers(study: Study, tmp_path: Path) -> None:
     schema, rows = schema_from_json(document(study.slug)), rows_of(study.slug, 60, 5, tmp_path, holders=False)
     public = dataset_import(study=study, name="answered", kind="public", rows=rows, schema=schema)
@@ -365,7 +359,7 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
         student_ask(run=run, student_learner="shares", student_parameters={}, acting_user=user_create("olga"))
 
 
-@one_kind("times")
+@pytest.mark.parametrize("run", ["times"], indirect=True)
 def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(run: Run, tmp_path: Path) -> None:
     """By the scripts of the documents, which have their own formulas."""
     kind = run.study.slug
