@@ -264,6 +264,7 @@ def test_no_answer_follows_from_private_state_after_a_run(busy: Study, run: Run,
     assert_nothing_follows_from_private_state(client, busy)
 
 
+@pytest.mark.exhaustive
 def test_no_answer_follows_from_private_state_while_people_are_asked(asking: Study, client: Client) -> None:
     assert_nothing_follows_from_private_state(client, asking)
 

@@ -411,10 +411,10 @@ def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monke
         send(question, vector)
 
     monkeypatch.setattr(asking, "answer_send", lossy)
-    runs = finished(there.start(**STEPS))
-    assert len(sent) > 9 and len({each[:2] for each in sent}) == len({*sent}) == 9
+    runs = finished(there.start(**STEPS | {"choices": {"steps": 1, "sigma": 10.0}}))
+    assert len(sent) > 3 and len({each[:2] for each in sent}) == len({*sent}) == 3
     for run in runs[1:]:
-        assert Release.objects.filter(run=run.pk, kind="sums").count() == 3
+        assert Release.objects.filter(run=run.pk, kind="sums").count() == 1
         assert faults(run.study) == []
 
 

@@ -133,7 +133,7 @@ def test_before_it_is_confirmed_the_former_key_counts_and_after_it_is_refused_in
     assert renewed.contact(0).offered
 
 
-@pytest.mark.parametrize("until", ["taken up", "asking"])
+@pytest.mark.parametrize("until", ["taken up", pytest.param("asking", marks=pytest.mark.exhaustive)])
 def test_runs_under_way_end_everywhere_with_a_reason(renewed: Renewed, until: str) -> None:
     there = renewed.there
     hub = there.propose(**STEPS)
