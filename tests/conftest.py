@@ -30,7 +30,7 @@ from tests.draws import repeatable_draws
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
 # What tests write need not survive a power cut.
-os.fsync = lambda _file: None
+os.fsync = lambda fd: None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
