@@ -259,7 +259,7 @@ class Installation:
         )
         if self.random.random() < 0.2:
             self.delete(first)
-            with pytest.raises(ValidationError, match="gone"):
+            with pytest.raises(ValidationError, match="was deleted"):
                 epsilon_policy_approve(policy=proposal, acting_user=second)
             return
         epsilon_policy_approve(policy=proposal, acting_user=second)
