@@ -124,7 +124,7 @@ systemctl daemon-reload
 systemctl start ipate-checked
 # A worker that is killed comes back.
 worker=$(systemctl show --property MainPID --value ipate-worker)
-systemctl kill --signal KILL ipate-worker
+systemctl kill --kill-whom main --signal KILL ipate-worker
 for try in $(seq 60); do
     now=$(systemctl show --property MainPID --value ipate-worker)
     [ "$now" != 0 ] && [ "$now" != "$worker" ] && break
