@@ -50,6 +50,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.django_db
 def test_documents_are_served_where_they_are_built_and_help_leads_to_them(
     built: Path, settings: Any, client: Client

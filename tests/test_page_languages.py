@@ -402,6 +402,7 @@ def test_no_page_of_the_german_site_is_in_english(marked_german: None, settings)
     assert found == {}, "mark it for translation, or add it to DATA if somebody wrote it"
 
 
+@pytest.mark.exhaustive
 def test_no_mail_in_german_is_in_english(marked_german: None) -> None:
     people_with_mails()
     MailWishes.objects.update(language="de")

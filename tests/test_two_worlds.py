@@ -566,6 +566,7 @@ def _everybody_sees_private_encodings(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(User, "has_perm", lambda user, name, on=None: name == stewards or may(user, name, on))
 
 
+@pytest.mark.exhaustive
 def test_nobody_who_decides_sees_that_the_encoder_fails_on_a_record() -> None:
     looks: list[Step] = [("look", *OF_ENCODERS), ("look_with", _everybody_sees_private_encodings, OF_ENCODERS[0])]
     ours, theirs = both([("register_encoder",), ("my_encoding_fails",), *looks], levels=ALONE, pictures=True)
@@ -580,6 +581,7 @@ def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "spending_may_begin", lambda run: not run.study.runs.filter(status="asking").exists())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("plant", "history", "page", "levels"),
     [
@@ -589,12 +591,11 @@ def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
             "staff_account_close",
             ALONE,
         ),
-        pytest.param(
+        (
             _a_run_begins_beside_another,
             [("approve", 0.3, {}), ("work", 2), ("i_withdraw",), ("approve", *ASKING), ("work",)],
             "staff:ledger",
             OTHERS,
-            marks=pytest.mark.exhaustive,
         ),
     ],
 )

@@ -28,7 +28,7 @@ from consent.promises.questions import KEYS
 from ipate_web import environment
 from tests.factories import consent_choose, user_create
 from tests.snapshots import built_once
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask, vote_batch
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, attempt, batch_ask, commit, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from tests.training.test_concurrency import at_once
 from tests.workers import wait_until
@@ -114,7 +114,7 @@ def charge_beyond(study: Study, kind: str = Release.Kind.HEAD_COUNTS, charge: fl
         share_settle(study=study, subject=subject, used=0.001)
 
 
-@pytest.mark.parametrize("fields", [LOUD, STEPS_RUN | {"choices": {"steps": 6, "sigma": 1.5}}, SAMPLED_RUN])
+@pytest.mark.parametrize("fields", [LOUD, pytest.param(SAMPLED_RUN, marks=pytest.mark.exhaustive)])
 def test_all_studies_of_a_person_together_stay_within_the_ceiling(
     settings: Any, pair: tuple[Study, Study], fields: dict
 ) -> None:

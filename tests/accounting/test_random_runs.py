@@ -371,7 +371,7 @@ def study_of_two_datasets() -> Study:
     return study
 
 
-@pytest.mark.parametrize("examples", [1, pytest.param(12, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("examples", [1, pytest.param(6, marks=pytest.mark.exhaustive)])
 def test_promises_hold_in_every_history(monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
     reached: Counter[str] = Counter()
 

@@ -97,6 +97,7 @@ def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
     assert charged_slack(study) == slack
 
 
+@pytest.mark.exhaustive
 def test_a_locked_study_lets_no_other_study_of_its_people_seem_faulty(settings: Any) -> None:
     settings.PERSON_CEILING = 1.0
     one, two = study_with_table("one"), study_with_table("two")

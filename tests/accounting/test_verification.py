@@ -335,6 +335,7 @@ FORGERIES: list[tuple[Callable[[], object], str]] = [
 ]
 
 
+@pytest.mark.exhaustive
 def test_derived_rows_are_compared_with_the_chains(study: Study) -> None:
     for forge, fault in FORGERIES:
         with undone():
@@ -439,6 +440,7 @@ def test_questions_and_answers_match_the_register() -> None:
     assert any("cost those who were asked something else" in fault for fault in faults)
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_whole_at_every_moment_of_its_life() -> None:
     study = study_with_table(holders=12)
     run = run_start(study, share=0.5, **TABLE_RUN)

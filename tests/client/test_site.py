@@ -90,6 +90,7 @@ def number(name: str, maximum: int) -> dict[str, object]:
     return {"name": name, "role": "feature", "type": "numeric", "minimum": 0, "maximum": maximum}
 
 
+@pytest.mark.exhaustive
 def test_data_and_decisions_of_a_study_that_asks_people(
     study: Study, site_of: Callable[[str], Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +207,7 @@ def test_labels_and_points(asking_run: Run, site: Site) -> None:
     assert set(site.costs(str(asking_run.pk)).columns) >= {"name", "spent", "cap"}
 
 
+@pytest.mark.exhaustive
 def test_tables_and_synthetic_rows_are_data_frames(study: Study, site: Site) -> None:
     run = run_ask(
         run_like(study, COUNTS_RUN | {"choices": {"column": "age", "across": "smoker", "bins": 4}}, share=0.4)

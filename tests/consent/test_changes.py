@@ -369,7 +369,7 @@ def acts_of(study: Study, draw: random.Random) -> list[Callable[[], Any]]:
     ]
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2, 3))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
 def test_services_leave_no_faults(seed: int) -> None:
     administrator_set(user=user_create("keeper"), appointed=True, acting_user=None)
     today = timezone.localdate()

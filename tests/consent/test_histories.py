@@ -322,7 +322,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, steps: list[Any]) -> History:
     return history
 
 
-@pytest.mark.parametrize("number", [6, pytest.param(40, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("number", [6, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_random_histories_keep_every_promise(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     lost = [("lose", "give", 0, "HIGH"), ("lose", "give", 0, "AVERAGE")]  # by two restores, one after the other
 
@@ -357,7 +357,7 @@ endings = st.one_of(
 )
 
 
-@pytest.mark.parametrize("number", [6, pytest.param(30, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("number", [6, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_consents_end_as_the_naive_computation_says(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     ended = []
 

@@ -60,8 +60,6 @@ SEEDS = [
     pytest.param("table", 5, marks=pytest.mark.exhaustive),
     pytest.param("images", 3, marks=pytest.mark.exhaustive),
     ("numbers", 2),
-    pytest.param("times", 2, marks=pytest.mark.exhaustive),
-    pytest.param("labels", 2, marks=pytest.mark.exhaustive),
 ]
 """Histories by kind of records; among those of tables and numbers what had ended is forgotten by restores again."""
 WORK = 60

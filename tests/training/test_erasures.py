@@ -33,7 +33,6 @@ from tests.training.asking import (
     COUNTED_STEPS_RUN,
     COUNTS_RUN,
     SAMPLED_RUN,
-    STEPS_RUN,
     SYNTHESIS_RUN,
     run_ask,
     vote_batch,
@@ -227,8 +226,8 @@ def test_returning_holder_keeps_their_account_and_is_stored_only_with_consent(
 
 @pytest.mark.parametrize(
     ("kind", "answered"),
-    [(ASKING_RUN, True), (ASKING_RUN, False), (STEPS_RUN, True), (SAMPLED_RUN, True)],
-    ids=["votes", "unanswered votes", "steps", "samples"],
+    [(ASKING_RUN, True), (ASKING_RUN, False), pytest.param(SAMPLED_RUN, True, marks=pytest.mark.exhaustive)],
+    ids=["votes", "unanswered votes", "samples"],
 )
 def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
     kind: dict[str, Any], answered: bool, django_capture_on_commit_callbacks: Commits

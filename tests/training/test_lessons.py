@@ -201,6 +201,7 @@ def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch,
         assert "Diese Klassen haben unter ihnen andere Anteile: a, c." in german
 
 
+@pytest.mark.exhaustive
 def test_shares_stand_alone_without_labelled_public_points(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of_people(shifted=True, labelled=False)
     run = ended(monkeypatch, study, STEPS_RUN)

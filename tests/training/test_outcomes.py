@@ -359,6 +359,7 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
         student_ask(run=run, student_learner="shares", student_parameters={}, acting_user=user_create("olga"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("run", ["times"], indirect=True)
 def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(run: Run, tmp_path: Path) -> None:
     """By the scripts of the documents, which have their own formulas."""

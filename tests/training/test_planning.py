@@ -234,6 +234,7 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
         assert any(words in warning for warning in vote.warnings(100, 2))
 
 
+@pytest.mark.exhaustive
 def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     """Of several numbers of teachers, with labels and with counts, the most that are about as good as the best."""
     study = study_with_table(holders=90, points=60)

@@ -194,6 +194,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
     return who
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_counted_or_added_of_those_who_have_no_room(full: DataHolder) -> None:
     """Not in head counts, not among votes, and not among gradients, nor in steps over samples."""
     study, none = full.study, cast(Any, NoNoise())

@@ -266,6 +266,7 @@ def test_people_are_counted_first_and_a_model_is_published_in_the_space_that_fol
     assert any("in place of public ones" in fault for fault in release_faults(run))
 
 
+@pytest.mark.exhaustive
 def test_nobody_pays_more_than_their_share_and_counts_a_tenth_of_it() -> None:
     run = finished(share=0.25, choices={"steps": 30, "sigma": None}, batch_size=10)
     snapshot = consent_snapshot(run.study)

@@ -122,7 +122,7 @@ class History:
         return {holder.pk: usage_of(holder).mu_squared for holder in self.holders}
 
 
-@pytest.mark.parametrize("seed", seeds(range(12)))
+@pytest.mark.parametrize("seed", seeds(range(3)))
 def test_the_reported_bound_covers_accounts_and_grows_with_releases(seed: int) -> None:
     history = History(seed)
     record = history.reported_bounds()
@@ -190,7 +190,7 @@ class KeptPromises(History):
         self.random.choice([self.decide, self.keep, self.keep, self.withdraw, self.policy])()
 
 
-@pytest.mark.parametrize("seed", seeds(range(200, 214)))
+@pytest.mark.parametrize("seed", seeds(range(200, 203)))
 def test_no_release_exceeds_a_promise_that_was_kept(seed: int) -> None:
     history = KeptPromises(seed)
     for _ in range(14):
@@ -209,7 +209,7 @@ def test_no_release_exceeds_a_promise_that_was_kept(seed: int) -> None:
             history.released([holder for holder, spent in history.stand().items() if spent > before[holder]])
 
 
-@pytest.mark.parametrize("seed", seeds(range(100, 106)))
+@pytest.mark.parametrize("seed", seeds(range(100, 102)))
 def test_the_bound_equals_the_worst_account_where_shares_are_used_up(seed: int) -> None:
     history = History(seed)
     for _ in range(6):

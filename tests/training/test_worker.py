@@ -12,6 +12,7 @@ from tests.workers import wait_until, worker
 from training.models import Run
 
 
+@pytest.mark.exhaustive
 @pytest.mark.worker
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -> None:

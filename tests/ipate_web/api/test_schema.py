@@ -70,6 +70,7 @@ def test_every_endpoint_is_described_with_its_errors(schema: dict[str, Any]) -> 
                 assert message["description"] and "application/problem+json" in message["content"], where
 
 
+@pytest.mark.exhaustive
 def test_every_example_works(schema: dict[str, Any], study: Study, tryout: Study, run: Run, client: Client) -> None:
     """With the names and numbers of a study that there is."""
     for path, (role, status) in SENT.items():

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tests.factories import user_create
 from tests.pages import url
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, batch_ask, run_ask
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_teach, study_with_table
 from training.models import Run
 from training.services.runs import run_approve
@@ -63,15 +63,8 @@ def pages(run: Run, client: Client) -> dict[str, str]:
     return {address: TOKEN.sub("", page.text) for address, page in found.items()}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param(TABLE_RUN, id="pate"),
-        pytest.param(ASKING_RUN, id="neighbours", marks=pytest.mark.exhaustive),
-        pytest.param(STEPS_RUN, id="sgd", marks=pytest.mark.exhaustive),
-        pytest.param(SAMPLED_RUN, id="sampled", marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fields", [TABLE_RUN, ASKING_RUN, SAMPLED_RUN], ids=["pate", "neighbours", "sampled"])
 def test_pages_say_the_same_with_kept_parts_as_without(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """In each state of a run, with what is left of the states before.
 

@@ -43,6 +43,7 @@ def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
         draft_apart(path, ENOUGH, private=True)
 
 
+@pytest.mark.exhaustive
 def test_a_slow_file_is_a_fault_and_one_that_grows_too_much_an_error(tmp_path, monkeypatch):
     path, report = tmp_path / "a.csv.gz", Report()
     path.write_bytes(gzip.compress(TEXT.encode() + b"\n" * 100_000_000, 1))

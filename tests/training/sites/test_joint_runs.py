@@ -539,6 +539,7 @@ def finished_with_a_lost_question() -> Run:
     return runs[-1]
 
 
+@pytest.mark.exhaustive
 def test_altered_charges_of_answers_are_found_also_after_an_erasure() -> None:
     """They are computed anew, also of one whose question was lost: its total may have been learned."""
     run = finished_with_a_lost_question()
