@@ -1,8 +1,8 @@
 """An operator can neither become nor appoint nor stand in for those who watch a study, nor give themself any role.
 
-Every page, API call, form of the admin and command is tried, as an operator, as one who may also do everything in
-Django's admin without being a superuser, and as one who administers the installation. Addresses are found by looking,
-so that a new one is tried as well.
+Every page, API call and form of the admin is tried as an operator who may also do everything in Django's admin without
+being a superuser, and as one who administers the installation, and every command as a plain operator. Addresses are
+found by looking, so that a new one is tried as well.
 """
 
 import re

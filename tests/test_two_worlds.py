@@ -449,8 +449,10 @@ def _first_difference(mine: Answer | None, other: Answer | None) -> str:
 ASKING: tuple[float, dict[str, Any]] = (0.3, {"choices": {}, "title": "Everybody"})
 
 HISTORIES: dict[str, tuple[list[Step], dict[str, Any]]] = {
-    "answers, a kept promise, levels, withdrawal, erasure": (
+    "guardian, new link, answers, a kept promise, levels, withdrawal, erasure": (
         [
+            *(("answers_for_me", "guardian", date(2030, 1, 1)), ("i_am_looked_up",), ("i_get_a_new_link",)),
+            *(("i_give", "LOW"), ("answers_for_me", "person")),
             *(("i_answer", 0b1111, 0b0101), ("i_give", "HIGH"), ("policy", 2.0, 4.0, 6.0), ("i_keep",)),
             *(("approve", *ASKING), ("open",), ("vote",), ("i_withdraw",), ("finish",), ("draw_counts",)),
             *(("i_give", "LOW"), ("approve", 0.2, {"table": {"column": "class"}}), ("open",), ("finish",)),
@@ -458,19 +460,11 @@ HISTORIES: dict[str, tuple[list[Step], dict[str, Any]]] = {
         ],
         {},
     ),
-    "guardian, new link, death": (
-        [
-            *(("answers_for_me", "guardian", date(2030, 1, 1)), ("i_am_looked_up",), ("i_get_a_new_link",)),
-            *(("i_give", "LOW"), ("answers_for_me", "person"), ("answers_for_me", "died")),
-            *(("approve", 0.2, {"title": "Teachers"}), ("open",), ("look",)),
-        ],
-        {},
-    ),
-    "a vote with drawings in its middle, and a run that waits for it": (
+    "a vote with drawings in its middle, a run that waits for it, and a death": (
         [
             *(("i_answer", 0b1111, 0b0101), ("i_give", "LOW"), ("approve", 0.3, {"title": "Teachers"})),
             *(("approve", 0.2, ASKING[1]), ("open",), ("vote",), ("draw_counts",), ("count_answers",), ("vote",)),
-            *(("finish",), ("forget",), ("open",), ("i_withdraw",), ("finish",), ("look",)),
+            *(("finish",), ("forget",), ("open",), ("answers_for_me", "died"), ("finish",), ("look",)),
         ],
         {},
     ),
