@@ -316,9 +316,7 @@ def starts(study: Study) -> list[Start]:
     consent_give(holder=lapsed, level="HIGH", form=form, acting_user=lapsed.user)
     factories.holder_create(second_study, "Anna Example")
     (represented,) = invitations.invitations_create(
-        study=second_study,
-        acting_user=None,
-        pseudonyms=[Invited("Anna Example", "guardian", date(2099, 1, 1))],
+        study=second_study, acting_user=None, pseudonyms=[Invited("Anna Example", "guardian", date(2099, 1, 1))]
     )
     factories.form_publish(second_study, {"en": "More words.", "de": "Mehr Worte."}, renewal="required")
     secured = factories.user_create("ada")

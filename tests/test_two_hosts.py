@@ -36,10 +36,7 @@ def missing() -> str:
 
 
 MISSING = missing()
-pytestmark = [
-    *(pytest.mark.worker, pytest.mark.exhaustive),
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-]
+pytestmark = [*(pytest.mark.worker, pytest.mark.exhaustive), pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 
 @pytest.fixture

@@ -46,10 +46,7 @@ from tests.pages import as_
 from training.services.closing import records_expire, studies_over, study_close
 from training.verification import checks_of
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.usefixtures("storages_apart"),
-]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]
 
 STUDIES = ("one", "two", "three")
 PEOPLE = 5

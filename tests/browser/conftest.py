@@ -150,12 +150,7 @@ def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., 
     contexts: list[BrowserContext] = []
 
     def visit(
-        size: str = "desktop",
-        *,
-        javascript: bool = True,
-        scheme: str = "light",
-        language: str = "en",
-        person: str = "",
+        size: str = "desktop", *, javascript: bool = True, scheme: str = "light", language: str = "en", person: str = ""
     ) -> Site:
         width, height = SIZES[size]
         context = chromium.new_context(

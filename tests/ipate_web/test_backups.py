@@ -56,10 +56,7 @@ from training.models import Run, Verification
 from training.services.drawings import head_counts_draw
 from training.services.erasures import records_erase
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.usefixtures("storages_apart"),
-]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]
 
 if (
     connection.vendor == "postgresql"

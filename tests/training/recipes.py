@@ -186,7 +186,7 @@ FORGERIES: list[Forgery] = [
     (budget_cut, "is not what run"),
 ]
 OF_FILES: list[Forgery] = [
-    (lambda run: Batch.objects.filter(run=run, index=1).update(released="rounds/none.npz"), "cannot be read"),
+    (lambda run: Batch.objects.filter(run=run, index=1).update(released="rounds/none.npz"), "cannot be read")
 ]
 OF_COUNTS: list[Forgery] = [
     (lambda run: file_change(run, "sums", add(slice(None), 2**20), 0), "not those that were released"),

@@ -18,13 +18,7 @@ from learning.formats import ImageSchema, Rows, TabularSchema
 from learning.formats.columns import TextColumn
 from learning.representations import representation_create
 from tests.factories import study_open, user_create
-from tests.learning.encoders.networks import (
-    bright_network,
-    image_encoder,
-    image_network,
-    noisy_network,
-    text_encoder,
-)
+from tests.learning.encoders.networks import bright_network, image_encoder, image_network, noisy_network, text_encoder
 from tests.reading import encode_here  # noqa: F401
 from tests.snapshots import built_once
 from tests.training.asking import STEPS_RUN

@@ -12,15 +12,7 @@ from django.utils import timezone
 
 from consent import selectors, services
 from consent.documents.receipts import receipt_context
-from consent.models import (
-    Circumstance,
-    ConsentEvent,
-    DataHolder,
-    HolderAddress,
-    LevelAccess,
-    Role,
-    Study,
-)
+from consent.models import Circumstance, ConsentEvent, DataHolder, HolderAddress, LevelAccess, Role, Study
 from consent.people.circumstances import day_of
 from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
@@ -221,13 +213,7 @@ def test_a_person_is_shown_before_something_is_recorded_about_them(olga: Client,
     answers_by(study, "guardian", date(2040, 1, 1))
     died = {"pseudonym": " P-1", "kind": "died", "reason": "Register of deaths."}
     shown = text(olga.post(ANSWERS, died))
-    for words in (
-        "Is this the person? ",
-        "A parent or guardian answers",
-        "2040",
-        "“P-0001”",
-        "Register of deaths.",
-    ):
+    for words in ("Is this the person? ", "A parent or guardian answers", "2040", "“P-0001”", "Register of deaths."):
         assert words in shown
     assert Circumstance.objects.count() == 1 and " protection" not in shown
     page = text(olga.post(ONE, one()))

@@ -55,14 +55,7 @@ def bright_network(times=0):
     steps = [
         ("ReduceMin", ["pixels", "all"], "lightest", {"keepdims": 0}),
         ("Greater", ["lightest", "limit"], "white", {}),
-        (
-            "Cast",
-            [
-                "white",
-            ],
-            "is_white",
-            {"to": TensorProto.FLOAT},
-        ),
+        ("Cast", ["white"], "is_white", {"to": TensorProto.FLOAT}),
     ]
     if times:
         steps += [
