@@ -1,7 +1,6 @@
 """Storage of arrays (npz, never pickles) and models in the storages from the settings."""
 
 import hashlib
-import io
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from django.core.files.base import ContentFile, File
 from django.core.files.storage import Storage, storages
 from numpy.lib.npyio import NpzFile
 
+from common.npz import ArraysFile, Parts
 from common.scratch import scratch_folder
 from common.sealed_storage import SealedStorage, SealError
 
@@ -34,21 +34,20 @@ def _as_os_errors() -> Iterator[None]:
 
 
 @_as_os_errors()
-def _write(storage: Storage, name: str, content: bytes) -> str:
-    """Store ``content`` under exactly ``name``, replacing an earlier file; return its SHA-256."""
+def _save(storage: Storage, name: str, file: File) -> None:
+    """Store a file under exactly ``name``, replacing an earlier one."""
     storage.delete(name)
-    stored = storage.save(name, ContentFile(content))
+    stored = storage.save(name, file)
     if stored != name:  # another process wrote in between; the name in the database must lead to this content
         storage.delete(stored)
         raise OSError(f"{name} is being written by another process; try again.")
-    return hashlib.sha256(content).hexdigest()
 
 
-def arrays_save(name: str, **arrays: np.ndarray) -> str:
+def arrays_save(name: str, **arrays: np.ndarray | Parts) -> str:
     """Store arrays in private storage; return the SHA-256 of the file."""
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    return _write(storages["private"], name, buffer.getvalue())
+    file = ArraysFile(arrays)
+    _save(storages["private"], name, file)
+    return file.sha256.hexdigest()
 
 
 @contextmanager
@@ -64,15 +63,9 @@ def arrays_load(name: str, *keys: str) -> dict[str, np.ndarray]:
         return {key: arrays[key] for key in keys or arrays.files}
 
 
-@_as_os_errors()
 def private_save(name: str, file: File) -> None:
     """Store a file in private storage under exactly this name."""
-    storage = storages["private"]
-    storage.delete(name)
-    stored = storage.save(name, file)
-    if stored != name:
-        storage.delete(stored)
-        raise OSError(f"{name} is being written by another process; try again.")
+    _save(storages["private"], name, file)
 
 
 @_as_os_errors()
@@ -140,7 +133,8 @@ def arrays_delete_folder(folder: str) -> None:
 
 def model_store(name: str, content: bytes) -> str:
     """Store a published model; return its SHA-256."""
-    return _write(storages["models"], name, content)
+    _save(storages["models"], name, ContentFile(content))
+    return hashlib.sha256(content).hexdigest()
 
 
 @_as_os_errors()

@@ -1,4 +1,4 @@
-"""Distinct values of very long arrays, such as the holders of all records."""
+"""Distinct values of very long arrays, such as the holders of all records, and those that two have in common."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,3 +14,15 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     ordered = np.sort(numbers)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+
+
+def are_among(numbers: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return `(N,)` whether each number is in another array in rising order, like `np.isin`, which would sort both.
+
+    >>> are_among(np.array([3, 9, 1]), np.array([1, 3])).tolist()
+    [True, False, True]
+    """
+    places = np.searchsorted(ordered, numbers)
+    found = places < len(ordered)
+    found[found] = ordered[places[found]] == numbers[found]
+    return found

@@ -6,7 +6,6 @@ only the records of people who have not had theirs erased since can be read. Rin
 study.
 """
 
-import io
 import secrets
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -15,12 +14,14 @@ from typing import cast
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
+from common.distinct import are_among, distinct
+from common.npz import ArraysFile
 from common.sealed_storage import UNFINISHED, SealedStorage, SealError
 
 _LENGTH, _NONCE = 32, 12
+_AT_ONCE = 10_000
 
 
 class KeyGoneError(Exception):
@@ -36,7 +37,7 @@ class Ring:
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
         """Return whether there is a key for each of some numbers."""
-        return np.isin(numbers, self.numbers)
+        return are_among(numbers, self.numbers)
 
     def keys_of(self, numbers: np.ndarray) -> Iterator[bytes]:
         """Return the keys of some numbers, in their order.
@@ -44,10 +45,10 @@ class Ring:
         Raises:
             KeyGoneError: one of them has no key.
         """
-        if not self.has(numbers).all():
+        parts = [numbers[start : start + _AT_ONCE] for start in range(0, len(numbers), _AT_ONCE)]
+        if not all(self.has(part).all() for part in parts):
             raise KeyGoneError("The records of somebody were erased.")
-        content = self.keys[np.searchsorted(self.numbers, numbers)].tobytes()
-        return (content[start : start + _LENGTH] for start in range(0, len(content), _LENGTH))
+        return (key.tobytes() for part in parts for key in self.keys[np.searchsorted(self.numbers, part)])
 
 
 def ring_load(name: str) -> Ring:
@@ -62,13 +63,16 @@ def ring_load(name: str) -> Ring:
 def keys_make(name: str, numbers: np.ndarray) -> Ring:
     """Return the ring of this name with keys for some more numbers (N,); existing keys stay."""
     ring = ring_load(name)
-    new = np.setdiff1d(numbers, ring.numbers)
-    if len(new):
-        made = np.frombuffer(secrets.token_bytes(_LENGTH * len(new)), dtype=np.uint8).reshape(-1, _LENGTH)
-        numbers = np.concatenate([ring.numbers, new])
-        order = np.argsort(numbers)
-        ring = Ring(numbers[order], np.concatenate([ring.keys, made])[order])
-        _store(name, ring)
+    all_numbers = distinct(np.concatenate([ring.numbers, numbers]))
+    if len(all_numbers) == len(ring.numbers):
+        return ring
+    keys = np.empty((len(all_numbers), _LENGTH), dtype=np.uint8)
+    for start in range(0, len(keys), _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
+        some.flat = np.frombuffer(secrets.token_bytes(some.size), dtype=np.uint8)
+    keys[np.searchsorted(all_numbers, ring.numbers)] = ring.keys
+    ring = Ring(all_numbers, keys)
+    _store(name, ring)
     return ring
 
 
@@ -108,9 +112,7 @@ def content_open(name: str, sealed: bytes) -> bytes:
 
 
 def _store(name: str, ring: Ring) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, numbers=ring.numbers, keys=ring.keys)
-    _storage().replace(name, ContentFile(buffer.getvalue()))
+    _storage().replace(name, ArraysFile({"numbers": ring.numbers, "keys": ring.keys}))
 
 
 def _storage() -> SealedStorage:

@@ -174,7 +174,7 @@ def _sealed(name: str, content: File) -> Iterator[IO[bytes]]:
     """Provide the content as it is stored under ``name``."""
     key, number, rest = secrets.token_bytes(_KEY), 0, bytearray()
     cipher = AESGCM(key)
-    with tempfile.SpooledTemporaryFile(max_size=64 * _BLOCK) as sealed:
+    with tempfile.SpooledTemporaryFile(max_size=16 * _BLOCK) as sealed:
         sealed.write(_header(name, key))
         for piece in content.chunks(_BLOCK):
             rest += piece

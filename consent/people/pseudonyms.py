@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from numpy.typing import NDArray
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
-from common.distinct import distinct
+from common.distinct import are_among, distinct
 from common.identities import (
     ERASED,
     PseudonymError,
@@ -129,30 +129,33 @@ def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str,
     return look_alikes(new, chain(names.values(), registered.iterator(chunk_size=10_000)))
 
 
-def _looks_shared(study: Study, pseudonyms: Iterable[str], registered: QuerySet[DataHolder, str]) -> set[int]:
-    """Hashes of what different pseudonyms have in common, of which one is new; `resemblance` says what that is."""
-    hashes, new, rest = [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)], iter(pseudonyms)
+def _looks_shared(study: Study, pseudonyms: Collection[str], registered: QuerySet[DataHolder, str]) -> set[int]:
+    """Return hashes of the `resemblance` of different pseudonyms, of which one is new."""
+    names, looks = np.empty((2, len(pseudonyms)), np.int64)
+    is_new, count, rest = np.empty(len(pseudonyms), bool), 0, iter(pseudonyms)
     while some := list(dict.fromkeys(islice(rest, _HASHED_AT_ONCE))):
         known = holders_by_pseudonym(study, some)
-        hashes.append(_hashes([spelling(name) for name in some]))
-        new.append(hashes[-1][[name not in known for name in some], 1])
-    looks_new = distinct(np.concatenate(new))
-    if not len(looks_new):
+        spelled, part = [spelling(name) for name in some], slice(count, count + len(some))
+        names[part], looks[part] = list(map(hash, spelled)), _looks(spelled)
+        is_new[part] = [name not in known for name in some]
+        count += len(some)
+    names, looks = names[:count], looks[:count]
+    new = distinct(looks[is_new[:count]])
+    if not len(new):
         return set()
-    rest = registered.iterator(chunk_size=10_000)
+    shared, rest = set(), registered.iterator(chunk_size=10_000)
     while some := list(islice(rest, _HASHED_AT_ONCE)):
-        part = _hashes(some)
-        hashes.append(part[np.isin(part[:, 1], looks_new)])
-    pairs = np.concatenate(hashes)
-    pairs = pairs[np.lexsort(pairs.T)]
-    pairs = pairs[np.append(True, (pairs[1:] != pairs[:-1]).any(axis=1))]  # each pseudonym once
-    looks = pairs[1:, 1][pairs[1:, 1] == pairs[:-1, 1]]
-    return set(looks[np.isin(looks, looks_new)].tolist())
+        others = _looks(some)
+        shared.update(others[are_among(others, new)].tolist())  # they have other names: the new ones are not registered
+    order = np.argsort(looks)
+    names, looks = names[order], looks[order]
+    differ = looks[1:][(looks[1:] == looks[:-1]) & (names[1:] != names[:-1])]
+    return shared.union(differ[are_among(differ, new)].tolist())
 
 
-def _hashes(names: Sequence[str]) -> NDArray[np.int64]:
-    """(N, 2) hashes of pseudonyms, and of what they have in common with others that look like them."""
-    return np.array([(hash(name), hash(resemblance(name))) for name in names], np.int64)
+def _looks(names: Sequence[str]) -> NDArray[np.int64]:
+    """Return (N,) hashes of the `resemblance` of pseudonyms."""
+    return np.array([hash(resemblance(name)) for name in names], np.int64)
 
 
 def look_alikes_said(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -112,13 +112,33 @@ class Rows:
         Raises:
             DataError: the pseudonym is invalid.
         """
-        width = len(str(len(self)))
         try:
             prefix = canonical(f"{prefix}-1").removesuffix("-1")
         except PseudonymError as error:
             raise DataError(error.problem, error.remedy) from error
-        return replace(self, holders=[f"{prefix}-{place:0{width}d}" for place in range(1, len(self) + 1)])
+        return replace(self, holders=_Numbered(prefix, len(self)))
 
     def without_holders(self) -> Rows:
         """The same records as public data, without holders."""
         return replace(self, holders=None)
+
+
+class _Numbered(Sequence[str]):
+    """Pseudonyms of as many people, ``prefix-01`` and so on, which are made when they are asked for."""
+
+    def __init__(self, prefix: str, count: int) -> None:
+        self._prefix, self._places, self._width = prefix, range(1, count + 1), len(str(count))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, which: int) -> str: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[str]: ...
+    def __getitem__(self, which: int | slice) -> str | list[str]:
+        places = self._places[which]
+        return self._named(places) if isinstance(places, int) else list(map(self._named, places))
+
+    def _named(self, place: int) -> str:
+        return f"{self._prefix}-{place:0{self._width}d}"

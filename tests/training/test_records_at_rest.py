@@ -1,15 +1,20 @@
 """Records of people in files: read as they were stored, by whoever has their keys, and by nobody after an erasure."""
 
+import io
+import tracemalloc
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
-from common.artifacts import arrays_load, arrays_open, arrays_save
+from common.artifacts import arrays_digest, arrays_load, arrays_open, arrays_save, private_save
 from common.keyrings import KeyGoneError, keys_destroy, ring_destroy, ring_load
+from common.npz import Parts
 from common.sealed_storage import SealError
+from training.engine import records
 from training.engine.records import owners_of, records_load, records_store, ring_of
 from training.models import Dataset
 
@@ -39,7 +44,9 @@ def stored(content: dict[str, np.ndarray]) -> Dataset:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 60])
-def test_rows_come_back_in_their_order_all_or_those_of_some(rows: int) -> None:
+def test_rows_come_back_in_their_order_all_or_those_of_some(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(records, "_AT_ONCE", 250)
+    monkeypatch.setattr(records, "_PEOPLE_AT_ONCE", 5)
     content = arrays(rows, rows)
     dataset = stored(content)
     assert same(records_load(dataset), content)
@@ -48,6 +55,41 @@ def test_rows_come_back_in_their_order_all_or_those_of_some(rows: int) -> None:
     assert same(records_load(dataset, "y", "holder"), {name: content[name] for name in ("y", "holder")})
     with pytest.raises(KeyError):
         records_load(dataset, "other")
+
+
+def test_storing_takes_little_memory_and_only_the_rows_that_stay() -> None:
+    rng = np.random.default_rng(4)
+    content = {"x": rng.normal(size=(20_000, 200)), "holder": rng.permutation(20_000)}
+    stays = np.arange(20_000) % 7 > 0
+    tracemalloc.start()
+    try:
+        artifact, digest = records_store(content, stays=stays)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < content["x"].nbytes / 2 and digest == arrays_digest(artifact)
+    assert same(records_load(Dataset(artifact=artifact)), content, stays)
+
+
+def test_files_of_arrays_are_what_numpy_writes_and_reads() -> None:
+    """Datasets of earlier versions were written by NumPy."""
+    wide = np.arange(12.0).reshape(3, 4)
+    content = {"one": np.array(7), "text": np.array(["é", ""]), "none": np.empty((0, 3), np.int8), "fortran": wide.T}
+    digest = arrays_save("arrays.npz", **content, parts=Parts(3, [b"a", b"", b"bc"]))
+    with storages["private"].open("arrays.npz") as file, np.load(file) as stored:
+        assert stored.zip.testzip() is None and stored["parts"].tobytes() == b"abc"
+        assert digest == arrays_digest("arrays.npz")
+        for name, array in content.items():
+            assert stored[name].dtype == array.dtype and stored[name].shape == array.shape
+            assert (stored[name] == array).all()
+    buffer = io.BytesIO()
+    np.savez(buffer, **content)
+    private_save("numpy.npz", ContentFile(buffer.getvalue()))
+    assert {name: array.tolist() for name, array in arrays_load("numpy.npz").items()} == {
+        name: array.tolist() for name, array in content.items()
+    }
+    with pytest.raises(ValueError, match="objects"):
+        arrays_save("objects.npz", each=np.array([None]))
 
 
 def test_a_file_tells_who_owns_rows_and_nothing_of_them() -> None:

@@ -6,8 +6,9 @@ ring named after the first file of the dataset: it stays when the rows are store
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import PurePosixPath
 from secrets import token_bytes
 from uuid import uuid4
@@ -21,6 +22,7 @@ from django.db.models import F
 from common.artifacts import arrays_load, arrays_open, arrays_save
 from common.distinct import distinct
 from common.keyrings import Ring, keys_make, ring_load
+from common.npz import Parts
 from common.sealed_storage import SealError
 from learning.encoders import EncoderFile, EncoderProcess, input_from_json
 from learning.mechanisms.protocol import Records
@@ -31,6 +33,8 @@ _OWNERS = "holder"
 #: Stored next to an encrypted array: one nonce for all people, as each has another key; type and shape of a row.
 _SEALED, _NONCE, _ROW = "sealed ", "nonce ", "row "
 _TAG = 16
+#: Bytes and people that are encrypted at once.
+_AT_ONCE, _PEOPLE_AT_ONCE = 1 << 20, 10_000
 
 
 def ring_of(artifact: str) -> str:
@@ -82,14 +86,17 @@ def records_first(owners: np.ndarray, most: int) -> np.ndarray:
     return first
 
 
-def records_store(arrays: dict[str, np.ndarray], *, artifact: str = "", before: str = "") -> tuple[str, str]:
+def records_store(
+    arrays: Mapping[str, np.ndarray], *, artifact: str = "", before: str = "", stays: np.ndarray | None = None
+) -> tuple[str, str]:
     """Store arrays of a dataset under a new name; return the name and the digest.
 
     Args:
-        arrays: With ``holder`` (N,), the rows of all other arrays are encrypted; without it, they are stored
-            unencrypted.
+        arrays: With ``holder`` (N,), the rows of all other arrays are encrypted, of which a small part is in memory at
+            a time; without it, they are stored unencrypted.
         artifact: Name of the first file of a dataset, if it is chosen already.
         before: Name of the dataset's current file. Nobody gets a new key then.
+        stays: (N,) whether each owned row is stored; by default all are.
 
     Raises:
         KeyGoneError: someone's records were erased in the meantime.
@@ -97,24 +104,34 @@ def records_store(arrays: dict[str, np.ndarray], *, artifact: str = "", before: 
     artifact = artifact or f"datasets/{ring_of(before) or uuid4()}{f'.{uuid4().hex[:12]}' if before else ''}.npz"
     if _OWNERS not in arrays:
         return artifact, arrays_save(artifact, **arrays)
-    owners = arrays[_OWNERS]
-    people, order, counts = _by_owner(owners)
-    ring = ring_load(ring_of(artifact)) if before else keys_make(ring_of(artifact), people)
-    stored = {_OWNERS: owners}
+    owners, rows = arrays[_OWNERS], None
+    if stays is not None and not stays.all():
+        rows = np.flatnonzero(stays)
+        owners = owners[rows]
+    ring = ring_load(ring_of(artifact)) if before else keys_make(ring_of(artifact), owners)
+    people, order, ends = _by_owner(owners)
+    order = order if rows is None else rows[order]
+    stored: dict[str, np.ndarray | Parts] = {_OWNERS: owners}
     for name, array in arrays.items():
         if name != _OWNERS:
-            rows = np.ascontiguousarray(array[order])
             nonce = token_bytes(12)
-            stored[_SEALED + name] = _sealed(rows, counts, people, ring, name, nonce)
+            size = _width(array) * len(order) + _TAG * len(people)
+            stored[_SEALED + name] = Parts(size, _sealed(array, order, ends, people, ring, name, nonce))
             stored[_NONCE + name] = np.frombuffer(nonce, dtype=np.uint8)
-            stored[_ROW + name] = np.empty((0, *rows.shape[1:]), dtype=rows.dtype)
+            stored[_ROW + name] = np.empty((0, *array.shape[1:]), dtype=array.dtype)
     return artifact, arrays_save(artifact, **stored)
 
 
 def _by_owner(owners: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the owners (P,) in rising order, rows (N,) in the order of their owners, and how many each has (P,)."""
-    people, counts = np.unique(owners, return_counts=True)
-    return people, np.argsort(owners, kind="stable"), counts
+    """Return the owners (P,) in rising order, rows (N,) in the order of their owners, and where those of each end (P,).
+
+    >>> [each.tolist() for each in _by_owner(np.array([7, 5, 7]))]
+    [[5, 7], [1, 0, 2], [1, 3]]
+    """
+    order = np.argsort(owners, kind="stable")
+    ordered = owners[order]
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]) + 1
+    return ordered[ends - 1], order, ends
 
 
 def _about(name: str, person: int) -> bytes:
@@ -122,17 +139,29 @@ def _about(name: str, person: int) -> bytes:
 
 
 def _sealed(
-    rows: np.ndarray, counts: np.ndarray, people: np.ndarray, ring: Ring, name: str, nonce: bytes
-) -> np.ndarray:
-    """Return rows in the order of their owners, encrypted person by person, as bytes."""
-    content, width = rows.reshape(-1).view(np.uint8).data, _width(rows)
-    sealed = np.empty(len(content) + _TAG * len(people), dtype=np.uint8)
-    into, read, written = sealed.data, 0, 0
-    for key, person, count in zip(ring.keys_of(people), people, counts, strict=True):
-        part = AESGCM(key).encrypt(nonce, content[read : read + int(count) * width], _about(name, person))
-        into[written : written + len(part)] = part
-        read, written = read + int(count) * width, written + len(part)
-    return sealed
+    array: np.ndarray,
+    order: np.ndarray,
+    ends: np.ndarray,
+    people: np.ndarray,
+    ring: Ring,
+    name: str,
+    nonce: bytes,
+) -> Iterator[bytes]:
+    """Return rows in the order of their owners, encrypted person by person, as bytes of several people at a time."""
+    width, keys = _width(array), ring.keys_of(people)
+    first = read = 0
+    while first < len(people):
+        last = int(np.searchsorted(ends, read + _AT_ONCE // max(1, width), "right"))
+        last = max(first + 1, min(last, first + _PEOPLE_AT_ONCE))
+        some, read = order[read : ends[last - 1]], int(ends[last - 1])
+        rows = np.ascontiguousarray(array[some])
+        content, parts, at = rows.reshape(-1).view(np.uint8).data if rows.nbytes else b"", [], 0
+        bounds = ((ends[first:last] - read + len(some)) * width).tolist()
+        for key, person, end in zip(islice(keys, last - first), people[first:last].tolist(), bounds, strict=True):
+            parts.append(AESGCM(key).encrypt(nonce, content[at:end], _about(name, person)))
+            at = end
+        yield b"".join(parts)
+        first = last
 
 
 def _width(rows: np.ndarray) -> int:
@@ -146,12 +175,12 @@ def _opened(artifact: str, keys: tuple[str, ...], holders: np.ndarray | None) ->
         if not sealed:
             return {key: stored[key] for key in keys or stored.files}
         owners, ring = stored[_OWNERS], ring_load(ring_of(artifact))
-        people, order, counts = _by_owner(owners)
+        people, order, ends = _by_owner(owners)
         is_read = ring.has(people) if holders is None else ring.has(people) & np.isin(people, holders)
         rows = np.isin(owners, people[is_read])
         as_in_file = np.argsort(order[rows[order]])
         return {
-            key: owners[rows] if key == _OWNERS else _read(stored, key, people, counts, is_read, ring)[as_in_file]
+            key: owners[rows] if key == _OWNERS else _read(stored, key, people, ends, is_read, ring)[as_in_file]
             for key in keys or (_OWNERS, *sealed)
         }
 
@@ -160,14 +189,14 @@ def _read(
     stored: Mapping[str, np.ndarray],
     name: str,
     people: np.ndarray,
-    counts: np.ndarray,
+    ends: np.ndarray,
     is_read: np.ndarray,
     ring: Ring,
 ) -> np.ndarray:
     """Return the selected people's rows of the array ``name``, in the order of their owners."""
     content, nonce, row = (stored[kind + name] for kind in (_SEALED, _NONCE, _ROW))
     sealed, once = content.data, nonce.tobytes()
-    ends = np.cumsum(counts * _width(row) + _TAG)
+    counts, ends = np.diff(ends, prepend=0), ends * _width(row) + _TAG * np.arange(1, len(ends) + 1)
     starts = np.concatenate([[0], ends[:-1]])
     places = zip(ring.keys_of(people[is_read]), people[is_read], starts[is_read], ends[is_read], strict=True)
     try:

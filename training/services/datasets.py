@@ -3,9 +3,7 @@
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Mapping
 from itertools import chain, count
-from typing import Any
 
 import numpy as np
 from django.conf import settings
@@ -31,6 +29,8 @@ from training.models import Dataset
 from training.services.encoders import encodings_begin
 
 logger = logging.getLogger(__name__)
+
+_AT_ONCE = 10_000
 
 
 def dataset_import(
@@ -64,20 +64,24 @@ def dataset_import(
         with transaction.atomic():
             study = study_lock(study.pk)
             most = settings.MOST_RECORDS if kind == Dataset.Kind.PRIVATE else None
-            arrays, holders = _arrays(study, rows, most, progress)
+            arrays = {"x": rows.x} if rows.y is None else {"x": rows.x, "y": rows.y}
+            stays, holders = None, 0
+            if most is not None:
+                arrays["holder"], stays = _owners(study, rows, most, progress)
+                holders = len(distinct(arrays["holder"][stays]))
             dataset = Dataset(
                 study=study,
                 name=name,
                 kind=kind,
                 schema=schema_to_json(schema),
-                rows=len(arrays["x"]),
+                rows=len(rows) if stays is None else int(stays.sum()),
                 holders=holders,
                 most_records=most,
                 provenance=provenance,
                 balance=balance.to_json() if balance else [],
-                seen_classes=classes_seen(schema.outcome, arrays),
+                seen_classes=classes_seen(schema.outcome, rows.y if rows.y is None or stays is None else rows.y[stays]),
                 artifact=artifact,
-                digest=records_store(arrays, artifact=artifact)[1],
+                digest=records_store(arrays, artifact=artifact, stays=stays)[1],
                 imported_by_id=acting_user.pk if acting_user else None,
             )
             dataset.full_clean()
@@ -98,33 +102,27 @@ def dataset_name(study: Study, wanted: str) -> str:
     return next(each for each in chain([wanted[:80]], names) if each not in taken)
 
 
-def classes_seen(outcome: Outcome, arrays: Mapping[str, np.ndarray]) -> list[int]:
+def classes_seen(outcome: Outcome, labels: np.ndarray | None) -> list[int]:
     """Return the numbers of the classes that occur in labels; empty for other outcomes, whose labels are targets."""
-    return np.unique(arrays["y"]).tolist() if outcome.kind == Classes.kind and "y" in arrays else []
+    return np.unique(labels).tolist() if outcome.kind == Classes.kind and labels is not None else []
 
 
-def _arrays(study: Study, rows: Rows, most: int | None, progress: Progress) -> tuple[dict[str, Any], int]:
-    """Return the arrays to store for some rows, and how many holders own them; the study's lock is held.
+def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
+    """Register the people of private rows; return (N,) the holder of each row, and whether it is stored.
 
-    ``most``: number of rows stored for each holder, if they are private.
+    The study's lock is held. ``most``: number of rows stored for each holder.
     """
-    arrays: dict[str, Any] = {"x": rows.x} if rows.y is None else {"x": rows.x, "y": rows.y}
-    if most is None:
-        return arrays, 0
     try:
         owners = owners_register(study=study, pseudonyms=rows.holders or [], progress=progress)
     except ValidationError as error:
         raise DataError(" ".join(error.messages), gettext_noop("Nothing was stored.")) from error
     refused = unstorable_holders(study, owners)
     holders_return(study, rows.holders or [], owners, refused)
-    arrays["holder"] = owners
     stays = records_first(owners, most) & ~np.isin(owners, list(refused))
     if not stays.any():
         problem = gettext_noop("All rows belong to people whose records were erased.")
         raise DataError(problem, gettext_noop("Leave them out."))
-    if not stays.all():
-        arrays = {name: array[stays] for name, array in arrays.items()}
-    return arrays, len(distinct(owners)) - len(refused)
+    return owners, stays
 
 
 def holders_beyond(rows: Rows) -> dict[str, int]:
@@ -169,9 +167,11 @@ def _require_rows(rows: Rows, kind: str) -> None:
         raise DataError(f"There is no kind of dataset “{kind}”.", f"Choose one of: {', '.join(Dataset.Kind.values)}.")
     if len(rows) == 0:
         raise DataError(gettext_noop("There are no rows."), gettext_noop("Give at least one."))
-    if not np.isfinite(rows.x).all():
-        row = int(np.argwhere(~np.isfinite(rows.x))[0][0])
-        raise DataError("A feature is not finite.", "Remove or replace it.", row=row + 1)
+    for start in range(0, len(rows), _AT_ONCE):
+        finite = np.isfinite(rows.x[start : start + _AT_ONCE])
+        if not finite.all():
+            row = start + int(np.argwhere(~finite)[0][0])
+            raise DataError("A feature is not finite.", "Remove or replace it.", row=row + 1)
     if kind == Dataset.Kind.PRIVATE:
         if rows.holders is None:
             raise DataError(

@@ -85,7 +85,7 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
         digest,
         rows=len(rest["holder"]),
         holders=len(distinct(rest["holder"])),
-        seen_classes=classes_seen(dataset.outcome, rest),
+        seen_classes=classes_seen(dataset.outcome, rest.get("y")),
         gone=Counter(owners[gone].tolist()),
     )
 

@@ -181,7 +181,7 @@ def test_idx_images_and_labels(tmp_path):
     gzipped = tmp_path / "images.gz"
     gzipped.write_bytes(gzip.compress(images.read_bytes()))
     assert (read_file(gzipped, SMALL, labels=False, holders=False).x == rows.x).all()
-    assert rows.one_holder_per_row("image").holders == ["image-1", "image-2", "image-3", "image-4"]
+    assert list(rows.one_holder_per_row("image").holders or ()) == ["image-1", "image-2", "image-3", "image-4"]
 
 
 def test_wrong_idx_files_are_refused(tmp_path):
