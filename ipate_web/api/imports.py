@@ -27,6 +27,7 @@ from training.services.imports import (
     import_confirm,
     import_declare,
     import_drop,
+    import_progress,
     import_report,
     last_schema,
 )
@@ -42,14 +43,54 @@ class ImportFaultSerializer(serializers.Serializer):
     message = serializers.CharField()
 
 
+class LeftOutSerializer(serializers.Serializer):
+    """Items of a file that are left out for one reason."""
+
+    reason = serializers.CharField()
+    count = serializers.IntegerField()
+    places = serializers.ListField(child=serializers.IntegerField(), help_text="Rows of the first 20 in the file.")
+
+
+class BalancePartSerializer(serializers.Serializer):
+    """What became of the rows or resources of one kind; `seen` is the sum of the others."""
+
+    part = serializers.CharField(help_text="Rows, images, a table of an extract, or a kind of resource.")
+    seen = serializers.IntegerField()
+    used = serializers.IntegerField()
+    refused = serializers.IntegerField()
+    left_out = LeftOutSerializer(many=True)
+
+
+class ChangedCellsSerializer(serializers.Serializer):
+    """Cells of a column that are not stored as they are in the file."""
+
+    column = serializers.CharField()
+    clipped = serializers.IntegerField(help_text="Numbers outside the declared range, stored as its nearest bound.")
+    unknown = serializers.IntegerField(help_text="Values that the schema does not list.")
+    missing = serializers.IntegerField()
+
+
+class BeyondSerializer(serializers.Serializer):
+    """A person with more rows than are stored for one person."""
+
+    pseudonym = serializers.CharField()
+    rows = serializers.IntegerField()
+
+
 class ImportSerializer(serializers.ModelSerializer):
     """An import, and what its check found."""
 
+    progress = serializers.SerializerMethodField(help_text="Share of the current step that is done, from 0 to 1.")
     faults = serializers.IntegerField(allow_null=True, help_text="How many; null before the check.")
     problems = serializers.SerializerMethodField(help_text="The first 1,000 of them.")
     combined = serializers.SerializerMethodField(
         help_text="Of how many rows those of each person have become one; 0 where they have not."
     )
+    balance = serializers.SerializerMethodField(
+        help_text="What became of every row or resource; empty before the check."
+    )
+    changed = serializers.SerializerMethodField(help_text="Columns with cells that are stored differently.")
+    beyond = serializers.SerializerMethodField(help_text="People of whom only the first rows are stored.")
     look_alikes = serializers.SerializerMethodField(
         help_text="Groups of pseudonyms that look alike, with a new one in each; storing the file registers it."
     )
@@ -59,8 +100,33 @@ class ImportSerializer(serializers.ModelSerializer):
         model = DatasetImport
         fields = [
             *("id", "name", "kind", "state", "progress", "rows", "combined"),
-            *("faults", "problems", "look_alikes", "message", "dataset"),
+            *("faults", "problems", "balance", "changed", "beyond", "look_alikes", "message", "dataset"),
         ]
+
+    def get_progress(self, row: DatasetImport) -> float:
+        return round(import_progress(row), 2)
+
+    @extend_schema_field(BalancePartSerializer(many=True))
+    def get_balance(self, row: DatasetImport) -> list[dict[str, Any]]:
+        return [
+            {name: part[name] for name in ("seen", "used", "refused")}
+            | {
+                "part": translated(part["part"]),
+                "left_out": [each | {"reason": translated(each["reason"])} for each in part["left_out"]],
+            }
+            for part in import_report(row).get("balance", [])
+        ]
+
+    @extend_schema_field(ChangedCellsSerializer(many=True))
+    def get_changed(self, row: DatasetImport) -> list[dict[str, Any]]:
+        report = import_report(row)
+        counts = {name: report.get(name, {}) for name in ("clipped", "unknown", "missing")}
+        columns = dict.fromkeys(column for each in counts.values() for column in each)
+        return [{"column": column} | {name: each.get(column, 0) for name, each in counts.items()} for column in columns]
+
+    @extend_schema_field(BeyondSerializer(many=True))
+    def get_beyond(self, row: DatasetImport) -> list[dict[str, Any]]:
+        return [{"pseudonym": name, "rows": rows} for name, rows in import_report(row).get("beyond", [])]
 
     @extend_schema_field(ImportFaultSerializer(many=True))
     def get_problems(self, row: DatasetImport) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from tests.ipate_web.api.conftest import SCHEMA, Client
 from tests.ipate_web.api.test_runs import errors
 from tests.reading import read_here  # noqa: F401
 from training.models import Dataset, DatasetImport
-from training.services.imports import import_work
+from training.services.imports import _stored_note, import_work
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
 
@@ -47,15 +47,20 @@ def begin(steward: Any, text: str = TEXT, **fields: Any) -> Any:
 
 
 def test_a_steward_uploads_looks_and_stores(study: Study, steward: Any) -> None:
-    answer = begin(steward)
-    assert (answer.status_code, answer.json()["state"]) == (202, "checking")
+    answer = begin(steward, TEXT.replace("50", "150").replace("\nben", "\n\nben"))
+    assert (answer.status_code, answer.json()["state"], answer.json()["balance"]) == (202, "checking", [])
     address = f"/api/v1/studies/ward/imports/{answer.json()['id']}"
     assert steward.post(f"{address}/store").status_code == 409
     import_work(answer.json()["id"])
     checked = steward.get(address).json()
     assert (checked["state"], checked["rows"], checked["faults"], checked["dataset"]) == ("checked", 2, 0, None)
     assert not Dataset.objects.filter(name="more").exists()
+    empty = [{"reason": "The row is empty.", "count": 1, "places": [3]}]
+    assert checked["balance"] == [{"part": "rows", "seen": 3, "used": 2, "refused": 0, "left_out": empty}]
+    assert checked["changed"] == [{"column": "age", "clipped": 1, "unknown": 0, "missing": 0}] and not checked["beyond"]
     assert steward.post(f"{address}/store").status_code == 202
+    _stored_note(DatasetImport.objects.get(pk=answer.json()["id"]), 0.5)
+    assert steward.get(address).json()["progress"] == 0.65
     import_work(answer.json()["id"])
     done = steward.get(address).json()
     stored = Dataset.objects.get(study=study, name="more")
