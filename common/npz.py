@@ -1,4 +1,4 @@
-"""Files of arrays (npz, never pickles), written part by part: whatever their size, little of them is in memory."""
+"""Files of arrays (npz, never pickles), written part by part, so that long ones take little memory."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,7 +52,7 @@ class ArraysFile(File):
 
 
 class _Written:
-    """What was written last, to a stream that cannot be changed any more."""
+    """The latest output of a writer, as a stream that cannot seek."""
 
     def __init__(self) -> None:
         self._content = bytearray()

@@ -130,7 +130,7 @@ def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str,
 
 
 def _looks_shared(study: Study, pseudonyms: Collection[str], registered: QuerySet[DataHolder, str]) -> set[int]:
-    """Return hashes of the `resemblance` of different pseudonyms, of which one is new."""
+    """Return hashes of the `resemblance` that different pseudonyms, one of them new, have in common."""
     names, looks = np.empty((2, len(pseudonyms)), np.int64)
     is_new, count, rest = np.empty(len(pseudonyms), bool), 0, iter(pseudonyms)
     while some := list(dict.fromkeys(islice(rest, _HASHED_AT_ONCE))):

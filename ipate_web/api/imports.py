@@ -52,7 +52,7 @@ class LeftOutSerializer(serializers.Serializer):
 
 
 class BalancePartSerializer(serializers.Serializer):
-    """What became of the rows or resources of one kind; `seen` is the sum of the others."""
+    """Counts of the rows or resources of one kind; `seen` is the sum of the others."""
 
     part = serializers.CharField(help_text="Rows, images, a table of an extract, or a kind of resource.")
     seen = serializers.IntegerField()
@@ -87,10 +87,10 @@ class ImportSerializer(serializers.ModelSerializer):
         help_text="Of how many rows those of each person have become one; 0 where they have not."
     )
     balance = serializers.SerializerMethodField(
-        help_text="What became of every row or resource; empty before the check."
+        help_text="How many rows or resources are used, left out and refused; empty before the check."
     )
     changed = serializers.SerializerMethodField(help_text="Columns with cells that are stored differently.")
-    beyond = serializers.SerializerMethodField(help_text="People of whom only the first rows are stored.")
+    beyond = serializers.SerializerMethodField(help_text="People with more rows than are stored for one person.")
     look_alikes = serializers.SerializerMethodField(
         help_text="Groups of pseudonyms that look alike, with a new one in each; storing the file registers it."
     )

@@ -92,8 +92,8 @@ def records_store(
     """Store arrays of a dataset under a new name; return the name and the digest.
 
     Args:
-        arrays: With ``holder`` (N,), the rows of all other arrays are encrypted, of which a small part is in memory at
-            a time; without it, they are stored unencrypted.
+        arrays: With ``holder`` (N,), the rows of all other arrays are encrypted, a small part at a time; without it,
+            they are stored unencrypted.
         artifact: Name of the first file of a dataset, if it is chosen already.
         before: Name of the dataset's current file. Nobody gets a new key then.
         stays: (N,) whether each owned row is stored; by default all are.
