@@ -1,6 +1,6 @@
 """Shared parts of a study's pages: permission check, navigation, pagination."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -18,6 +18,7 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.text import slugify
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -31,26 +32,48 @@ from training.watch import watch_of
 
 PAGE_SIZE = 50
 
-#: The pages of a study: address, name, who sees the link.
-_SECTIONS = (
-    ("staff:study", _("Overview"), "consent.view_dashboard"),
-    ("staff:recruitment", _("Recruitment"), "consent.view_group_sizes"),
-    ("staff:runs", _("Runs"), "training.view_run"),
-    ("staff:datasets", _("Datasets"), "consent.view_dashboard"),
-    ("staff:alliances", _("Alliances"), "consent.view_dashboard"),
-    ("staff:committee", _("Ethics committee"), "consent.view_dashboard"),
-    ("staff:policies", _("ε policy"), "consent.view_dashboard"),
-    ("staff:consent_forms", _("Consent form"), "consent.view_dashboard"),
-    ("staff:invitations", _("Invitations"), "consent.invite_holders"),
-    ("staff:ledger", _("Release register"), "accounting.view_ledger"),
-    ("staff:members", _("People"), "consent.view_dashboard"),
-    ("staff:changes", _("Changes"), "consent.view_configurationchange"),
-    ("staff:webhooks", _("Webhooks"), "consent.manage_webhooks"),
+#: The pages of a study in their groups: address, name, who sees the link.
+_GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
+    (
+        pgettext_lazy("group of pages", "Learn"),
+        (
+            ("staff:study", _("Overview"), "consent.view_dashboard"),
+            ("staff:runs", _("Runs"), "training.view_run"),
+            ("staff:models", _("Models"), "training.view_run"),
+            ("staff:datasets", _("Datasets"), "consent.view_dashboard"),
+            ("staff:alliances", _("Alliances"), "consent.view_dashboard"),
+        ),
+    ),
+    (
+        pgettext_lazy("group of pages", "People"),
+        (
+            ("staff:recruitment", _("Recruitment"), "consent.view_group_sizes"),
+            ("staff:invitations", _("Invitations"), "consent.invite_holders"),
+            ("staff:letters", _("Letters"), "consent.invite_holders"),
+        ),
+    ),
+    (
+        pgettext_lazy("group of pages", "Rules"),
+        (
+            ("staff:policies", _("ε policy"), "consent.view_dashboard"),
+            ("staff:consent_forms", _("Consent form"), "consent.view_dashboard"),
+            ("staff:committee", _("Ethics committee"), "consent.view_dashboard"),
+            ("staff:members", _("Roles"), "consent.view_dashboard"),
+        ),
+    ),
+    (
+        pgettext_lazy("group of pages", "Records"),
+        (
+            ("staff:ledger", _("Release register"), "accounting.view_ledger"),
+            ("staff:changes", _("Changes"), "consent.view_configurationchange"),
+            ("staff:webhooks", _("Webhooks"), "consent.manage_webhooks"),
+        ),
+    ),
 )
 #: Those about people who are asked, and what they are promised: a rehearsal has neither.
 _ABOUT_PEOPLE = {
     *("staff:recruitment", "staff:committee", "staff:policies", "staff:consent_forms", "staff:invitations"),
-    *("staff:ledger", "staff:alliances"),
+    *("staff:letters", "staff:ledger", "staff:alliances"),
 }
 
 
@@ -61,6 +84,32 @@ class Section:
     url: str
     text: str | Promise
     current: bool
+
+
+@dataclass(frozen=True)
+class Group:
+    """Pages of a study that belong together."""
+
+    name: str | Promise
+    sections: list[Section]
+
+
+def groups_of(study: Study, can: Collection[str], path: str) -> list[Group]:
+    """Return the pages of ``study`` for a user with permissions ``can``; ``path`` is the current page's address."""
+    shown = [
+        (
+            name,
+            [
+                (reverse(each, args=[study.slug]), text)
+                for each, text, permission in pages
+                if permission in can and not (study.rehearsal and each in _ABOUT_PEOPLE)
+            ],
+        )
+        for name, pages in _GROUPS
+    ]
+    # Some addresses begin with another page's: the longest one is where the user is.
+    here = max((url for _name, pages in shown for url, _text in pages if path.startswith(url)), key=len, default="")
+    return [Group(name, [Section(url, text, url == here) for url, text in pages]) for name, pages in shown if pages]
 
 
 def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
@@ -132,15 +181,13 @@ def render_page(
     Without a ``status`` it is 422 where the context's ``form`` is not valid, and 200 elsewhere.
     """
     can = request.can
-    sections: list[Section] = []
-    for name, text, permission in _SECTIONS:
-        if permission in can and not (study.rehearsal and name in _ABOUT_PEOPLE):
-            url = reverse(name, args=[study.slug])
-            # The overview's address is where all the others begin.
-            is_current = request.path == url if name == "staff:study" else request.path.startswith(url)
-            sections.append(Section(url, text, is_current))
     page = (request.resolver_match.url_name if request.resolver_match else None) or ""
-    shared = {"study": study, "can": can, "sections": sections, "help": help_address(page)}
+    groups = groups_of(study, can, request.path)
+    overview = reverse("staff:study", args=[study.slug])
+    up = [
+        each for group in groups for each in group.sections if each.current and each.url not in {request.path, overview}
+    ]
+    shared: dict[str, Any] = {"study": study, "can": can, "groups": groups, "up": up, "help": help_address(page)}
     shared["page_words"] = WORDS.get(page, "")
     if "consent.view_dashboard" in can:
         shared["watch"] = watch_of(study, sees_all=SEES_PEOPLE in can)

@@ -156,7 +156,7 @@ def study_make(installation: Installation) -> None:
         site.page.locator(f"[name={name}]").fill(text)
     site.press("Create study")
     site.says("Next steps")
-    site = installation.in_study("ada", "People")
+    site = installation.in_study("ada", "Roles")
     role_give(site, "olga", "operator")
     site.page.get_by_role("link", name="ada: operator").click()
     site.press("Remove role")
@@ -169,12 +169,12 @@ def roles_give(installation: Installation) -> None:
     """The operator proposes roles, the chair those of the committee; a second person confirms each."""
     for name, role in ROLES.items():
         giver = "clara" if role == "ethics committee" else "olga"
-        role_give(installation.in_study(giver, "People"), name, role, proposed=True)
-        site = installation.in_study("carla", "People")
+        role_give(installation.in_study(giver, "Roles"), name, role, proposed=True)
+        site = installation.in_study("carla", "Roles")
         site.page.get_by_role("link", name=f"Give role: {name}, {role}").click()
         site.press("Confirm change")
         site.says("The change is in effect.")
-    roles = installation.in_study("olga", "People").page.get_by_label("Role", exact=True)
+    roles = installation.in_study("olga", "Roles").page.get_by_label("Role", exact=True)
     assert "ethics committee" not in roles.locator("option").all_inner_texts()
 
 

@@ -92,7 +92,7 @@ def test_the_list_and_the_api_find_the_same(study: Study, runs: dict[str, Run]) 
     for query, titles in FOUND.items():
         page = browse(f"{reverse('staff:runs', args=[study.slug])}?{query}")
         assert page.status_code == 200, query
-        assert [run.title for run in page.context["page"]] == titles, query
+        assert [run.title for run in page.context["list"].page] == titles, query
         answer = browse(f"{reverse('api:runs')}?{query}").json()
         assert [run["title"] for run in answer["results"]] == titles, query
         assert ("No matching runs" in page.text) is (not titles)
