@@ -493,6 +493,24 @@ def test_interactive_gnmax_pays_for_checks_and_its_student_knows_released_labels
     assert "the labels of" in faults and "its number of reinforced labels" in faults
 
 
+@pytest.mark.exhaustive
+def test_interactive_gnmax_can_be_rehearsed() -> None:
+    """Its student learns from the labels before, and stricter budgets end the vote sooner."""
+    study = rehearsal_with_table(holders=60, points=60)
+    ends = []
+    for epsilon in (40.0, 0.3):
+        levels = {"HIGH": {"share": 0.5, "epsilon": epsilon}, "LOW": {"share": 0.5, "epsilon": 2 * epsilon}}
+        fields = {**TABLE_RUN, "teachers": 20, "aggregator": INTERACTIVE, "batch_size": 10}
+        run = run_finish(run_start(study, **fields, seed=3, rehearsed={"levels": levels, "method": "data_independent"}))
+        assert (run.status, run.message) == (Run.Status.FINISHED, "")
+        assert run.queries.filter(reinforced=True).count() == run.reinforced
+        assert run.labels == run.queries.filter(reinforced=False, label__isnull=False).count() > 0
+        assert all(each["spent"] <= each["epsilon"] for each in run.outcome["epsilons"])
+        assert list(release_faults(run)) == []
+        ends.append((run.position, run.reinforced > 0))
+    assert ends[0] == (60, True) and ends[1][0] < 60
+
+
 def test_vanishing_charges_everybody_for_the_queries_of_their_teacher() -> None:
     """Who takes part follows from the plan; a withdrawal in mid-vote changes nobody's charge."""
     study = study_with_table(points=20, retain_votes=True)
