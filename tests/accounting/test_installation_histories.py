@@ -403,7 +403,7 @@ class Installation:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_promises_and_ceilings_hold_over_all_studies_and_restores(seed: int, tmp_path: Path, settings: Any) -> None:
     site = Installation(seed, settings, tmp_path)
     site.live(20)
