@@ -1,9 +1,6 @@
 """Workers go on when Redis was away, whatever they were doing when the connection broke."""
 
-import socket
-import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -11,49 +8,11 @@ import pytest
 from celery import current_app
 from django.conf import settings
 
+from benchmarks.faults.cables import Cable
 from common.worker_heartbeats import live_worker_count
-from tests.workers import port_reserve, wait_until, worker
+from tests.workers import wait_until, worker
 
 needs_redis = pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), reason="Redis is not there")
-
-
-class Cable:
-    """A TCP connection to ``address`` that can be cut and repaired."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.address, self.port = address, port_reserve()
-        self._ends: set[socket.socket] = set()
-        self.repair()
-
-    def repair(self) -> None:
-        self._server = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, args=(self._server,), daemon=True).start()
-
-    def cut(self) -> None:
-        with suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for end in list(self._ends):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self, server: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                here, _ = server.accept()
-                there = socket.create_connection(self.address)
-                self._ends |= {here, there}
-                for ends in ((here, there), (there, here)):
-                    threading.Thread(target=self._forward, args=ends, daemon=True).start()
-
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            self._ends.discard(end)
 
 
 @needs_redis

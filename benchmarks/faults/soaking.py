@@ -1,0 +1,485 @@
+"""An installation in production form and a hub's sites, under strikes for a long time, without a supervisor."""
+
+import itertools
+import os
+import random
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+
+from benchmarks.faults.cables import Cable
+from benchmarks.faults.clocks import ShiftedClock
+from benchmarks.faults.processes import until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+#: Size of the file system that the site's files are on.
+DISK = "96m"
+#: Shortest and longest of a strike, and of the pause after it, in seconds. Short strikes are as frequent as long ones.
+STRIKE, PAUSE = (0.5, 120.0), (15.0, 60.0)
+#: Seconds between two proposals of runs, and between two looks at pages; joint runs in a whole soak.
+PROPOSING, LOOKING, JOINT_RUNS = 45.0, 5.0, 10
+#: Of every cap, for a run of the study and for a joint one; how many runs a study has before the next follows.
+SHARE, JOINT_SHARE, RUNS_OF_A_STUDY = 0.01, 0.08, 40
+#: Seconds in which what is left may end when nothing is struck any more, and in which a site may be away.
+ENDING, PATIENCE = 1_200.0, 300.0
+#: Each kind of strike with its weight.
+KINDS = {
+    **{"Redis cut": 3, "Redis held up": 1, "PostgreSQL cut": 3, "PostgreSQL held up": 1, "hub cut": 2},
+    **{"hub held up": 1, "disk full": 2, "clock forward": 1, "clock back": 1, "worker killed": 1, "site killed": 1},
+    **{"web killed": 1},
+}
+CLOCK = 3_600
+
+
+@dataclass
+class Program:
+    """A process of an installation; nothing starts it again but the soak, after a kill."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen = field(init=False)
+    seconds: float = 0.0
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """SIGKILL to the process and its children."""
+        self.seconds += self.processor_seconds()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(20)
+        self.kill()
+
+    def processor_seconds(self) -> float:
+        """Processor time of the processes of its session that live, and of their children that have ended."""
+        ticks = 0
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = status.read_text().rpartition(") ")[2].split()
+                if int(fields[3]) == self.process.pid:
+                    ticks += sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Soak:
+    """An installation with PostgreSQL, Redis, pages, worker and beat, which is a hub, and its sites.
+
+    Args:
+        folder: For everything; the hub's files are on a small file system in it.
+        logs: Folder for the logs of all processes.
+        database: Address of an empty database on PostgreSQL.
+        chance: Decides what is struck, and when.
+        stack: Ends everything.
+    """
+
+    def __init__(self, folder: Path, logs: Path, database: str, chance: random.Random, stack: ExitStack) -> None:
+        from tests.workers import port_reserve
+
+        self.folder, self.chance, self.clock = folder, chance, ShiftedClock(folder)
+        self.disk, self.logs = folder / "hub", logs
+        self.disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(self.disk)], check=True)
+        stack.callback(subprocess.run, ["umount", "--lazy", str(self.disk)], check=True)
+        redis, self.port, self.holders_port = port_reserve(), port_reserve(), port_reserve()
+        broker = ["redis-server", "--port", str(redis), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+        self.redis = Program("redis", broker, dict(os.environ), self.logs / "redis.log")
+        self._start(self.redis, stack)
+        server = urlsplit(database)
+        self.cables = {
+            "Redis": Cable(("127.0.0.1", redis)),
+            "PostgreSQL": Cable((server.hostname or "127.0.0.1", server.port or 5432)),
+            "hub": Cable(("127.0.0.1", self.port)),
+        }
+        login = server.netloc.rpartition("@")[0]
+        through = urlunsplit(server._replace(netloc=f"{login}@127.0.0.1:{self.cables['PostgreSQL'].port}"))
+        #: How the soak itself reaches the hub's data; no strike comes between.
+        self.own = {
+            "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
+            "DATABASE_URL": database,
+            "IPATE_BROKER_URL": f"redis://127.0.0.1:{redis}/0",
+            "IPATE_CACHE_URL": f"redis://127.0.0.1:{redis}/1",
+            "IPATE_SECRET_KEY": secrets.token_urlsafe(50),
+            "IPATE_VAR_DIR": str(self.disk),
+            "IPATE_JOURNAL_DIR": str(self.disk / "journal"),
+            "IPATE_SITE_URL": f"http://127.0.0.1:{self.cables['hub'].port}",
+            "IPATE_LEAST_TEST_POINTS": "none",
+            "IPATE_SITES_PATIENCE": str(PATIENCE),
+            "IPATE_SITES_INTERVAL": "10",
+            "OMP_NUM_THREADS": "1",
+            "WEB_CONCURRENCY": "2",
+        }
+        self.redis_port, self.struck, self.restarts = redis, Counter[str](), Counter[str]()
+        cable = self.cables["Redis"].port
+        self._hub = {
+            **os.environ,
+            **self.own,
+            **self.clock.environment,
+            "DATABASE_URL": through,
+            "IPATE_BROKER_URL": f"redis://127.0.0.1:{cable}/0",
+            "IPATE_CACHE_URL": f"redis://127.0.0.1:{cable}/1",
+        }
+        self.programs: dict[str, Program] = {}
+
+    def _start(self, program: Program, stack: ExitStack) -> None:
+        program.start()
+        stack.callback(program.stop)
+
+    # --- Setting up -------------------------------------------------------------------------------------------------
+
+    def installation_begin(self, stack: ExitStack) -> None:
+        """Start pages, worker and beat of the hub, as docs/install.md starts them."""
+        for name, options in {
+            "web": ["web", "--bind", f"127.0.0.1:{self.port}"],
+            "holders": ["web", "--bind", f"127.0.0.1:{self.holders_port}", "--workers", "1"],
+            "worker": ["worker", "--concurrency", "1"],
+            "beat": ["beat", "--schedule", str(self.folder / "beat")],
+        }.items():
+            command = [str(ROOT / "ipate"), *options]
+            self.programs[name] = Program(name, command, self._hub, self.logs / f"{name}.log")
+            self._start(self.programs[name], stack)
+        self.ready_wait(120)
+
+    def sites_begin(self, stack: ExitStack, names: list[str]) -> list[Any]:
+        """Found an alliance with sites that have a worker each; returns their steps, the hub's first."""
+        from ipate_web.joint_demo import Installation, alliance_make, databases_make, stepping
+        from ipate_web.processes import worker_command
+
+        among = [Installation("Hub", self.disk, self.port, self.own["IPATE_SITE_URL"], (), self.own)]
+        for place, name in enumerate(names, 2):
+            folder = self.folder / name.lower().replace(" ", "-")
+            folder.mkdir()
+            variables = {
+                **{key: self.own[key] for key in ("IPATE_SITES_INTERVAL", "OMP_NUM_THREADS")},
+                "IPATE_BROKER_URL": f"redis://127.0.0.1:{self.redis_port}/{place}",
+                "IPATE_CACHE_URL": "",
+                "IPATE_JOURNAL_DIR": str(folder / "journal"),
+                "HTTP_PROXY": "",
+            }
+            among.append(Installation(name, folder, 0, "http://127.0.0.1", (), variables))
+        steps = [stack.enter_context(stepping(each)) for each in among]
+        databases_make(steps[1:])
+        alliance_make(steps, "digits", lambda _line: None)
+        for each in among[1:]:
+            program = Program(
+                each.name, worker_command(1), os.environ | each.environment, self.logs / f"{each.folder.name}.log"
+            )
+            self.programs[each.name] = program
+            self._start(program, stack)
+        return steps
+
+    def is_ready(self) -> bool:
+        """Do both sets of pages say that everything answers?"""
+        with suppress(httpx.HTTPError):
+            return all(
+                httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30).status_code == 200
+                for port in (self.port, self.holders_port)
+            )
+        return False
+
+    def ready_wait(self, seconds: float) -> bool:
+        return any(self.is_ready() for _ in until(seconds, pause=1))
+
+    # --- Strikes ----------------------------------------------------------------------------------------------------
+
+    def strike(self, kind: str, seconds: float) -> None:
+        """Strike, wait so many seconds, and undo it."""
+        self.struck[kind] += 1
+        what, _, how = kind.partition(" ")
+        if what in self.cables:
+            cable = self.cables[what]
+            begin, end = (cable.cut, cable.repair) if how == "cut" else (cable.hold, cable.release)
+            begin()
+            time.sleep(seconds)
+            end()
+        elif what == "disk":
+            self._disk_fill(min(seconds, 30.0))
+        elif what == "clock":
+            self.clock.set(CLOCK if how == "forward" else -CLOCK)
+            time.sleep(seconds)
+            self.clock.set(0)
+        else:
+            sites = [name for name in self.programs if name not in ("web", "holders", "worker", "beat")]
+            name = self.chance.choice(sites) if what == "site" else what
+            self.programs[name].kill()
+            time.sleep(min(seconds, 30.0))
+            self.programs[name].start()
+            self.restarts[name] += 1
+
+    def _disk_fill(self, seconds: float) -> None:
+        ballast = self.disk / "ballast"
+        try:
+            for _ in until(seconds, pause=0.5):
+                with suppress(OSError), ballast.open("ab", buffering=0) as file:
+                    for size in (1 << 20, 1 << 12):
+                        with suppress(OSError):
+                            while file.write(bytes(size)):
+                                pass
+        finally:
+            ballast.unlink()
+
+    def length(self) -> float:
+        """Seconds of a strike: as often from 1 to 2 as from 32 to 64."""
+        low, high = STRIKE
+        return low * (high / low) ** self.chance.random()
+
+    def ended(self) -> list[str]:
+        """Names of programs that have ended by themselves."""
+        return [name for name, program in self.programs.items() if program.process.poll() is not None]
+
+
+# --- What people and programs ask meanwhile ---------------------------------------------------------------------------
+
+
+class Asking:
+    """Requests to the site while it is struck: runs are proposed and approved over the API, pages are looked at."""
+
+    def __init__(self, soak: Soak) -> None:
+        self.soak, self.statuses = soak, Counter[str]()
+        self.faults: list[str] = []
+        self.proposed = self.approved = 0
+        self.all: list[Any] = []
+        self._numbers, self._over = itertools.count(), threading.Event()
+
+    def study_add(self) -> None:
+        """Make the study in which runs are proposed from now on."""
+        from benchmarks.faults.people import People, session
+        from benchmarks.faults.studies import DELTA, HEAD_COUNT
+        from consent.models import Level, Role
+        from consent.services import membership_add
+        from ipate_web.tokens.models import ApiToken
+        from tests.factories import user_create
+        from tests.training.runs import study_with_table
+        from training.models import Dataset
+        from training.services.drawings import head_counts_enter
+
+        slug = f"soak-{len(self.all)}"
+        study = study_with_table(slug, holders=31, records=2, points=60, delta=DELTA)
+        olga, otto = user_create("olga"), user_create("otto")
+        membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
+        head_counts_enter(study=study, acting_user=olga, counts=dict.fromkeys(Level.values, HEAD_COUNT))
+        self.tokens = {user.username: ApiToken.objects.create(user, name=slug)[1] for user in (olga, otto)}
+        self.datasets = {dataset.kind: dataset.pk for dataset in Dataset.objects.filter(study=study)}
+        holder, cookies = next(iter(People(study, deciding=1).sessions.items()))
+        assert holder
+        self.pages = {
+            (self.soak.port, f"/studies/{slug}/"): session(olga),
+            (self.soak.port, f"/studies/{slug}/runs/"): session(olga),
+            (self.soak.holders_port, f"/my/{slug}/"): cookies,
+            (self.soak.holders_port, "/sign-in/"): {},
+        }
+        self.all.append(study)
+
+    def propose(self) -> None:
+        """Propose a run and approve it, each as often as it takes until the site has answered."""
+        number = next(self._numbers)
+        wish = METHODS[number % len(METHODS)] | {
+            "study": self.all[-1].slug,
+            "title": f"Soak {number}",
+            "purpose": "Runs end, whatever is struck.",
+            **{f"{kind}_dataset": self.datasets[kind] for kind in ("private", "public", "test")},
+        }
+        made = self._until_answered("otto", "/api/v1/runs", wish, {"Idempotency-Key": f"soak-{number}"})
+        if made:
+            self.proposed += 1
+            if self._until_answered("olga", f"/api/v1/runs/{made['id']}/approve", {"share": SHARE}, {}):
+                self.approved += 1
+
+    def _until_answered(self, who: str, path: str, body: Any, headers: dict[str, str]) -> dict[str, Any] | None:
+        for _ in until(900, pause=2):
+            headers = headers | {"Authorization": f"Bearer {self.tokens[who]}"}
+            answer = self._ask(self.soak.port, path, lambda c, url: c.post(url, json=body, headers=headers))  # noqa: B023
+            if answer is not None and answer.status_code in (200, 201, 202):
+                return answer.json()
+            if answer is not None and answer.status_code < 500:
+                self.faults.append(f"POST {path}: {answer.status_code} {answer.text[:300]}")
+                return None
+        self.faults.append(f"POST {path} was never answered.")
+        return None
+
+    def look(self) -> None:
+        """Open a page of staff and one of holders."""
+        for (port, path), cookies in self.pages.items():
+            answer = self._ask(port, path, lambda c, url: c.get(url, cookies=cookies))  # noqa: B023
+            if answer is not None and answer.status_code not in (200, 503):
+                self.faults.append(f"GET {path}: {answer.status_code}")
+
+    def _ask(self, port: int, path: str, ask: Callable[[httpx.Client, str], httpx.Response]) -> httpx.Response | None:
+        try:
+            with httpx.Client(timeout=30) as client:
+                answer = ask(client, f"http://127.0.0.1:{port}{path}")
+        except httpx.HTTPError as error:
+            self.statuses[type(error).__name__] += 1
+            return None
+        self.statuses[str(answer.status_code)] += 1
+        if answer.status_code == 500:
+            self.faults.append(f"{answer.request.method} {path}: 500")
+        return answer
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Ask again and again while the block runs."""
+        threads = [
+            threading.Thread(target=self._repeat, args=given)
+            for given in ((self.propose, PROPOSING), (self.look, LOOKING))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join()
+
+    def _repeat(self, what: Callable[[], None], seconds: float) -> None:
+        while not self._over.wait(seconds):
+            try:
+                what()
+            except Exception as error:  # a thread that ended would ask nothing any more, and nobody would notice
+                self.faults.append(f"{what.__name__}: {error!r}")
+
+
+_STUDENT = {"student_learner": "nearest_neighbour"}
+METHODS: list[dict[str, Any]] = [
+    {"method": "neighbours", "choices": {"rounds": 2, "sigma": 200.0, "radius_share": 0.3}, "batch_size": 10},
+    {"method": "sgd", "choices": {"steps": 20, "sigma": 300.0}, "batch_size": 5},
+    {
+        "method": "pate",
+        "choices": {
+            "teachers": 6,
+            "learner": "nearest_neighbour",
+            "aggregator": {"name": "gnmax", "sigma": 2000.0},
+        },
+        "batch_size": 10,
+    },
+]
+for _each in METHODS:
+    _each |= _STUDENT
+
+
+# --- The soak ---------------------------------------------------------------------------------------------------------
+
+
+def soak(
+    folder: Path, logs: Path, database: str, seconds: float, seed: int, names: list[str], say: Callable[[str], Any]
+) -> dict[str, Any]:
+    """Strike for so many seconds, let everything end, and check it; returns what came of it."""
+    chance = random.Random(seed)
+    with ExitStack() as stack:
+        under = Soak(folder, logs, database, chance, stack)
+        os.environ |= under.own
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+        from django.db import connections
+
+        call_command("migrate", verbosity=0)
+        call_command("collectstatic", verbosity=0, interactive=False)
+        asking = Asking(under)
+        asking.study_add()
+        under.installation_begin(stack)
+        steps = under.sites_begin(stack, names)
+        begun, joint = time.monotonic(), 0
+        with asking.going_on():
+            while (passed := time.monotonic() - begun) < seconds:
+                if ended := under.ended():
+                    say(f"{passed:6.0f} s: ended by itself: {', '.join(ended)}")
+                    break
+                if joint <= JOINT_RUNS * passed / seconds and _joint_begin(under, steps, chance, joint):
+                    joint += 1
+                    say(f"{passed:6.0f} s: joint run {joint}")
+                if asking.proposed >= RUNS_OF_A_STUDY * len(asking.all):
+                    asking.study_add()
+                connections.close_all()
+                kind, length = chance.choices(list(KINDS), list(KINDS.values()))[0], under.length()
+                say(f"{passed:6.0f} s: {kind}, {length:.1f} s; {asking.approved} runs approved")
+                under.strike(kind, length)
+                time.sleep(chance.uniform(*PAUSE))
+        struck_for = time.monotonic() - begun
+        say(f"No strikes any more, after {struck_for:.0f} s.")
+        found = _checked(under, asking, steps)
+        lived = time.monotonic() - begun
+        busy = sum(program.seconds + program.processor_seconds() for program in under.programs.values())
+        return {
+            "seed": seed,
+            "minutes": round(struck_for / 60, 1),
+            "strikes": dict(under.struck),
+            "restarted after kills": dict(under.restarts),
+            "answers": dict(asking.statuses),
+            "runs": {"proposed": asking.proposed, "approved": asking.approved, "joint": joint},
+            "cores": round(busy / lived, 3),
+            **found,
+        }
+
+
+def _joint_begin(under: Soak, steps: list[Any], chance: random.Random, before: int) -> bool:
+    """Begin a joint run where the last one has ended everywhere."""
+    from ipate_web.joint_demo import ENDED, run_begin
+
+    if before and any(each.do("run_state")["status"] not in ENDED for each in steps):
+        return False
+    if not under.ready_wait(60):
+        return False
+    run_begin(steps, chance.choice(["together", "separate"]), JOINT_SHARE)
+    return True
+
+
+def _checked(under: Soak, asking: Asking, steps: list[Any]) -> dict[str, Any]:
+    """Let everything end that is under way; what is wrong then, and how the runs ended."""
+    from benchmarks.faults.checks import faults
+    from ipate_web.joint_demo import ENDED
+    from training.models import JointRun, Run
+
+    wrong = list(asking.faults)
+    for _ in until(ENDING, pause=5):
+        joint = [each.do("run_state") for each in steps]
+        left = Run.objects.filter(status__in=Run.ACTIVE)
+        if not left.exists() and all(state["status"] in ENDED for state in joint):
+            break
+    else:
+        wrong += [f"run {run.pk} has not ended: {run.status}" for run in left]
+        wrong += [f"the joint run at {each.at.name}: {s['status']}" for each, s in zip(steps, joint, strict=True)]
+    wrong += [f"{name} has ended by itself" for name in under.ended()]
+    if not under.ready_wait(60):
+        wrong.append("the site does not say that it is ready")
+    counts: Counter[str] = Counter()
+    for fault in faults(asking, counts, may_fail=True):
+        wrong.append(fault)
+    made = Run.objects.filter(study__in=asking.all).count()
+    if made != asking.proposed:
+        wrong.append(f"{asking.proposed} proposals were answered, but {made} runs are there")
+    accounts = {each.at.name: each.do("accounts_state") for each in steps}
+    for name, state in accounts.items():
+        wrong += [f"{name}: {fault}" for fault in state["faults"]]
+        wrong += [f"{name}: an account is above its cap"] * (not state["within"])
+        wrong += [f"{name}: {state['twice']} questions were charged twice"] * bool(state["twice"])
+    ended = Run.objects.filter(pk__in=JointRun.objects.values("run")).values_list("status", "message")
+    return {
+        "joint runs": [f"{status} {message}".strip() for status, message in ended],
+        "counts": dict(counts),
+        "accounts": accounts,
+        "wrong": wrong,
+    }
