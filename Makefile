@@ -12,7 +12,7 @@ LOCK := $(RELEASE)/uv pip compile --quiet --universal --python-version 3.11 --ge
 	--custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo up test test-all examples docs pictures reproduce lint lock sbom advisories release house clean
+.PHONY: help install install-site install-dev demo up test test-all examples docs pictures reproduce lint lock sbom advisories release house clean
 CATALOGUES := $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/*.po))
 # Tests on SQLite and the file-system broker, whatever the environment names.
 LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
@@ -20,7 +20,7 @@ LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.venv/installed: requirements/torch.txt requirements/site.txt
+.venv/installed: requirements/torch.txt requirements/worker.txt requirements/site.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) $(^:%=-r %)
 	touch $@
@@ -34,6 +34,11 @@ $(CATALOGUES): %.mo: %.po | .venv/installed
 	@$(BIN)/python -m ipate_web.catalogues
 
 install: .venv/installed $(CATALOGUES) ## install what the site needs into .venv and compile the translations
+
+install-site: ## install what pages, beat and backups need, without PyTorch: workers need `make install`
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -r requirements/site.txt
+	@$(BIN)/python -m ipate_web.catalogues
 
 install-dev: .venv/installed-dev $(CATALOGUES)
 
@@ -95,7 +100,7 @@ house: ## count modules, templates and lines, and how many there should be at mo
 	touch $@
 
 lock: .venv-release/installed ## resolve requirements/*.in into the lists with hashes that are installed (UPGRADE=1: newest allowed)
-	cd requirements && for each in site dev release; do \
+	cd requirements && for each in site worker dev release; do \
 		../$(LOCK) $(if $(UPGRADE),--upgrade) --excludes excluded.txt --no-emit-package torch $$each.in -o $$each.txt; done
 	cd requirements && ../$(LOCK) --no-deps encoders.in -o encoders.txt
 
@@ -104,7 +109,7 @@ sbom: .venv-release/installed install ## write what an installation consists of,
 	@$(RELEASE)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o var/sbom.json $(BIN)/python
 
 advisories: .venv-release/installed ## ask PyPI for advisories about what is locked; needs the network
-	@for each in site dev; do \
+	@for each in site worker dev; do \
 		$(RELEASE)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$each.txt || exit 1; done
 
 LEFT = tests/releases/$(VERSION).tar.xz

@@ -1,4 +1,4 @@
-"""Build the image by deploy/Containerfile and start what compose.yaml starts, in containers: does it come up?
+"""Build the images by deploy/Containerfile and start what compose.yaml starts, in containers: does it come up?
 
     .venv/bin/python benchmarks/image.py [--base FOLDER] [--wheels FOLDER] [--volume HOST:IMAGE …] [--keep]
 
@@ -27,7 +27,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-TAG, DATABASE, PORT = "localhost/ipate", f"ipate_image_{os.getpid()}", 8000
+TAGS = {target: f"localhost/ipate-{target}" for target in ("site", "worker")}
+DATABASE, PORT = f"ipate_image_{os.getpid()}", 8000
 KEY = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
 
 
@@ -54,7 +55,7 @@ def base_make(folder: Path) -> None:
 
 
 def image_build(wheels: Path | None, volumes: list[str]) -> None:
-    """Build the image, with wheels of this machine in place of PyTorch's index."""
+    """Build both images, with wheels of this machine in place of PyTorch's index."""
     options = [each for volume in volumes for each in ("--volume", volume)]
     with ExitStack() as stack:
         if wheels:
@@ -66,9 +67,9 @@ def image_build(wheels: Path | None, volumes: list[str]) -> None:
             index.chmod(0o755)
             options += ["--volume", f"{wheels}:/wheels:ro", "--volume", f"{index}:/index:ro"]
             options += ["--build-arg", "TORCH_INDEX=file:///index"]
-        podman(
-            "build", "--network", "host", *options, "-f", str(ROOT / "deploy" / "Containerfile"), "-t", TAG, str(ROOT)
-        )
+        options += ["--network", "host", "-f", str(ROOT / "deploy" / "Containerfile")]
+        for target, tag in TAGS.items():
+            podman("build", *options, "--target", target, "-t", tag, str(ROOT))
 
 
 def service_options(service: dict, folder: Path) -> list[str]:
@@ -119,11 +120,12 @@ def installation_try(folder: Path) -> None:
 
     def run(name: str, *command: str, detach: bool = False) -> str:
         options = service_options(services[name], folder)
+        tag = TAGS["worker" if name == "worker" else "site"]
         wanted = command or tuple(services[name].get("command", ()))
         if not detach:
-            return podman("run", "--rm", *options, TAG, *wanted)
+            return podman("run", "--rm", *options, tag, *wanted)
         started.append(f"{DATABASE}-{name}")
-        return podman("run", "--detach", "--name", started[-1], *options, TAG, *wanted)
+        return podman("run", "--detach", "--name", started[-1], *options, tag, *wanted)
 
     psql(f"CREATE DATABASE {DATABASE}")
     try:
@@ -177,10 +179,11 @@ def main() -> None:
                 base_make(given.base)
         with step("image"):
             image_build(given.wheels, given.volume)
-    print("size:", podman("image", "inspect", "--format", "{{.Size}}", TAG).strip(), "bytes")
+    for tag in TAGS.values():
+        print(f"size of {tag}:", podman("image", "inspect", "--format", "{{.Size}}", tag).strip(), "bytes")
     installation_try(Path(tempfile.mkdtemp(prefix="ipate-image-")))
     if not given.keep:
-        podman("image", "rm", TAG)
+        podman("image", "rm", *TAGS.values())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import os
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import setup_logging, worker_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ipate_web.settings")
 
@@ -18,6 +18,15 @@ def _let_workers_be_heard(**_: object) -> None:
     from common.worker_heartbeats import HeartbeatStep
 
     app.steps["consumer"].add(HeartbeatStep)
+
+
+@worker_init.connect
+def worker_check(**_: object) -> None:
+    """Refuse to start a worker that could not train. Raises SystemExit."""
+    from learning.pytorch import has_pytorch
+
+    if not has_pytorch():
+        raise SystemExit("PyTorch is not installed here, and workers need it: call `make install`.")
 
 
 @setup_logging.connect

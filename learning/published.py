@@ -2,6 +2,7 @@
 
 from common.sentences import gettext_noop
 from learning.learners import Model
+from learning.pytorch import has_pytorch
 from learning.representations import LinearModel
 from learning.students import STUDENTS, student_class
 
@@ -42,6 +43,10 @@ def published_load(learner: str, data: bytes) -> Model:
     """
     if learner == LINEAR:
         return LinearModel.from_bytes(data)
+    if published_format(learner) == "safetensors" and not has_pytorch():
+        from learning.stored_networks import stored_network
+
+        return stored_network(learner, data)
     if released_itself(learner):
         from learning.mechanisms.sampled_steps.networks import network_from_bytes  # PyTorch takes a second to import
 

@@ -203,3 +203,21 @@ def storages_apart(settings: Any, tmp_path: Path) -> None:
         return settings.STORAGES[alias] | {"OPTIONS": options | inner}
 
     settings.STORAGES = settings.STORAGES | {alias: apart(alias) for alias in (*STORAGES, "keys")}
+
+
+@pytest.fixture
+def without_pytorch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process on a machine where PyTorch is not installed, and what needs it cannot be imported."""
+    from learning.representations import convolutions
+
+    needing = [
+        name
+        for name, module in sys.modules.items()
+        if name[:9] in ("learning.", "training.") and "torch" in vars(module)
+    ]
+    for name in needing:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    convolutions._torch.cache_clear()
+    yield
+    convolutions._torch.cache_clear()

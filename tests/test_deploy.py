@@ -204,8 +204,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: An
             stack.callback(drop)
         variables = environment_of(services["web"], given) | here
         commands = {name: services[name]["command"] for name in ("holders", "worker", "beat")}
-        image = (DEPLOY / "Containerfile").read_text().splitlines()[-1]
-        commands["web"] = json.loads(image.removeprefix("CMD "))
+        images = (DEPLOY / "Containerfile").read_text()
+        commands["web"] = json.loads(re.search(r" AS site\n.*?\nCMD (.*?)\n", images, re.DOTALL)[1])  # type: ignore[index]
         setup = [services["setup"]["command"], ["ipate", "shell", "-v0", "-c", MAKE_ADA]]
         for command in setup:
             subprocess.run(command, cwd=ROOT, env=variables, check=True, capture_output=True)

@@ -42,7 +42,7 @@ def locked(name: str) -> dict[str, tuple[str, list[str]]]:
 
 def test_every_package_has_its_version_and_hashes_and_none_is_of_cuda() -> None:
     names = set()
-    for name in ("site.txt", "dev.txt", "encoders.txt", "release.txt", "torch.txt"):
+    for name in ("site.txt", "worker.txt", "dev.txt", "encoders.txt", "release.txt", "torch.txt"):
         found = locked(name)
         assert found and all(version and hashes for version, hashes in found.values()), name
         text = re.sub(r"(?m)^#.*", "", (REQUIREMENTS / name).read_text())
@@ -53,7 +53,7 @@ def test_every_package_has_its_version_and_hashes_and_none_is_of_cuda() -> None:
 
 
 def test_the_lists_pin_the_required_versions() -> None:
-    for name in ("site", "dev", "encoders", "release"):
+    for name in ("site", "worker", "dev", "encoders", "release"):
         found = locked(f"{name}.txt")
         for line in (REQUIREMENTS / f"{name}.in").read_text().splitlines():
             if match := re.match(r"([\w.-]+)(?:\[[\w,]+\])?==(\S+)", line):
@@ -61,7 +61,7 @@ def test_the_lists_pin_the_required_versions() -> None:
 
 
 def test_installed_versions_are_the_locked_ones() -> None:
-    for name, (version, _) in {**locked("site.txt"), **locked("torch.txt")}.items():
+    for name, (version, _) in {**locked("site.txt"), **locked("worker.txt"), **locked("torch.txt")}.items():
         if name not in ELSEWHERE:
             assert metadata.version(name).partition("+")[0] == version, name
 
@@ -73,7 +73,7 @@ def licence_of(name: str) -> str:
 
 
 def test_every_licence_is_known() -> None:
-    looked_at = (locked("site.txt").keys() | {"torch"}) - ELSEWHERE - LOOKED_UP.keys()
+    looked_at = (locked("site.txt").keys() | locked("worker.txt").keys() | {"torch"}) - ELSEWHERE - LOOKED_UP.keys()
     unknown = {name: licence for name in looked_at if not ALLOWED.search(licence := licence_of(name))}
     assert unknown == {}, "read the licence, then add it to ALLOWED or LOOKED_UP"
 

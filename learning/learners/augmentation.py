@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from common.sentences import Sentence, gettext_noop
 from learning.learners.learner import Labels, Records, parameter
+from learning.pytorch import pytorch_check
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +58,7 @@ def augment(
     >>> augmented.shape, bool((augmented[0] == images[0]).all())
     ((3, 4, 4), True)
     """
+    pytorch_check()
     import torch
 
     height, width = images.shape[1:3]

@@ -12,6 +12,7 @@ from common.progress import Progress
 from common.sentences import Sentence, gettext_noop
 from learning.learners.augmentation import Augmenting
 from learning.learners.learner import Labels, Learner, Records, parameter
+from learning.pytorch import pytorch_check
 
 if TYPE_CHECKING:
     from learning.learners.network import CNNModel
@@ -64,6 +65,7 @@ class CNN(Augmenting, Learner):
         return NearestNeighbour()
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> CNNModel:
+        pytorch_check()
         from learning.learners.network import train_network
 
         x, y = self.augmented(x, y, seed)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from common.sentences import Sentence, gettext_noop
 from learning.learners.learner import parameter
+from learning.pytorch import pytorch_check
 from learning.representations.coordinates import (
     MOST_COMPONENTS,
     Coordinates,
@@ -328,6 +329,7 @@ class LearnedNetwork(Whitened):
         )
 
     def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        pytorch_check()
         from learning.representations.contrastive import contrastive_layers  # PyTorch is loaded on demand
 
         near = default_representation(public.shape[1:]).fit(public).transform(public)

@@ -27,11 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.exact_arithmetic import Floats, power_of_two_below, whole_matrix
+from learning.representations.convolutions import convolve, square_sums
 from learning.representations.encoders import Arrays, finite
 
 if TYPE_CHECKING:
-    import torch
-
     from learning.exports.graph import Graph
 
 LEVELS = 255
@@ -76,16 +75,14 @@ class Pixels:
         self._reduction = max(1, min(shape[:2]) // SIDE)
         self.sides = int(shape[0]) // self._reduction, int(shape[1]) // self._reduction
 
-    def __call__(self, points: NDArray[np.floating]) -> torch.Tensor:
-        """Return `(n, channels, *sides)` whole numbers up to `LEVELS`, in float32."""
-        import torch
-
+    def __call__(self, points: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Return `(n, channels, *sides)` whole numbers up to `LEVELS`."""
         pixels = np.rint(finite(points).clip(0, 1) * LEVELS).astype(np.float32)
         pixels = pixels.reshape(len(points), *self.shape[:2], self.channels).transpose(0, 3, 1, 2)
-        images = torch.from_numpy(np.ascontiguousarray(pixels))
+        images = np.ascontiguousarray(pixels)
         if self._reduction == 1:
             return images
-        return torch.from_numpy(np.rint(square_sums(images, self._reduction, whole=False) / self._reduction**2))
+        return np.rint(square_sums(images, self._reduction, whole=False) / self._reduction**2)
 
     def to_graph(self, graph: Graph, points: str) -> str:
         """Return the same as nodes."""
@@ -99,15 +96,6 @@ class Pixels:
             return images
         sums = square_sums_in_graph(graph, images, self._reduction, self.channels)
         return graph.node("Round", graph.node("Div", sums, graph.constant(np.float32(self._reduction**2))))
-
-
-def square_sums(
-    maps: torch.Tensor, side: int | tuple[int, int], whole: bool = True, stride: int | None = None
-) -> NDArray[np.float32]:
-    """Return sums over squares of `side`; the rest at the right and lower edge is a smaller part, or dropped."""
-    from torch.nn.functional import avg_pool2d
-
-    return avg_pool2d(maps, side, stride, ceil_mode=whole, divisor_override=1).numpy()
 
 
 def square_sums_in_graph(
@@ -201,21 +189,14 @@ class WaveletEncoder:
 
     def _encode_batch(self, points: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return sums of the roots of moduli over cells, and of pixels over blocks; flattened images."""
-        import torch
-
         images = self._pixels(points)
-        grey = torch.from_numpy(np.rint(images.sum(dim=1, keepdim=True).numpy() / images.shape[1]))
-        responses = torch.nn.functional.conv2d(
-            grey,
-            torch.from_numpy(self._filters.astype(np.float32))[:, None],
-            stride=self._stride,
-            padding=self._filters.shape[1] // 2,
-        )
-        steps = np.rint(responses.numpy() / np.float32(_STEP))
+        grey = np.rint(images.sum(axis=1, keepdims=True) / images.shape[1])
+        filters, padding = self._filters.astype(np.float32)[:, None], self._filters.shape[1] // 2
+        steps = np.rint(convolve(grey, filters, stride=self._stride, padding=padding) / np.float32(_STEP))
         roots = np.sqrt(np.sqrt(steps[:, 0::2] ** 2 + steps[:, 1::2] ** 2))
         roots = np.rint(roots * np.float32(_ROOT))
         flat = (len(points), -1)
-        cells = square_sums(torch.from_numpy(roots), self._cell)
+        cells = square_sums(roots, self._cell)
         return cells.reshape(flat), square_sums(images, self._block).reshape(flat)
 
 
@@ -331,17 +312,17 @@ class PatchEncoder:
     def _least(self) -> float:
         return float(np.rint(self._threshold * self._steps))
 
-    def _encode_batch(self, images: torch.Tensor) -> NDArray[np.float32]:
-        import torch
-
+    def _encode_batch(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         sums, squares = (
             square_sums(maps, self._side, whole=False, stride=1).sum(axis=1, keepdims=True, dtype=np.float64)
             for maps in (images, images**2)
         )
         contrast = np.sqrt(self._size * squares - sums**2 + _CONTRAST * self._size**2) * self._step
-        whole = torch.nn.functional.conv2d(images, torch.from_numpy(self._filters.astype(np.float32)))
-        whole.div_(torch.from_numpy(contrast.astype(np.float32))).sub_(torch.from_numpy(self._subtracted)).round_()
-        beyond = [square_sums((sign - self._least).clamp_(min=0), self._region) for sign in (whole, -whole)]
+        whole = convolve(images, self._filters.astype(np.float32))
+        whole /= contrast.astype(np.float32)
+        whole -= self._subtracted
+        np.rint(whole, out=whole)
+        beyond = [square_sums(np.maximum(sign - self._least, 0), self._region) for sign in (whole, -whole)]
         return np.concatenate(beyond, axis=1).reshape(len(images), -1)
 
     def _patch_sums_in_graph(self, graph: Graph, maps: str) -> str:
@@ -377,7 +358,7 @@ def _patches(public: NDArray[np.floating], rng: np.random.Generator) -> Floats:
     patches = np.empty((_DRAWN, pixels.channels, side, side))
     for start in range(0, _DRAWN, _PATCH_BATCH):
         some = slice(start, start + _PATCH_BATCH)
-        images = pixels(public[image[some]]).numpy()
+        images = pixels(public[image[some]])
         of = np.arange(len(images))[:, None, None]
         patches[some] = images[of, :, rows[some, :, None], columns[some, None, :]].transpose(0, 3, 1, 2)
     return patches

@@ -17,6 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.exact_arithmetic import Floats, power_of_two_below, whole_matrix
+from learning.learners.layers import (
+    Activation,
+    Convolution,
+    Dense,
+    Flatten,
+    MaxPool,
+    Normalisation,
+    PlainLayer,
+    plain_layers,
+)
+from learning.representations.convolutions import convolve, max_pool
 from learning.representations.encoders import Arrays, finite
 
 if TYPE_CHECKING:
@@ -55,43 +66,37 @@ class Layer:
     divisor: float = 1.0
 
 
-def layers_of(modules: Iterable[nn.Module]) -> tuple[Layer, ...]:
-    """Return the layers of PyTorch modules that are applied one after the other, up to the wanted inner layer.
+def layers_of(modules: Iterable[nn.Module | PlainLayer]) -> tuple[Layer, ...]:
+    """Return the layers of modules that are applied one after the other, up to the wanted inner layer.
 
     Args:
-        modules: Conv2d, Linear, BatchNorm1d or BatchNorm2d (as in evaluation), ReLU, MaxPool2d, Flatten, in order;
-            modules without effect in evaluation (Dropout, Identity) may be included.
+        modules: See `plain_layers`; without Tanh.
 
     Raises:
         ValueError: A module is of another kind, or uses groups, dilation or unequal strides.
     """
-    from torch import nn
-
     layers = []
-    for module in modules:
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            weight = module.weight.detach().double().cpu().numpy()
-            bias = np.zeros(len(weight)) if module.bias is None else module.bias.detach().double().cpu().numpy()
-            if isinstance(module, nn.Linear):
-                layers.append(Layer(DENSE, weight, bias))
-                continue
-            if module.groups != 1 or tuple(module.dilation) != (1, 1) or isinstance(module.padding, str):
-                raise ValueError(f"{module} cannot be evaluated exactly: use plain convolutions with numeric padding.")
-            layers.append(Layer(CONVOLUTION, weight, bias, _equal(module.stride), _equal(module.padding)))
-        elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
-            if module.running_mean is None or module.running_var is None:
-                raise ValueError("A batch normalisation without running statistics depends on the batch: track them.")
-            mean, variance = (s.double().cpu().numpy() for s in (module.running_mean, module.running_var))
-            factor = module.weight.detach().double().cpu().numpy() / np.sqrt(variance + module.eps)
-            layers.append(Layer(AFFINE, factor, module.bias.detach().double().cpu().numpy() - mean * factor))
-        elif isinstance(module, nn.MaxPool2d):
-            layers.append(Layer(MAX_POOL, stride=_equal(module.kernel_size)))
-        elif isinstance(module, nn.ReLU):
-            layers.append(Layer(RECTIFY))
-        elif isinstance(module, nn.Flatten):
-            layers.append(Layer(FLATTEN))
-        elif not isinstance(module, nn.Dropout | nn.Identity):
-            raise ValueError(f"A layer {type(module).__name__} cannot be evaluated exactly: use a network without it.")
+    for module in plain_layers(modules):
+        match module:
+            case Convolution() | Dense():
+                weight = module.weight.astype(np.float64)
+                bias = np.zeros(len(weight)) if module.bias is None else module.bias.astype(np.float64)
+                if isinstance(module, Dense):
+                    layers.append(Layer(DENSE, weight, bias))
+                else:
+                    layers.append(Layer(CONVOLUTION, weight, bias, _equal(module.stride), _equal(module.padding)))
+            case Normalisation():
+                factor = module.weight.astype(np.float64) / np.sqrt(module.variance.astype(np.float64) + module.epsilon)
+                offset = module.bias.astype(np.float64) - module.mean.astype(np.float64) * factor
+                layers.append(Layer(AFFINE, factor, offset))
+            case MaxPool():
+                layers.append(Layer(MAX_POOL, stride=_equal(module.size)))
+            case Flatten():
+                layers.append(Layer(FLATTEN))
+            case Activation(operator="Relu"):
+                layers.append(Layer(RECTIFY))
+            case _:
+                raise ValueError(f"A layer {module} cannot be evaluated exactly: use a network without it.")
     return tuple(layers)
 
 
@@ -201,20 +206,16 @@ def _parts(layer: Layer, values: Floats) -> Iterable[Floats]:
 
 def _apply(layer: Layer, values: Floats) -> Floats:
     """Apply one layer to activations `(n, channels, height, width)` or `(n, width)`."""
-    import torch
-    from torch.nn import functional
-
     if layer.kind == RECTIFY:
         return np.maximum(values, 0.0)
     if layer.kind == FLATTEN:
         return values.reshape(len(values), -1)
     if layer.kind == MAX_POOL:
-        return functional.max_pool2d(torch.from_numpy(values), layer.stride).numpy()
+        return max_pool(values, layer.stride)
     assert layer.weight is not None and layer.bias is not None
     channels = (1, -1, *([1] * (values.ndim - 2)))
     if layer.kind == CONVOLUTION:
-        tensors = torch.from_numpy(values), torch.from_numpy(layer.weight)
-        result = functional.conv2d(*tensors, stride=layer.stride, padding=layer.padding).numpy()
+        result = convolve(values, layer.weight, stride=layer.stride, padding=layer.padding)
     elif layer.kind == DENSE:
         result = values @ layer.weight.T
     else:

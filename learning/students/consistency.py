@@ -11,6 +11,7 @@ from common.progress import Progress
 from common.sentences import gettext_noop
 from learning.learners.cnn import convolved_check
 from learning.learners.learner import Records, parameter
+from learning.pytorch import pytorch_check
 from learning.students.releases import Releases
 from learning.students.student import Student, TrainingCheckpoint
 
@@ -92,6 +93,7 @@ class Consistency(Student):
     def _learn(
         self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: TrainingCheckpoint
     ) -> ConsistencyModel:
+        pytorch_check()
         from learning.students.consistency_training import Moves, Recipe, train_consistently
 
         longer, further = (_LONGER, _FURTHER) if self.thorough else (1, 1.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from common.progress import Progress
+from learning.learners.layers import consistency_layers
 from learning.learners.learner import Records
 from learning.learners.network import ImageModel, as_images
 from learning.students.student import UNKEPT, TrainingCheckpoint
@@ -27,14 +28,8 @@ if TYPE_CHECKING:
 
 _BENDS = 4  # along each side of an image
 
-_HIDDEN = 128  # numbers before the last layer
 _CONVOLUTIONS = 3
 """Convolutions of a network that is not deep."""
-_LARGE = 16
-"""The first convolution halves images whose shorter side has at least this many pixels."""
-_POOLED = 4
-"""Maps with a shorter side of fewer pixels are not pooled."""
-
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 _WEAK = 0.5  # of the strong moves
@@ -117,32 +112,21 @@ class Moves:
 
 
 def network(shape: tuple[int, ...], classes: int, filters: int, *, deep: bool = False) -> nn.Sequential:
-    """Return convolutions 5×5, 3×3 and 3×3 with max pool 2, dense 128, each with batch norm and ReLU.
-
-    The first convolution has stride 2 where images are large enough.
-
-    Args:
-        shape: of an image.
-        classes: their number.
-        filters: of the first convolution; the second has twice and the third four times as many.
-        deep: whether the second and the third are followed by another one like them.
-    """
-    height, width, channels = shape if len(shape) == 3 else (*shape, 1)
-    stride = 2 if min(height, width) >= _LARGE else 1
-    layers: list[nn.Module] = [nn.Conv2d(channels, filters, 5, stride, 2, bias=False)]
-    height, width = -(-height // stride), -(-width // stride)
-    for before, after in ((filters, 2 * filters), (2 * filters, 4 * filters), (4 * filters, 0)):
-        layers += [nn.BatchNorm2d(before), nn.ReLU()]
-        if after:
-            layers += [nn.Conv2d(before, after, 3, 1, 1, bias=False)]
-            if deep:
-                layers += [nn.BatchNorm2d(after), nn.ReLU(), nn.Conv2d(after, after, 3, 1, 1, bias=False)]
-            if min(height, width) >= _POOLED:
-                layers += [nn.MaxPool2d(2)]
-                height, width = height // 2, width // 2
-    layers += [nn.Flatten(), nn.Linear(4 * filters * height * width, _HIDDEN, bias=False)]
-    layers += [nn.BatchNorm1d(_HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, classes)]
+    """Return the network of `consistency_layers`."""
+    layers = (_module(kind, sizes) for kind, sizes in consistency_layers(shape, filters, classes, deep=deep))
     return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _module(kind: str, sizes: Mapping[str, Any]) -> nn.Module:
+    match kind:
+        case "convolution":
+            side, stride, padding = sizes["side"], sizes["stride"], sizes["padding"]
+            return nn.Conv2d(sizes["inputs"], sizes["outputs"], side, stride, padding, bias=False)
+        case "normalisation":
+            return (nn.BatchNorm1d if sizes.get("flat") else nn.BatchNorm2d)(sizes["channels"])
+        case "dense":
+            return nn.Linear(sizes["inputs"], sizes["outputs"], bias=sizes["bias"])
+    return {"rectify": nn.ReLU(), "pool": nn.MaxPool2d(2), "flatten": nn.Flatten()}[kind]
 
 
 class ConsistencyModel(ImageModel[nn.Sequential]):

@@ -23,16 +23,19 @@ from learning.learners import Model
 from learning.mechanisms.protocol import People, PlanError, content_digest
 from learning.mechanisms.sampled_steps.run_plan import (
     BASELINES,
+    SMALLEST_SIDE,
     VARIANTS,
     SampledParameters,
     SampledPlan,
     Samples,
     plan_sampled,
     usual_parameters,
+    weights_number,
 )
 from learning.mechanisms.sampled_steps.training import CHARGE, SampledQuestion, SampledSteps
 from learning.outcomes import target_arrays
 from learning.published import network_learner, published_load
+from learning.pytorch import pytorch_check
 from learning.representations import representation_save
 from learning.students import predicted
 from training.engine.attempts import attempt_load, rounds_folder
@@ -159,7 +162,7 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         )
     try:
         inputs = inputs_of(run, chosen)
-        weights = _weights(chosen.network, inputs.shape, outcome.outputs)
+        weights = weights_number(chosen.network, inputs.shape, outcome.outputs)
         sampled = _sampled(
             run.variant,
             tuple(budget.cap for budget in budgets),
@@ -236,15 +239,6 @@ def _sampled(
     )
 
 
-@lru_cache(maxsize=32)
-def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """Return the number of weights of the network. Raises ValueError if it does not take such records."""
-    # PyTorch takes a second, and the site may not need it
-    from learning.mechanisms.sampled_steps.network_states import weights_number
-
-    return weights_number(network, shape, classes)
-
-
 # --- The method, as engine and services see it ------------------------------------------------------------------------
 
 
@@ -301,9 +295,6 @@ def charged_caps(run: Run) -> tuple[np.ndarray, np.ndarray]:
     return charges.holders, question.caps[np.abs(charges.spent[:, None] - question.charges).argmin(axis=1)]
 
 
-_SMALLEST_IMAGE = 16  # pixels; learning.mechanisms.sampled_steps.networks.SMALLEST_SIDE
-
-
 class SgdSampled(GradientSteps):
     """See :class:`training.methods.base.RunMethod`."""
 
@@ -330,7 +321,7 @@ class SgdSampled(GradientSteps):
         if chosen is None or not run.private_dataset_id:
             return
         shape = schema_from_json(run.private_dataset.schema).shape
-        if chosen.network == "cnn" and (len(shape) < 2 or min(shape[:2]) < _SMALLEST_IMAGE):
+        if chosen.network == "cnn" and (len(shape) < 2 or min(shape[:2]) < SMALLEST_SIDE):
             wrong(
                 "choices.network",
                 _("The convolutional network takes images from 16 × 16 pixels. Choose another model."),
@@ -417,6 +408,7 @@ def _question(artifact: str, document: str, caps: tuple[float, ...]) -> SampledQ
 
 def round_open(run: Run) -> Round:
     """Return the only round of a run, in a new file; the caller's transaction writes the row. Reads no private data."""
+    pytorch_check()
     from learning.mechanisms.sampled_steps.network_states import steps_begin  # PyTorch takes a second to import
 
     planned, inputs = run.plan["rounds"][0]["plan"], inputs_of(run, Samples.from_json(run.choices))

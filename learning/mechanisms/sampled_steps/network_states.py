@@ -31,11 +31,6 @@ _POINTS = 3000
 Floats = NDArray[np.float64]
 
 
-def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """Return the number of weights of a network. Raises ValueError if it takes no records of this shape."""
-    return len(SampledSteps.start(network_create(network, shape, classes)).weights)
-
-
 def steps_begin(network: str, shape: tuple[int, ...], classes: int, seed: int) -> SampledSteps:
     """Return the state before the first step: weights that follow from a public seed."""
     return SampledSteps.start(network_create(network, shape, classes, seed))

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn.utils import vector_to_parameters
 
 from learning.learners.learner import Model, Records
+from learning.mechanisms.sampled_steps.run_plan import maps_sides
 from learning.outcomes import Target, target_from_json
 from learning.representations import FittedRepresentation
 from learning.representations.storage import representation_load, representation_save
@@ -30,8 +31,6 @@ torch.set_num_threads(1)  # like all learners: one process per core
 
 _SHAPE, _SCALE, _SPACE, _TARGET = "record_shape", "scale", "representation", "target"
 _PREDICTION_BATCH = 64
-SMALLEST_SIDE = 16
-"""Smallest number of pixels for the layers of :class:`TanhCNN`."""
 
 
 class Linear(nn.Module):
@@ -67,9 +66,7 @@ class TanhCNN(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        if len(shape) not in (2, 3) or min(shape[:2]) < SMALLEST_SIDE:
-            raise ValueError(f"The convolutional network takes images from 16×16 pixels, not records of shape {shape}.")
-        height, width = (((side - 4) // 2 - 4) // 2 for side in shape[:2])
+        height, width = maps_sides(shape)
         self.first = nn.Conv2d(1 if len(shape) == 2 else shape[2], 16, 8, stride=2, padding=2)
         self.second = nn.Conv2d(16, 32, 4, stride=2)
         self.hidden = nn.Linear(32 * height * width, 32)

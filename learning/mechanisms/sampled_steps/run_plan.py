@@ -12,6 +12,7 @@ targets: μ that each group may spend, above 0, `(groups,)`. group_sizes: holder
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +56,39 @@ _LOUD = 5.0  # noise of a step over the norm of its contributions if all point t
 CostOf = Callable[[int], Cost]
 
 _UNCLIPPED = 1000.0  # clipping norms: longer than any gradient of these networks on records of length 1
+
+
+SMALLEST_SIDE = 16
+"""Smallest number of pixels for the layers of the convolutional network."""
+
+
+def maps_sides(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return height and width of the last maps of the convolutional network.
+
+    Raises:
+        ValueError: Records of this shape are not images, or too small.
+    """
+    if len(shape) not in (2, 3) or min(shape[:2]) < SMALLEST_SIDE:
+        raise ValueError(f"The convolutional network takes images from 16×16 pixels, not records of shape {shape}.")
+    height, width = (((side - 4) // 2 - 4) // 2 for side in shape[:2])
+    return height, width
+
+
+def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
+    """Return the number of weights of a network. Raises ValueError if it takes no records of this shape.
+
+    >>> weights_number("cnn", (28, 28), 10)
+    26010
+    """
+    if network == "cnn":
+        height, width = maps_sides(shape)
+        maps = [(1 if len(shape) == 2 else shape[2]) * 8 * 8, 16 * 4 * 4]
+        inputs, outputs = [*maps, 32 * height * width, 32], [16, 32, 32, classes]
+    else:
+        inputs, outputs = [math.prod(shape)], [classes]
+        if network == "mlp":
+            inputs, outputs = [*inputs, 64, 32], [64, 32, classes]
+    return sum((each + 1) * out for each, out in zip(inputs, outputs, strict=True))
 
 
 @dataclass(frozen=True)

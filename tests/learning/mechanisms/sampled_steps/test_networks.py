@@ -1,37 +1,9 @@
-"""Networks of private steps: shapes, initial weights, storage."""
+"""Networks of private steps: shapes, initial weights; how they are stored: tests/learning/test_stored_networks.py."""
 
 import numpy as np
 import pytest
 
-from learning.representations import Standardised
 from tests.learning.lazily import network_create, networks, nn, torch
-
-SHAPES = {"linear": (5,), "mlp": (5,), "cnn": (16, 17)}
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_stored_network_predicts_as_before(name: str) -> None:
-    assert networks.NETWORKS.keys() == SHAPES.keys()
-    x = np.random.default_rng(1).normal(size=(20, *SHAPES[name]))
-    model = networks.NetworkModel(network_create(name, SHAPES[name], 4, seed=3), 4, SHAPES[name])
-    again = networks.network_from_bytes(name, model.to_bytes())
-    assert again.shape == SHAPES[name]
-    assert (again.predict_proba(x) == model.predict_proba(x)).all()
-    np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1)
-
-
-def test_a_network_on_a_representation_is_stored_with_it() -> None:
-    x = np.random.default_rng(1).normal(size=(150, 5))
-    space = Standardised().fit(x)
-    network = networks.with_weights(
-        network_create("mlp", (space.dimensions,), 3), np.linspace(-1, 1, 64 * 6 + 65 * 32 + 99)
-    )
-    again = networks.network_from_bytes(
-        "mlp", networks.NetworkModel(network, 3, (5,), space=space, scale=0.02).to_bytes()
-    )
-    coordinates = torch.from_numpy(space.transform(x.astype(np.float32)).astype(np.float32)) * 0.02
-    expected = network(coordinates).double().softmax(1).detach().numpy()
-    np.testing.assert_allclose(again.predict_proba(x), expected, atol=1e-6)
 
 
 def test_the_convolutional_network_has_the_layers_of_the_paper() -> None:

@@ -1,0 +1,168 @@
+"""Layers of trained networks as plain arrays: what is stored of a network, readable without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Array = NDArray[np.floating]
+Pair = tuple[int, int]
+EPSILON = 1e-5
+"""Added to variances by PyTorch's batch normalisations."""
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """weight `(filters, channels, height, width)`, bias `(filters,)`; zeros are added on each side."""
+
+    weight: Array
+    bias: Array | None
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """weight `(outputs, inputs)`, bias `(outputs,)`."""
+
+    weight: Array
+    bias: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class Normalisation:
+    """A batch normalisation as in evaluation: a weight, bias, mean and variance for each channel."""
+
+    weight: Array
+    bias: Array
+    mean: Array
+    variance: Array
+    epsilon: float = EPSILON
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    size: Pair
+    stride: Pair
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One of ONNX's operators "Relu" and "Tanh"."""
+
+    operator: str
+
+
+@dataclass(frozen=True)
+class Flatten:
+    """Each record becomes one row."""
+
+
+PlainLayer = Convolution | Dense | Normalisation | MaxPool | Activation | Flatten
+
+
+Sizes = dict[str, Any]
+_HIDDEN = 128  # numbers before the last layer
+_LARGE = 16
+"""The first convolution halves images whose shorter side has at least this many pixels."""
+_POOLED = 4
+"""Maps with a shorter side of fewer pixels are not pooled."""
+
+
+def consistency_layers(
+    shape: tuple[int, ...], filters: int, classes: int = 0, *, deep: bool = False
+) -> Iterator[tuple[str, Sizes]]:
+    """Yield the layers of the student `consistency`, each with its sizes.
+
+    They are convolutions 5×5, 3×3 and 3×3 with max pool 2, dense 128, each with batch norm and ReLU. The first
+    convolution has stride 2 where images are large enough.
+
+    Args:
+        shape: Of an image.
+        filters: Of the first convolution; the second has twice and the third four times as many.
+        classes: Their number.
+        deep: Whether the second and the third are followed by another one like them.
+    """
+    height, width, channels = shape if len(shape) == 3 else (*shape, 1)
+    stride = 2 if min(height, width) >= _LARGE else 1
+
+    def convolution(inputs: int, outputs: int, side: int, stride: int = 1) -> tuple[str, Sizes]:
+        sizes = {"inputs": inputs, "outputs": outputs, "side": side, "stride": stride, "padding": side // 2}
+        return "convolution", sizes
+
+    yield convolution(channels, filters, 5, stride)
+    height, width = -(-height // stride), -(-width // stride)
+    for before, after in ((filters, 2 * filters), (2 * filters, 4 * filters), (4 * filters, 0)):
+        yield from (("normalisation", {"channels": before}), ("rectify", {}))
+        if after:
+            yield convolution(before, after, 3)
+            if deep:
+                yield from (("normalisation", {"channels": after}), ("rectify", {}), convolution(after, after, 3))
+            if min(height, width) >= _POOLED:
+                yield "pool", {}
+                height, width = height // 2, width // 2
+    yield "flatten", {}
+    yield "dense", {"inputs": 4 * filters * height * width, "outputs": _HIDDEN, "bias": False}
+    yield from (("normalisation", {"channels": _HIDDEN, "flat": True}), ("rectify", {}))
+    yield "dense", {"inputs": _HIDDEN, "outputs": classes, "bias": True}
+
+
+def plain_layers(modules: Iterable[nn.Module | PlainLayer]) -> list[PlainLayer]:
+    """Return layers of PyTorch, which are applied one after the other, as plain arrays.
+
+    Args:
+        modules: Conv2d, Linear, BatchNorm1d and BatchNorm2d (as in evaluation), ReLU, Tanh, MaxPool2d, Flatten, in
+            order; modules without effect in evaluation (Dropout, Identity) may be included, and plain layers.
+
+    Raises:
+        ValueError: A module is of another kind, or uses groups, dilation or padding by a name.
+    """
+    return [layer for module in modules for layer in _plain(module)]
+
+
+def _plain(module: Any) -> list[PlainLayer]:
+    """Return one layer, or none where it has no effect; known by its name, so that nothing loads PyTorch."""
+    if isinstance(module, PlainLayer):
+        return [module]
+    match type(module).__name__:
+        case "Conv2d":
+            if module.groups != 1 or tuple(module.dilation) != (1, 1) or isinstance(module.padding, str):
+                raise ValueError(f"{module} cannot be evaluated exactly: use plain convolutions with numeric padding.")
+            return [Convolution(*_weights(module), _pair(module.stride), _pair(module.padding))]
+        case "Linear":
+            return [Dense(*_weights(module))]
+        case "BatchNorm1d" | "BatchNorm2d":
+            if module.running_mean is None or module.running_var is None:
+                raise ValueError("A batch normalisation without running statistics depends on the batch: track them.")
+            statistics = (module.weight, module.bias, module.running_mean, module.running_var)
+            return [Normalisation(*map(_array, statistics), epsilon=module.eps)]
+        case "MaxPool2d":
+            return [MaxPool(_pair(module.kernel_size), _pair(module.stride))]
+        case "ReLU":
+            return [Activation("Relu")]
+        case "Tanh":
+            return [Activation("Tanh")]
+        case "Flatten":
+            return [Flatten()]
+        case "Dropout" | "Identity":
+            return []
+    raise ValueError(f"A layer {type(module).__name__} cannot be evaluated or exported: use a network without it.")
+
+
+def _weights(module: Any) -> tuple[Array, Array | None]:
+    return _array(module.weight), None if module.bias is None else _array(module.bias)
+
+
+def _array(tensor: Any) -> Array:
+    return tensor.detach().cpu().numpy()
+
+
+def _pair(size: Any) -> Pair:
+    return (size, size) if isinstance(size, int) else tuple(size)
