@@ -11,10 +11,11 @@ class IpateWebConfig(AppConfig):
 
     def ready(self) -> None:
         from ipate_web.catalogues import catalogues_check
-        from ipate_web.checks import confinement_check, key_check
+        from ipate_web.checks import confinement_check, encoding_check, key_check
         from ipate_web.watching import register
 
         register()
         checks.register(catalogues_check, checks.Tags.translation)
         checks.register(confinement_check, checks.Tags.security, deploy=True)
         checks.register(key_check, checks.Tags.security, deploy=True)
+        checks.register(encoding_check, checks.Tags.database)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
 
 from common.confinement import protections
 
@@ -43,3 +44,18 @@ def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
             id="ipate.E001",
         )
     ]
+
+
+def encoding_check(app_configs: Any, databases: Iterable[str] | None = None, **_: object) -> Iterable[CheckMessage]:
+    """Check of ``ipate migrate``: the first German word or ε would fail later."""
+    for alias in databases or ():
+        if connections[alias].vendor == "postgresql":
+            with connections[alias].cursor() as cursor:
+                cursor.execute("SHOW server_encoding")
+                (encoding,) = cursor.fetchone()
+            if encoding != "UTF8":
+                yield Error(
+                    f"The database stores texts as {encoding}, not as UTF8.",
+                    hint="Create it as docs/install.md does: … ENCODING 'UTF8' TEMPLATE template0.",
+                    id="ipate.E002",
+                )

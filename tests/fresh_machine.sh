@@ -92,14 +92,74 @@ install -d -o postgres -m 700 /var/lib/fresh-postgresql && install -d -o postgre
 as="setpriv --reuid postgres --regid postgres --init-groups"
 $as "$postgresql/initdb" -D /var/lib/fresh-postgresql -A trust >/dev/null
 $as "$postgresql/pg_ctl" -w -D /var/lib/fresh-postgresql -l /var/lib/fresh-postgresql/log start >/dev/null
-$as "$postgresql/psql" -h 127.0.0.1 -q -c "CREATE ROLE ipate LOGIN PASSWORD 'password'" -c "CREATE DATABASE ipate OWNER ipate"
 redis-server --daemonize yes --save '' --dir /tmp >/dev/null
 install -d /etc/letsencrypt/live/ipate.example
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ipate.example -addext subjectAltName=DNS:ipate.example \
     -keyout /etc/letsencrypt/live/ipate.example/privkey.pem -out /etc/letsencrypt/live/ipate.example/fullchain.pem 2>/dev/null
-cp /opt/ipate/deploy/nginx.conf /etc/nginx/conf.d/ipate.conf
 nginx
+echo 127.0.0.1 ipate.example >> /etc/hosts
 SERVERS
+# For `ipate shell`: a person decides in the browser, a run goes over the API. An installation has no tests to import.
+cat > fresh/study.py <<'STUDY'
+import re
+import ssl
+import time
+
+import httpx
+
+from consent import services
+from consent.models import ConsentEvent, DataHolder
+from ipate_web.tokens.models import ApiToken
+from learning.formats import catalogue_load
+from training.demonstration import consents_give, people, study_found
+from training.services.datasets import dataset_import
+from training.services.drawings import head_counts_draw
+
+SITE = "https://ipate.example"
+trusted = ssl.create_default_context(cafile="/etc/letsencrypt/live/ipate.example/fullchain.pem")
+users, logins = people()
+study, splits = study_found("digits", users), catalogue_load("digits")
+datasets = {
+    f"{kind}_dataset": dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=splits.schema).pk
+    for kind, rows in (("private", splits.private[:300]), ("public", splits.public[:60]), ("test", splits.test))
+}
+holder = DataHolder.objects.filter(study=study).earliest("pk")
+services.holder_link(holder=holder, user=users["holder"])
+
+with httpx.Client(base_url=SITE, verify=trusted, headers={"Referer": f"{SITE}/"}, timeout=300) as browser:
+
+    def send(page: str, path: str, **fields: str) -> None:
+        """Send the form of a page, with what it holds already."""
+        held = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', browser.get(page).text))
+        answer = browser.post(path, data=held | fields)
+        assert answer.status_code == 302, (path, answer.status_code, answer.text)
+
+    send("/sign-in/", "/sign-in/", login="demo-holder", password=logins[0].password)
+    send(f"/my/{study.slug}/", f"/my/{study.slug}/decide/", choice="AVERAGE")
+assert ConsentEvent.objects.get(holder=holder).level == "AVERAGE"
+consents_give(study, users["holder"], lambda rows, _description, _total: rows)
+head_counts_draw(study=study, acting_user=users["operator2"])
+
+
+def api(user: str, method: str, path: str, body: object = None) -> dict:
+    """The answer of the API to a user's program."""
+    secret = ApiToken.objects.create(users[user], name=str(time.time_ns()))[1]
+    headers = {"Authorization": f"Bearer {secret}"}
+    answer = httpx.request(method, f"{SITE}/api/v1{path}", json=body, headers=headers, verify=trusted, timeout=600)
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+wish = {"study": study.slug, "title": "Fresh", "method": "neighbours", "choices": {"rounds": 1}}
+run = api("operator", "POST", "/runs", wish | datasets | {"student_learner": "nearest_neighbour"})
+api("operator2", "POST", f"/runs/{run['id']}/approve", {"share": 0.5})
+for _ in range(600):
+    run = api("operator", "GET", f"/runs/{run['id']}")
+    if run["status"] in ("finished", "failed"):
+        break
+    time.sleep(2)
+assert run["status"] == "finished" and run["labels"], run
+STUDY
 cat > fresh/look <<'LOOK'
 asked="curl --silent --fail --max-time 60 --cacert /etc/letsencrypt/live/ipate.example/fullchain.pem --resolve ipate.example:443:127.0.0.1"
 ready() {
@@ -115,6 +175,9 @@ ready
 echo "healthz: $($asked https://ipate.example/healthz)"
 $asked https://ipate.example/ >/dev/null && echo "page: served by nginx"
 for unit in web holders worker beat; do systemctl is-active "ipate-$unit"; done
+# A study is asked, a person consents in the browser, and a run finishes.
+ipate shell -v0 -c "$(cat /fresh/study.py)"
+echo "A person has decided, and a run has finished."
 systemctl start ipate-backup && ls /var/backups/ipate
 ipate verify_ledger
 # What a unit may do is enough, and what reads uploaded files is confined in it.

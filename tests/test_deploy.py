@@ -15,6 +15,7 @@ from email.message import EmailMessage
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from aiosmtpd.controller import Controller
 from django.conf import settings
 from django.db import connection
 
+from ipate_web.checks import encoding_check
 from ipate_web.processes import running
 from tests.hooks import certificate_make
 from tests.ipate_web.accounts.conftest import Mailbox, words
@@ -109,6 +111,14 @@ def test_every_variable_of_an_installation_is_documented() -> None:
     named = {name for path in files for name in re.findall(r"\bIPATE_[A-Z_]+\b", path.read_text())}
     assert len(named) > 8
     assert [name for name in named if f"`{name}`" not in known] == []
+
+
+@pytest.mark.django_db
+def test_a_database_that_stores_no_unicode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(encoding_check(None, ["default"])) == []
+    monkeypatch.setattr("ipate_web.checks.connections", {"default": (database := MagicMock(vendor="postgresql"))})
+    database.cursor.return_value.__enter__.return_value.fetchone.return_value = ("SQL_ASCII",)
+    assert [fault.id for fault in encoding_check(None, ["default"])] == ["ipate.E002"]
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")

@@ -1,4 +1,4 @@
-"""A fresh machine that is set up by docs/install.md alone, in production form, by a systemd of its own.
+"""A fresh machine that is set up by docs/install.md alone, in production form, by a systemd of its own; a run finishes.
 
 What `make install` makes is this environment; with ``IPATE_FRESH_MACHINE=install`` it is installed from the lock, which
 downloads about 1 GB.
