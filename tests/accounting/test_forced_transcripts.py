@@ -224,6 +224,7 @@ def test_the_comparison_is_tight(fields: dict[str, Any]) -> None:
     assert charges == pytest.approx(charged)
 
 
+@pytest.mark.exhaustive
 def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher() -> None:
     history = run_of(1.0, "open; vote; i_withdraw; finish")
     ours, _theirs = paid(history, levels="ALLALLALLALL", my_level="HIGH", counts=(4, 4, 8))

@@ -61,7 +61,8 @@ def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
     return outcomes
 
 
-@pytest.mark.parametrize(("share", "fit"), [(0.15, 6), pytest.param(1.0, 1, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("share", "fit"), [(0.15, 6), (1.0, 1)])
 def test_only_runs_that_fit_are_approved_of_twenty_at_once(
     sent: list[tuple[str, str]], settings: Any, share: float, fit: int
 ) -> None:

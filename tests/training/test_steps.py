@@ -281,6 +281,7 @@ def test_nobody_pays_more_than_their_share_and_counts_a_tenth_of_it() -> None:
         assert counted[holder] < spent <= 0.25 * caps[holder]
 
 
+@pytest.mark.exhaustive
 def test_a_withdrawal_between_counts_and_steps_counts_from_the_steps_on() -> None:
     study = study_with_table(retain_votes=True)
     run = run_begun(run_like(study, COUNTED_STEPS_RUN))

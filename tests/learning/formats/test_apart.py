@@ -23,6 +23,7 @@ TEXT = "who,age,sex,ill\nada,50,f,yes\nben,,d,no\neve,200,m,no\n,old,f,maybe\n"
 ENOUGH = Allowance(500, 20)
 
 
+@pytest.mark.exhaustive
 def test_rows_report_draft_and_refusal_are_those_of_the_reader(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text(TEXT)

@@ -180,6 +180,7 @@ def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(
     assert not Release.objects.filter(study=there.hub_study).exclude(charges="").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("no_noise")
 def test_teachers_of_all_sites_vote_together_and_their_members_pay() -> None:
     there = Installations()
@@ -431,6 +432,7 @@ def _asked_until_two_have_answered(there: Installations, monkeypatch: pytest.Mon
     return finish(there.start(**STEPS), lambda _: JointAnswer.objects.count() == 2)
 
 
+@pytest.mark.exhaustive
 def test_a_hub_that_was_away_gives_its_sites_time_to_come_back(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     there, now = Installations(), timezone.now()
     hub, *_ = _asked_until_two_have_answered(there, monkeypatch)
