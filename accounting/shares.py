@@ -29,6 +29,11 @@ _OPENINGS = 0x69504154
 GAP = gettext_noop("gap after a restore")
 #: Share suggested for a run, if enough is free; and the share assumed for planning if hardly anything is.
 SUGGESTED, _LEAST = 0.25, 0.01
+#: Message for a share that is larger than the ``free`` one.
+NOT_FREE = gettext_noop(
+    "Only %(free).4g of every holder's cap is free: the rest is used, or held for other runs. "
+    "Ask for at most that much, or wait until a run has ended and returned what it did not need."
+)
 
 
 @dataclass(frozen=True)
@@ -116,11 +121,7 @@ def share_grant(
     share_check(share)
     free = share_free(study)
     if share > free + ROUNDING:
-        message = _(
-            "Only %(free).4g of every holder's cap is free: the rest is used, or held for other runs. "
-            "Ask for at most that much, or wait until a run has ended and returned what it did not need."
-        )
-        raise ValidationError({"share": message % {"free": free}})
+        raise ValidationError({"share": _(NOT_FREE) % {"free": free}})
     _append(study, subject, purpose, ShareRecord.Kind.GRANTED, min(share, free), acting_user=acting_user)
 
 

@@ -24,8 +24,9 @@ def main() -> None:
         from tests.training.runs import TABLE, TABLE_RUN, head_counts_state, run_draft, table_rows
         from training.models import Run
         from training.services.advance import step_of
+        from training.services.approvals import run_approve, run_plan
         from training.services.datasets import dataset_import
-        from training.services.runs import run_approve, run_cancel
+        from training.services.runs import run_cancel
 
         head_print(f"{holders:,} holders, {TEACHERS} teachers")
         study = factories.study_open("scale", delta=1e-9)
@@ -53,6 +54,8 @@ def main() -> None:
         ):
             run = run_draft(study, **fields)
             run = measure(f"{name}: approval", partial(run_approve, run=run, acting_user=olga, share=0.1))
+            measure(f"{name}: plan", partial(run_plan, run))
+            run.refresh_from_db()
             if run.method == Run.Method.PATE:
                 measure(f"{name}: worker", partial(go_on, run))
             run_cancel(run=run, acting_user=olga)

@@ -208,6 +208,7 @@ TABLE: dict[str, Row] = {
     "staff:run_edit": Row(frozenset(), DRAFT, turned_away={"root": 403}),  # another's draft
     "staff:run_withdraw": Row(frozenset(), DRAFT, turned_away={"root": 403}),
     **rows("staff:run_approve staff:run_cancel", OPERATORS, DRAFT),
+    "staff:run_approval_undo": Row(OPERATORS, DRAFT, "post", answer=302),
     "staff:joint_run_without": Row(OPERATORS, VERSION, answer=404),  # it is not over sites
     "staff:ledger_export": Row(STAFF, ("slug", "format")),
     **rows("staff:ledger_report staff:ledger_report_pdf", STAFF, RUN),

@@ -20,9 +20,10 @@ from consent.services.letters import letterhead_save, logo_read
 from learning.formats import Splits
 from learning.students import suggested_student
 from training.models import Dataset, Run
+from training.services.approvals import run_approve
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw
-from training.services.runs import run_approve, run_propose
+from training.services.runs import run_propose
 
 _CHOSEN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 STUDIES: dict[str, dict[str, Any]] = _CHOSEN["studies"]

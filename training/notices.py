@@ -38,6 +38,12 @@ def run_approved_tell(run: Run) -> None:
         holders_mail("new_use", run.study, about=run.pk, wishing=True)
 
 
+def approval_failed_tell(run: Run, people: Iterable[int]) -> None:
+    """Notify a draft's proposer and the person who approved it that the approval could not be carried out."""
+    _event_send("run.approval_failed", run)
+    mails_send("approval_failed", people, study=run.study, about=run.pk)
+
+
 def run_ended_tell(run: Run) -> None:
     """Notify a run's proposer and approver that it finished or failed; cancelling only notifies programs."""
     _event_send(f"run.{run.status}", run)

@@ -139,9 +139,9 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     now, durations = timezone.now(), _durations(runs)
     free: dict[int, datetime | None] = defaultdict(lambda: now if live_worker_count() else None)
     starts: dict[UUID, datetime | None] = {}
-    for run in sorted(runs, key=lambda run: run.status == Run.Status.APPROVED and run.started_at is None):
+    for run in sorted(runs, key=_is_unbegun):
         takes, before = durations.get((run.study_id, run.method)), free[run.study_id]
-        if run.status == Run.Status.APPROVED and run.started_at is None:
+        if _is_unbegun(run):
             if run.alliance_id and run.joint.missing:  # others begin in the meantime
                 starts[run.pk] = None
                 continue
@@ -154,6 +154,10 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
         if not run.rehearsal:
             free[run.study_id] = max(ends, before) if ends and before else None
     return starts
+
+
+def _is_unbegun(run: Run) -> bool:
+    return run.status in (Run.Status.PLANNING, Run.Status.APPROVED) and run.started_at is None
 
 
 def queue_watchable(user: Any) -> bool:

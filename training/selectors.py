@@ -228,10 +228,12 @@ def run_groups(run: Run) -> list[GroupSpending]:
 
 
 def run_reason(run: Run) -> str:
-    """Return the reason in words for the end of a run, for everyone who may see it; empty before it has ended.
+    """Return the reason in words for the end of a run or a failed approval, for everyone who may see it; else empty.
 
     A failure's message holds nothing of the private data (`RunError`).
     """
+    if run.status == Run.Status.DRAFT:
+        return run.message
     if not run.has_ended:
         return ""
     reason = str(Run.StopReason(run.stop_reason).label) if run.stop_reason else ""
@@ -321,6 +323,8 @@ def study_budgets(study: Study) -> list[GroupBudget]:
     approved = study.runs.filter(rehearsal=False, approved_at__isnull=False).order_by()
     runs = {}
     for pk, title, plan in approved.values_list("pk", "title", "plan"):
+        if not plan:  # its approval was not carried out
+            continue
         promises, budgets = plan.get("promises", []), plan.get("budgets", [])
         places = {(promise["level"], promise["epsilon"]): promise["group"] for promise in promises}
         runs[pk] = ChargedRun(title, places, [budget["allowed"] for budget in budgets])

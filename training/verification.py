@@ -157,7 +157,7 @@ def _signed_vector(content: str) -> str:
 def _share_faults(run: Run) -> Iterator[str]:
     share = shares(run.study).get(run.pk)
     if share is None:
-        if run.position or run.approved_at:
+        if run.position or (run.approved_at and run.plan):
             yield f"run {run.pk}: was approved, but no share was granted to it."
         return
     if abs(share.granted - run.share) > ROUNDING:

@@ -188,6 +188,7 @@ def mail_kinds_register() -> None:
     kinds_register(
         MailKind("run_waiting", _("a run is waiting for approval"), _waiting_run, wish="approvals"),
         MailKind("run_approved", _("a run was approved"), _run, wish="approvals"),
+        MailKind("approval_failed", _("an approved run could not be planned"), _waiting_run, wish="approvals"),
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
         MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
         MailKind("budget_low", _("a privacy group has little of its budget left"), _low, wish="shares"),

@@ -89,7 +89,7 @@ class Studies:
         """As many runs as are worked on at once; those of one study wait for each other."""
         from tests.factories import user_create
         from training.models import Run
-        from training.services.runs import run_approve
+        from training.services.approvals import run_approve
 
         for place, study in enumerate(self.open):
             missing = RUNS_OF_A_STUDY - Run.objects.filter(study=study, status__in=Run.ACTIVE).count()

@@ -187,7 +187,10 @@ class Run:
         """Its status in words; for an approved run that waits, also its place and expected start."""
         place, start = self.document.get("place"), self.document.get("expected_start")
         if self.status == "draft":
-            return "draft: an operator has to approve it"
+            reason = self.document.get("reason")
+            return f"draft: {reason}" if reason else "draft: an operator has to approve it"
+        if self.status == "planning":
+            return "approved: its plan is being calculated"
         if place is None:
             return f"{self.status}, no model" if self.without_model else self.status
         begins = f", expected to begin at {datetime.fromisoformat(start).astimezone():%Y-%m-%d %H:%M}" if start else ""

@@ -275,7 +275,7 @@ class Site:
         return Plan(self._json("GET", f"runs/{_id(run)}/plan", params={} if share is None else {"share": share}))
 
     def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
-        """Let another person's draft start, as an operator.
+        """Let another person's draft start, as an operator. A worker then calculates its plan; see `wait`.
 
         Args:
             run: The draft.
@@ -285,6 +285,10 @@ class Site:
         """
         body = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
         return _run(self._json("POST", f"runs/{_id(run)}/approve", json=body))
+
+    def approval_undo(self, run: Run | str) -> Run:
+        """Make a run whose plan is still being calculated a draft again, as an operator."""
+        return _run(self._json("DELETE", f"runs/{_id(run)}/approve"))
 
     def cancel(self, run: Run | str) -> Run:
         """End a run that has not ended, as an operator. Its releases stay released and charged."""
@@ -347,7 +351,7 @@ class Site:
         If a run finishes without a published model, a warning says why.
 
         Args:
-            run: The run; a draft waits for its approval.
+            run: The run; a draft waits for its approval, and the bar shows why the last one failed, if it did.
             every: Seconds between two requests.
             timeout: Seconds to wait at most; None to wait as long as it takes.
             progress: Whether to show the bar.

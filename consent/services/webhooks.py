@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 EVENTS: dict[str, str | Promise] = {
     "run.proposed": gettext_lazy("a run is waiting for approval"),
     "run.approved": gettext_lazy("a run was approved"),
+    "run.approval_failed": gettext_lazy("an approved run could not be planned"),
     "run.finished": gettext_lazy("a run has finished"),
     "run.failed": gettext_lazy("a run has failed"),
     "run.cancelled": gettext_lazy("a run was cancelled"),

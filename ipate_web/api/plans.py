@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+from django.core.exceptions import ValidationError
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -15,6 +16,7 @@ from ipate_web.api.base import ApiView, operation, request_user
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
 from ipate_web.api.run_documents import ForecastSerializer, PromiseSerializer, visible_run
+from training.errors import STATE
 from training.models import Run
 from training.services.forecasts import forecast
 from training.services.runs import run_check
@@ -287,6 +289,8 @@ class RunPlanned(ApiView):
         run = visible_run(request.user, pk, "training.approve_run")
         if run.plan:
             return Response(plan_document(run, run.plan | {"share": run.share}))
+        if run.status == Run.Status.PLANNING:
+            raise ValidationError("The plan is being calculated. Ask again once the run is approved.", code=STATE)
         share = self.query.get("share", suggested_share(run.study))
         share_check(share)
         run_check(run)

@@ -139,7 +139,7 @@ class RunDetailSerializer(RunSerializer):
     forecasts = ForecastOutcomeSerializer(many=True, help_text="Of its approved plan, beside what came of it.")
     choices = ChoicesField()
     model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
-    reason = serializers.CharField(help_text="Why it ended, in words; empty before.")
+    reason = serializers.CharField(help_text="Why it ended, or why the last approval of a draft failed; else empty.")
     without_model = serializers.CharField(
         help_text="Why a finished run has no published model, in words; empty for a run that has one or leads to none."
     )

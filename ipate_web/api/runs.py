@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
+from django.urls import reverse
 from drf_spectacular.utils import OpenApiExample
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
@@ -12,7 +13,6 @@ from rest_framework.response import Response
 
 from accounting.shares import suggested_share
 from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user
-from ipate_web.api.plans import PlanSerializer, plan_document
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
 from ipate_web.api.proposals import (
     EXAMPLES,
@@ -29,7 +29,8 @@ from training.comparison import MOST, runs_compare
 from training.errors import STATE
 from training.models import Run
 from training.selectors import runs_visible_to
-from training.services.runs import run_approve, run_cancel, run_edit, run_propose, run_withdraw
+from training.services.approvals import approval_undo, run_approve
+from training.services.runs import run_cancel, run_edit, run_propose, run_withdraw
 
 RunFilterSerializer = RUNS.parameters("RunFilterSerializer", "Newest first if left out.")
 
@@ -121,22 +122,13 @@ class ApprovalSerializer(StrictSerializer):
     )
 
 
-class ApprovedSerializer(RunDetailSerializer):
-    """A run with its plan."""
-
-    plan = PlanSerializer(allow_null=True, help_text="null where the run has ended before there was one.")
-
-    def get_plan(self, run: Run) -> dict[str, Any] | None:
-        return plan_document(run, run.plan | {"share": run.share}) if run.plan else None
-
-
 class RunApprove(ApiView):
     scope = Scope.DECIDE
 
     @operation(
         "Approve a draft (operators)",
         "runs",
-        ApprovedSerializer,
+        {202: RunDetailSerializer, 200: RunDetailSerializer},
         CONFLICT,
         request=ApprovalSerializer,
         examples=[OpenApiExample("A quarter of every cap", request_only=True, value={"share": 0.25})],
@@ -144,14 +136,24 @@ class RunApprove(ApiView):
     def post(self, request: Request, pk: UUID) -> Response:
         """Let a draft of another person start, with a share of every holder's cap; your own gives 403.
 
-        The answer has the plan, with all warnings. Approving what has started changes nothing; what was cancelled or
-        has failed gives 409.
+        Your decision is recorded at once. The answer is 202 while a worker calculates the plan: follow `Location` until
+        `status` is no longer `planning`. If the run is a `draft` again, `reason` says why. Approving a run that was
+        approved before changes nothing; one that was cancelled or has failed gives 409.
         """
         run = visible_run(request.user, pk, "training.approve_run")
         approval = body_of(request, ApprovalSerializer)
         share = approval["share"] if "share" in approval else suggested_share(run.study)
         run = run_approve(run=run, acting_user=request_user(request), share=share, revision=approval.get("revision"))
-        return Response(run_document(run, request.user, ApprovedSerializer))
+        code = status.HTTP_202_ACCEPTED if run.status == Run.Status.PLANNING else status.HTTP_200_OK
+        place = {"Location": reverse("api:run", args=[run.pk])}
+        return Response(run_document(run, request.user), status=code, headers=place)
+
+    @operation("Take back an approval (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
+    def delete(self, request: Request, pk: UUID) -> Response:
+        """Make a run a draft again while its plan is being calculated; 409 once it is planned. A draft stays one."""
+        run = visible_run(request.user, pk, "training.approve_run")
+        approval_undo(run=run, acting_user=request_user(request))
+        return Response(run_document(visible_run(request.user, pk), request.user))
 
 
 class RunCancel(ApiView):

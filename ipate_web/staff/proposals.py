@@ -34,7 +34,7 @@ from training.engine.budgets import DEFAULTS
 from training.methods import METHODS, MethodOutcome
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
-from training.services import runs
+from training.services import approvals, runs
 from training.services import runs as run_commands
 from training.services.forecasts import forecast
 from training.services.runs import run_check, suggestion_for
@@ -389,17 +389,14 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         if revision is None and "revision" in request.POST:
             revision = -1  # no number, and so not that of the proposal
         try:
-            run_commands.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
-        except NoSlotError:
-            messages.error(
-                request, _("Other plans are being calculated, so nothing was approved. Try again in a moment.")
-            )
+            approved = approvals.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
         except PlanError as error:
             messages.error(request, said(error.args[0]))
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:
-            messages.success(request, _("Run approved. It starts on the next free worker."))
+            if approved.status == Run.Status.PLANNING:
+                messages.success(request, _("Run approved. It is queued as soon as a worker has calculated its plan."))
         return redirect("staff:run", study.slug, run.pk)
     context = {
         "form": form,
@@ -410,6 +407,17 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         **second_person(run, request.can, request.user),
     }
     return render_page(request, study, "staff/runs/approve.html", context)
+
+
+@study_form("training.approve_run")
+def run_approval_undo(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Make a run whose plan is still being calculated a draft again."""
+    run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
+    if request.method == "POST":
+        with faults_show(request):
+            approvals.approval_undo(run=run, acting_user=request.user)
+            messages.success(request, _("The approval is taken back. The run is a draft again."))
+    return redirect("staff:run", study.slug, run.pk)
 
 
 @study_form("training.cancel_run")

@@ -106,12 +106,12 @@ def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 @require_safe
 @study_page("training.view_run")
 def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Live part of a run's page; once the run has ended, htmx reloads the page."""
+    """Live part of a run's page; once the run has ended, or is a draft again, htmx reloads the page."""
     found = _run_or_404(study, pk)
     context = {"study": study, "can": request.can, "swapped": True, **_live_context(found)}
     context |= second_person(found, request.can, request.user)
     response = render(request, "staff/runs/live.html", context)
-    if found.has_ended:
+    if found.has_ended or found.status == Run.Status.DRAFT:
         response["HX-Refresh"] = "true"
     return response
 
@@ -161,11 +161,8 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
     events = [
         (_("Proposed"), run.created_at, str(run.created_by or "")),
         *((_("Changed"), change.changed_at, actor_name(change, "changed_by")) for change in run_edits(run)),
-        (
-            _("Approved") if run.rehearsal else _("Approved, consents counted"),
-            run.approved_at,
-            str(run.approved_by or ""),
-        ),
+        (_("Approved"), run.approved_at, str(run.approved_by or "")),
+        (_("Planned") if run.rehearsal else _("Planned, consents counted"), run.snapshot_at, ""),
         (_("Preparation begun"), run.started_at, ""),
         (_("Asking begun"), run.spending_began_at, ""),
         (run.get_status_display().capitalize(), run.ended_at, ""),

@@ -110,6 +110,7 @@ study_patterns = [
     path("runs/<uuid:pk>/edit/", proposals.run_edit, name="run_edit"),
     path("runs/<uuid:pk>/withdraw/", proposals.run_withdraw, name="run_withdraw"),
     path("runs/<uuid:pk>/approve/", proposals.run_approve, name="run_approve"),
+    path("runs/<uuid:pk>/approve/undo/", proposals.run_approval_undo, name="run_approval_undo"),
     path("runs/<uuid:pk>/cancel/", proposals.run_cancel, name="run_cancel"),
     path("runs/<uuid:pk>/without/<int:place>/", alliances.joint_run_without, name="joint_run_without"),
     path("models/", students.models, name="models"),

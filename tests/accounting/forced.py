@@ -45,7 +45,7 @@ from tests.training.asking import (
     asking_of,
     vote_batch,
 )
-from tests.training.runs import TABLE, run_draft, table_rows
+from tests.training.runs import TABLE, run_approve, run_draft, table_rows
 from training import tasks
 from training.engine import commits
 from training.engine import questions as engine_questions
@@ -335,7 +335,7 @@ class World:
         try:
             with transaction.atomic():
                 run = run_draft(self.study, **chosen)
-                run_commands.run_approve(run=run, acting_user=self.olga, share=share)
+                run_approve(run=run, acting_user=self.olga, share=share)
         except (PlanError, ValidationError) as error:
             self.events.append(f"refused: {error}")
 

@@ -37,7 +37,7 @@ from consent.models import DataHolder, Level, Study
 from learning.mechanisms.protocol import PlanError
 from tests import factories
 from tests.clock import Clock
-from tests.training.runs import TABLE, head_counts_state, run_draft, table_rows
+from tests.training.runs import TABLE, head_counts_state, run_approve, run_draft, table_rows
 from training.engine import questions
 from training.errors import RunError
 from training.models import Batch, Dataset, Run
@@ -237,7 +237,7 @@ class Site:
         run = run_draft(self.study, **fields, private_dataset=dataset)
         free = share_free(self.study)
         try:
-            run = run_commands.run_approve(run=run, acting_user=self.olga, share=share)
+            run = run_approve(run=run, acting_user=self.olga, share=share)
         except (PlanError, ValidationError):
             self.books.seen["refused"] += 1
             nobody = not any(count.count for count in head_counts(self.study))  # by counts drawn with noise

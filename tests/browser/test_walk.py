@@ -315,7 +315,7 @@ def run_approve(installation: Installation, name: str, title: str) -> Site:
     site.says("Waiting for you")
     site.press(title)
     site.press("Approve and start")
-    site.says("It starts on the next free worker")
+    site.says("as soon as a worker has calculated its plan")
     return site
 
 

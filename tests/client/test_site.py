@@ -12,6 +12,7 @@ import ipate_client.site
 import pandas as pd
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 from ipate_client import LocalModel, ProblemError, RunEndedError, Site
@@ -21,8 +22,9 @@ from tests.factories import user_create
 from tests.hooks import receiver
 from tests.ipate_web.api.test_runs import proposal
 from tests.training.asking import COUNTS_RUN, SYNTHESIS_RUN, run_ask
-from tests.training.runs import run_draft, run_like
+from tests.training.runs import run_approve, run_draft, run_like
 from training.models import DatasetImport, Run
+from training.services.approvals import approval_fail
 from training.services.imports import import_work
 from training.services.runs import run_cancel
 
@@ -57,7 +59,12 @@ def test_a_draft_from_its_plan_to_its_end(study: Study, site: Site, site_of: Cal
     assert caught.value.status == 409
     planned = operator.plan_of(run, share=0.25)
     approved = operator.approve(run, share=0.25, revision=2)
-    assert (approved.status, approved.document["plan"]["share"]) == ("approved", 0.25)
+    assert (approved.status, approved.standing) == ("planning", "approved: its plan is being calculated")
+    assert operator.approval_undo(run).status == "draft"
+    operator.approve(run, share=0.25)
+    approval_fail(run.id, "No room.")
+    assert operator.run(run).standing == "draft: No room."
+    run_approve(run=Run.objects.get(pk=run.id), acting_user=User.objects.get(username="operator"), share=0.25)
     assert operator.plan_of(run)["budgets"] == planned["budgets"]
     compared = site.compare(run, other)
     assert [each["run"]["title"] for each in compared["runs"]] == ["Better", "Another"]

@@ -12,8 +12,8 @@ from consent.models import Study
 from tests.client.notebooks import NOTEBOOK, notebook_lines, program_lines
 from tests.factories import user_create
 from tests.training.asking import run_ask
+from tests.training.runs import run_approve
 from training.models import Run
-from training.services.runs import run_approve
 
 TUTORIAL = settings.BASE_DIR / "docs" / "tutorials" / "first-model.md"
 

@@ -18,10 +18,9 @@ from tests import factories
 from tests.factories import user_create
 from tests.pages import as_, url
 from tests.snapshots import built_once
-from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, study_with_table
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_approve, run_draft, study_with_table
 from tests.training.test_concurrency import at_once
 from training.models import Run
-from training.services.runs import run_approve
 
 #: Pairs of roles that one person cannot have, repeated independently of the table under test.
 EXCLUSIVE = {

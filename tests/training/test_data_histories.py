@@ -31,7 +31,7 @@ from tests.training.asking import (
     STEPS_RUN,
     SYNTHESIS_RUN,
 )
-from tests.training.runs import TABLE, run_draft, study_with_table, table_rows
+from tests.training.runs import TABLE, run_approve, run_draft, study_with_table, table_rows
 from tests.training.test_encoders import SCHEMA, images, registered, study_of
 from tests.training.test_outcomes import RUN as TARGET_RUN
 from tests.training.test_outcomes import document, rows_of
@@ -44,7 +44,7 @@ from training.services.encoders import encoder_withdraw, encoding_work
 from training.services.erasures import records_erase
 from training.services.restores import restore_settle
 from training.services.results import result_withdraw
-from training.services.runs import run_approve, run_cancel
+from training.services.runs import run_cancel
 from training.services.students import student_publish, student_withdraw
 from training.services.trainings import student_ask, student_learn
 from training.verification import batches_kept, checks_of, replay_faults

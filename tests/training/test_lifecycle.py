@@ -31,6 +31,7 @@ from tests.training.runs import (
     TABLE,
     TABLE_RUN,
     rehearsal_with_table,
+    run_approve,
     run_draft,
     run_finish,
     run_start,
@@ -118,16 +119,16 @@ def test_nobody_approves_what_they_proposed_nor_what_cannot_be_planned(rehearsal
     study, olga = rehearsal_with_table() if rehearsal else study_with_table(), user_create("olga")
     run, large = run_draft(study, **TABLE_RUN), run_draft(study, **TABLE_RUN | {"teachers": 31})
     with pytest.raises(PlanError, match="at most 30 teachers"):
-        run_commands.run_approve(run=large, acting_user=olga)
+        run_approve(run=large, acting_user=olga)
     for superuser in (False, True):
         User.objects.filter(username="otto").update(is_superuser=superuser)
         with pytest.raises(ValidationError, match="You proposed this run yourself"):
-            run_commands.run_approve(run=run, acting_user=User.objects.get(username="otto"))
+            run_approve(run=run, acting_user=User.objects.get(username="otto"))
     otto = User.objects.get(username="otto")
     consent_services.membership_remove(membership=otto.memberships.get(), acting_user=None)
     otto.delete()
     with pytest.raises(ValidationError, match="Propose it again"):
-        run_commands.run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga)
+        run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga)
     assert {each.status for each in study.runs.all()} == {Run.Status.DRAFT} and files(run) == files(large) == []
     assert not ShareRecord.objects.exists()
 
@@ -138,15 +139,15 @@ def test_a_share_must_be_positive_and_free_and_a_run_is_approved_once() -> None:
     run = run_draft(study, **TABLE_RUN)
     for share in (0.0, -0.1, 1.1, float("nan"), 0.26):
         with pytest.raises(ValidationError) as refused:
-            run_commands.run_approve(run=run, acting_user=olga, share=share)
+            run_approve(run=run, acting_user=olga, share=share)
         assert "share" in refused.value.message_dict
     assert (Run.objects.get(pk=run.pk).status, ShareRecord.objects.count(), files(run)) == ("draft", 1, [])
-    first = run_commands.run_approve(run=run, acting_user=olga, share=0.25)
-    again = run_commands.run_approve(run=run, acting_user=user_create("conrad"), share=0.25)
+    first = run_approve(run=run, acting_user=olga, share=0.25)
+    again = run_approve(run=run, acting_user=user_create("conrad"), share=0.25)
     assert (again.approved_by, again.approved_at, again.share) == (olga, first.approved_at, 0.25)
     run_commands.run_cancel(run=run, acting_user=olga)
     with pytest.raises(ValidationError, match="Propose it again"):
-        run_commands.run_approve(run=run, acting_user=olga)
+        run_approve(run=run, acting_user=olga)
 
 
 def to_training(study: Any, share: float = 1.0) -> Run:

@@ -35,8 +35,10 @@ from tests.training.runs import (
     consents_give,
     head_counts_state,
     rehearsal_with_table,
+    run_approve,
     run_draft,
     run_finish,
+    run_planned,
     run_prepared,
     run_start,
     study_with_table,
@@ -50,7 +52,7 @@ from training.services import forecasts
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw, head_counts_enter
 from training.services.forecasts import forecast
-from training.services.runs import run_approve, run_cancel
+from training.services.runs import run_cancel
 
 pytestmark = pytest.mark.django_db
 
@@ -197,8 +199,11 @@ def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not
     for note in record["notes"]:
         assert note.replace("'", "&#x27;").partition(":")[0] in page
     answer = as_("ada").post(f"/api/v1/runs/{run.pk}/approve", {}, "application/json").json()
-    assert (answer["status"], answer["share"], answer["plan"]["share"]) == ("approved", 0.25, 0.25)
-    assert as_("ada").get(f"/api/v1/runs/{run.pk}/plan?share=0.5").json() == answer["plan"], "the plan that it keeps"
+    assert (answer["status"], answer["share"]) == ("planning", 0.25)
+    assert as_("ada").get(f"/api/v1/runs/{run.pk}/plan").status_code == 409
+    run_planned(Run.objects.get(pk=run.pk))
+    answer = as_("ada").get(f"/api/v1/runs/{run.pk}/plan?share=0.5").json()
+    assert set(answer["notes"]) < set(record["notes"]) and answer["share"] == 0.25, "the plan that it keeps"
     assert share_free(study) == pytest.approx(0.75)
     run_start(study, share=0.7, **TABLE_RUN)
     assert suggested_share(study) == pytest.approx(0.05), "what is free, where that is less"

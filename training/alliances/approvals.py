@@ -127,8 +127,8 @@ COMMON = (
 )
 
 
-def joint_approve(run: Run) -> None:
-    """Sign a run that the second person of this side has approved, in their transaction.
+def joint_check(run: Run) -> None:
+    """Check that this side can sign a run over sites.
 
     Raises:
         ValidationError: At a site: the consent form in force does not describe the alliance, or the site has left it.
@@ -141,10 +141,26 @@ def joint_approve(run: Run) -> None:
     renewal_check(alliance)
     try:
         alliance_verify(alliance)
-        if alliance.is_hub:
-            _hub_sign(run, alliance)
+        if not alliance.is_hub:
+            _site_check(run, alliance)
+        elif fault := sites_fault(alliance, run.joint.sites):
+            raise ValidationError(fault)
+    except Refused as error:
+        raise refusal(error) from error
+
+
+def joint_approve(run: Run) -> None:
+    """Sign a run that the second person of this side has approved, in the transaction that carries this out.
+
+    Raises:
+        ValidationError: as `joint_check`.
+    """
+    joint_check(run)
+    try:
+        if run.alliance.is_hub:  # type: ignore[union-attr]  # it was checked
+            _hub_sign(run, run.alliance)  # type: ignore[arg-type]
         else:
-            _site_sign(run, alliance)
+            _site_sign(run, run.alliance)  # type: ignore[arg-type]
     except Refused as error:
         raise refusal(error) from error
 
@@ -179,8 +195,6 @@ def hub_plan(joint: JointRun) -> dict[str, Any]:
 
 def _hub_sign(run: Run, alliance: Alliance) -> None:
     joint = run.joint
-    if fault := sites_fault(alliance, joint.sites):
-        raise ValidationError(fault)
     joint.proposal = document_text(run_terms(run))
     document = RunDocument(
         alliance=alliance.document.digest(),
@@ -194,13 +208,16 @@ def _hub_sign(run: Run, alliance: Alliance) -> None:
     joint.save()
 
 
-def _site_sign(run: Run, alliance: Alliance) -> None:
+def _site_check(run: Run, alliance: Alliance) -> None:
     if run.joint.ended:
         raise ValidationError(_("The hub has ended the run: %(why)s") % {"why": run.joint.ended})
     if run.joint.document.alliance != alliance.document.digest():
         raise ValidationError(_("The key of a site was replaced since the hub proposed this run. It ends it."))
     if not form_tells(alliance):
         raise ValidationError(_("The consent form in force does not tell people of this alliance."))
+
+
+def _site_sign(run: Run, alliance: Alliance) -> None:
     joint = run.joint
     agreement_make(joint)
     approval = site_of(joint).approval(joint.document)

@@ -21,9 +21,9 @@ from training.alliances.keys import invitation_write
 from training.alliances.runs import joint_run_propose, joint_run_take
 from training.demonstration import STUDIES, Login, consents_give, members_add, people, study_begin, study_publish
 from training.models import Alliance, Dataset, JointRun, Run
+from training.services.approvals import run_approve, run_plan
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw
-from training.services.runs import run_approve
 from training.verification import checks_of
 
 SLUG = "demo-sites"
@@ -119,7 +119,7 @@ def hub_run(mode: str, share: float) -> dict[str, Any]:
         public_dataset=datasets["public"],
         test_dataset=datasets["test"],
     )
-    run_approve(run=run, acting_user=_user("operator2"), share=share)
+    run_plan(run_approve(run=run, acting_user=_user("operator2"), share=share))  # the sites ask for it at once
     return {"number": run.pk.hex}
 
 

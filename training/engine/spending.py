@@ -56,16 +56,16 @@ def spending_may_begin(run: Run) -> bool:
     """Return whether it is a run's turn to look at accounts and spend: one run of a study at a time, in a public order.
 
     The share of their caps that accounts may use depends on which runs went before. So the order is fixed before
-    anyone's account is read: by the approvals, regardless of what happens while people are prepared or asked. Runs over
-    sites take their turn once all sites have approved, before others and in the same order everywhere. Rehearsals
-    charge nobody and do not wait.
+    anyone's account is read: by the approvals, regardless of how long plans take and of what happens while people are
+    prepared or asked. Runs over sites take their turn once all sites have approved, before others and in the same order
+    everywhere. Rehearsals charge nobody and do not wait.
     """
     if run.rehearsal:
         return True
     others = Run.objects.filter(study_id=run.study_id, rehearsal=False).exclude(pk=run.pk)
     if others.filter(status__in=(Run.Status.PREPARING, Run.Status.ASKING)).exists():
         return False
-    waiting = others.filter(status=Run.Status.APPROVED).select_related("joint")
+    waiting = others.filter(status__in=(Run.Status.PLANNING, Run.Status.APPROVED)).select_related("joint")
     return not any(_turn(other) < _turn(run) for other in waiting if not (other.alliance_id and other.joint.missing))
 
 

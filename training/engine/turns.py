@@ -1,8 +1,9 @@
 """Turns: which work a free worker does next.
 
-A message of the broker announces some work; the database shows what else waits. The next study is the one whose runs
-keep the fewest processes busy, then the one that used the least worker time lately. Within a study, all other work
-comes before the training of students, and earlier approvals come first.
+A message of the broker announces some work; the database shows what else waits. Plans come first, because somebody
+waits for each. Otherwise the next study is the one whose runs keep the fewest processes busy, then the one that used
+the least worker time lately. Within a study, all other work comes before the training of students, and earlier
+approvals come first.
 
 Long work that can resume later at no cost gives up its turn once it has lasted `TURN` and other work is due.
 """
@@ -51,6 +52,7 @@ class Piece:
     study: int
     is_long: bool
     since: datetime | None
+    is_planned: bool = False
 
 
 def claims() -> set[tuple[str, UUID]]:
@@ -84,7 +86,7 @@ def _ordered(named: Piece, had: dict[int, float], held: list[UUID]) -> list[Piec
 
     def order(piece: Piece) -> tuple[Any, ...]:
         approved = piece.since.timestamp() if piece.since else 0.0
-        return busy[piece.study], had[piece.study], piece.is_long, approved, str(piece.run)
+        return not piece.is_planned, busy[piece.study], had[piece.study], piece.is_long, approved, str(piece.run)
 
     return sorted(pieces.values(), key=order)
 
@@ -107,7 +109,8 @@ def _runs_due() -> Iterator[Piece]:
 
 def _advances(runs: models.QuerySet[Run]) -> Iterator[Piece]:
     for pk, study, status, since in runs.values_list("pk", "study_id", "status", "approved_at"):
-        yield Piece("run_advance", pk, pk, study, status == Run.Status.LEARNING, since)
+        is_planned = status == Run.Status.PLANNING
+        yield Piece("run_advance", pk, pk, study, status == Run.Status.LEARNING, since, is_planned)
 
 
 def worker_times() -> dict[int, float]:

@@ -40,11 +40,13 @@ class Run(Recorded):
             "assignment",
         ),
         *("prepared", "position", "labels", "reinforced", "stop_reason", "spent", "outcome", "message", "student"),
-        *("student_progress", "forgotten_at", "proposal_key", "proposal_digest"),
+        *("student_progress", "forgotten_at", "proposal_key", "proposal_digest", "plan_basis"),
     )
 
     class Status(models.TextChoices):
         DRAFT = "draft", _("draft")
+        #: A second person has approved it; a worker computes its plan and carries the approval out.
+        PLANNING = "planning", _("being planned")
         APPROVED = "approved", _("approved")
         PREPARING = "preparing", _("preparing")
         #: Its share is being spent: one run of a study at a time.
@@ -56,6 +58,7 @@ class Run(Recorded):
         WITHDRAWN = "withdrawn", _("withdrawn")
 
     ACTIVE = (
+        Status.PLANNING,
         Status.APPROVED,
         Status.PREPARING,
         Status.ASKING,
@@ -175,6 +178,9 @@ class Run(Recorded):
     claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
 
     plan = models.JSONField(default=dict, blank=True, help_text="The plan that the snapshot led to.")
+    plan_basis = models.CharField(
+        max_length=64, blank=True, editable=False, help_text="While it is planned: digest of the facts that count."
+    )
     snapshot_at = models.DateTimeField(null=True, blank=True, help_text="The moment whose consents count.")
     consent_sequence = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="The last consent event counted."

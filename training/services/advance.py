@@ -1,4 +1,4 @@
-"""State machine of a run: draft → approved → preparing → asking → learning → finished, or failed or cancelled.
+"""State machine of a run: draft → planning → approved → preparing → asking → learning → finished, failed or cancelled.
 
 The database row is authoritative. Every step can be repeated after a crash and continues where it stopped. A worker
 that gets a message first does work that is due earlier, and a sweep queues runs that dead workers left behind.
@@ -26,6 +26,7 @@ from training.errors import RunError
 from training.methods import MethodOutcome, Step, method_of, pate_teachers
 from training.models import Run, Shard, StudentTraining, TeacherChunk
 from training.services import results, students, trainings
+from training.services.approvals import approval_fail, run_plan
 from training.services.encoders import encoding_is_awaited, encodings_sweep
 from training.services.imports import imports_sweep
 from training.services.runs import run_fail, run_forget
@@ -45,6 +46,8 @@ _PUBLISH: dict[MethodOutcome, Step] = {
 
 def step_of(run: Run) -> Step | None:
     """Return the step for a run's status; None if there is nothing to do."""
+    if run.status == Run.Status.PLANNING:
+        return run_plan
     method = method_of(run)
     if run.status == Run.Status.LEARNING and joint_runs.is_taught_elsewhere(run):
         return joint_runs.model_take
@@ -56,7 +59,8 @@ def _guarded(run_id: str | UUID) -> Iterator[None]:
     """End the run if it cannot continue; leave it to the sweep if the database or storage does not respond."""
 
     def fail(message: str) -> None:
-        run_fail(run_id, message)
+        if not approval_fail(run_id, message):
+            run_fail(run_id, message)
 
     def retry() -> None:
         Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(message=_NO_ANSWER)
@@ -96,7 +100,7 @@ def run_advance(run_id: str | UUID) -> bool:
         if run.has_ended:
             run_forget(run)
         # The event it waited for may have happened while this worker held the run: nothing else would resume it then.
-        elif aside or method_of(run).may_go_on(run):
+        elif aside or run.status == Run.Status.PLANNING or method_of(run).may_go_on(run):
             send("run_advance", run_id)
     return aside or _standing(run_id) != before
 

@@ -20,6 +20,7 @@ from common.counted import counted
 from consent.models import Disposal, Study, study_lock
 from consent.services.replays import Lost, acts_apply, acts_lost
 from training.models import Dataset, Encoder, Run, RunResult, StudentModel
+from training.services.approvals import approval_fail
 from training.services.closing import dataset_remove, dataset_runs, study_close
 from training.services.encoders import encoder_runs, encoder_withdraw
 from training.services.results import result_withdraw
@@ -28,6 +29,10 @@ from training.services.students import student_withdraw
 
 logger = logging.getLogger(__name__)
 
+_APPROVE_AGAIN = gettext_noop(
+    "The study's database was restored from a backup before this run was planned. Look at the plan and approve it "
+    "again."
+)
 RESTORED = gettext_noop(
     "The study's database was restored from a backup made in the middle of this run. Its whole share counts as used, "
     "because it is unknown what it released after the backup. Propose it again."
@@ -83,6 +88,8 @@ def restore_settle(
         for run in Run.objects.select_related("study").filter(study=study, status__in=under_way, rehearsal=False):
             Run.objects.filter(pk=run.pk).update(status=Run.Status.FAILED, message=RESTORED, ended_at=timezone.now())
             transaction.on_commit(partial(run_forget, run))
+        for pk in Run.objects.filter(study=study, status=Run.Status.PLANNING).values_list("pk", flat=True):
+            approval_fail(pk, _APPROVE_AGAIN)
     for disposal in disposals:
         _dispose(study, disposal, acting_user)
     if is_locked:

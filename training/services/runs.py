@@ -1,7 +1,6 @@
-"""Commands on a run: propose, edit, check, approve, cancel, and delete data that must not outlive the run.
+"""Commands on a run: propose, edit, check, cancel, and delete data that must not outlive the run.
 
-Starting a run that has started, or ending one that has ended, does nothing. Only its proposer may change a draft; each
-change is logged and makes a new
+Ending a run that has ended does nothing. Only its proposer may change a draft; each change is logged and makes a new
 revision. Anyone else who changed it would be a second proposer, and could then approve their own proposal.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from secrets import randbits
 from typing import Any
@@ -21,19 +19,15 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from accounting.shares import share_check, share_grant, share_settle
+from accounting.shares import share_settle
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from common.logging import logging_run
 from common.sentences import Sentence, gettext_noop
-from common.slots import slot
 from consent.models import Study
-from consent.permissions import second_person_check
 from consent.services import study_lock, study_open_check
 from consent.services.changes import changes_recorded
 from learning.formats import TabularSchema, records_alike, schema_from_json
-from learning.mechanisms.protocol import PlanError
 from learning.outcomes import OUTCOME_LABELS
-from training.alliances.approvals import joint_approve
 from training.alliances.documents import sums_tidy
 from training.alliances.keys import agreement_forget
 from training.comparison import run_parameters
@@ -45,9 +39,8 @@ from training.errors import PROPOSER, REPEATED, STATE
 from training.methods import METHODS, MethodOutcome, method_by, method_of
 from training.methods.base import RunMethod
 from training.methods.lessons import checkpoints_folder, student_check
-from training.methods.planning import beside_majority
 from training.models import Dataset, ProposalChange, Run
-from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
+from training.notices import run_ended_tell, run_proposed_tell
 from training.selectors import run_is_claimed
 from training.services.erasures import predictions_forget_erased
 
@@ -194,63 +187,6 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
         wrong(field, _("This dataset has no labels of classes. Import it with its labels, or choose another one."))
 
 
-def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, revision: int | None = None) -> Run:
-    """Let a draft start with the current consents and a ``share`` of every holder's cap until it ends.
-
-    Approving a run that has started changes nothing. If ``revision`` is given, a draft that was changed after that
-    revision is refused.
-
-    Raises:
-        NoSlotError: too many plans are being computed; nothing was approved.
-        PlanError: the run could not be carried out.
-        ValidationError: the run could not be carried out, less than the share is free, the draft was changed since, or
-            ``acting_user`` proposed it: another person must approve.
-    """
-    share_check(share)
-    if run.status == Run.Status.DRAFT:
-        # A forecast can take seconds. Computing it here keeps others from waiting for it under the study's lock.
-        with slot(acting_user.pk), suppress(PlanError, ValidationError):
-            method_of(run).plan(run, share)
-    return _run_approve(run, acting_user, share, revision)
-
-
-@transaction.atomic
-def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision: int | None) -> Run:
-    study_open_check(study_lock(run.study_id))
-    run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
-    if run.status != Run.Status.DRAFT:
-        if run.status == Run.Status.CANCELLED:
-            raise ValidationError(_("This run was cancelled. Propose it again."), code=STATE)
-        if run.status == Run.Status.FAILED:
-            raise ValidationError(_("This run has failed. Propose it again."), code=STATE)
-        if run.status == Run.Status.WITHDRAWN:
-            raise ValidationError(_("Its proposer has withdrawn this run. It cannot be approved."), code=STATE)
-        return run
-    if revision is not None and revision != run.revision:
-        raise ValidationError(_("The proposal was changed since you looked. Look at the plan again."), code=STATE)
-    second_person_check(
-        run.study,
-        run.created_by_id,
-        acting_user,
-        own=_("You proposed this run yourself, so another operator must approve it."),
-    )
-    run.share = share
-    run.plan = beside_majority(run_check(run).plan(run, share), run).to_json()
-    run.snapshot_at = timezone.now()
-    if not run.rehearsal:
-        share_grant(study=run.study, subject=run.pk, purpose=gettext_noop("run"), share=share, acting_user=acting_user)
-    run.status = Run.Status.APPROVED
-    run.approved_by_id = acting_user.pk
-    run.approved_at = run.heartbeat = timezone.now()
-    if run.alliance is not None:
-        joint_approve(run)
-    with changes_recorded([run], acting_user=acting_user):
-        run.save()
-    send("run_advance", run.pk)
-    run_approved_tell(run)
-    return run
-
-
 @transaction.atomic
 def run_cancel(
     *, run: Run, acting_user: AbstractBaseUser | None, message: str = gettext_noop("An operator has cancelled the run.")
@@ -323,8 +259,9 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     ]
     if changes:
         run.revision += 1
+        run.message = ""
         with changes_recorded([run], acting_user=acting_user):
-            run.save(update_fields=[*PROPOSED, "revision"])
+            run.save(update_fields=[*PROPOSED, "revision", "message"])
         _record(run, ProposalChange.Kind.EDITED, changes, acting_user)
     return run
 

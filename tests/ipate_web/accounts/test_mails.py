@@ -29,10 +29,10 @@ from ipate_web.accounts.signals import CHANGES
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.snapshots import built_once
-from tests.training.runs import TABLE_RUN, run_draft, run_finish, study_with_table
+from tests.training.runs import TABLE_RUN, run_approve, run_draft, run_finish, study_with_table
 from training.models import Alliance, Run, RunResult, StudentModel, Verification
 from training.services.closing import study_close
-from training.services.runs import run_approve, run_cancel, run_fail
+from training.services.runs import run_cancel, run_fail
 
 pytestmark = pytest.mark.django_db
 
@@ -166,7 +166,7 @@ def study_with_every_mail() -> Study:
     services.consent_form_correct(study=study, acting_user=olga, texts={"en": "One year."})
     # Most are mails of staff: as if holders got them, too.
     about: list[tuple[object, tuple[str, ...]]] = [
-        (run.pk, ("run_waiting", "run_approved", "run_ended", "share_used", "result_withdrawn")),
+        (run.pk, ("run_waiting", "approval_failed", "run_approved", "run_ended", "share_used", "result_withdrawn")),
         (policy.pk, ("policy_waiting", "policy_overdue")),
         (approved.pk, ("policy_approved",)),
         (proposal.pk, ("form_overdue", "form_waiting")),

@@ -14,11 +14,10 @@ from learning.formats import Rows, TabularSchema, schema_from_json
 from tests.factories import study_create, study_open, user_create
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY, run_ask
-from tests.training.runs import run_draft, run_finish
+from tests.training.runs import run_approve, run_draft, run_finish
 from training.models import Run
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_enter
-from training.services.runs import run_approve
 
 HOLDERS = {Level.HIGH: 187, Level.AVERAGE: 259, Level.LOW: 113}
 """How many holders are at each level: secrets, and numbers that nothing else in these studies has."""

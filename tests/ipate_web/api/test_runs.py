@@ -17,9 +17,8 @@ from consent.models import Study
 from ipate_web.api.run_documents import RunDetailSerializer, run_document
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
-from tests.training.runs import run_draft, teachers_chosen
+from tests.training.runs import run_approve, run_draft, run_planned, teachers_chosen
 from training.models import Batch, Dataset, Query, Run, StudentModel
-from training.services.runs import run_approve
 
 RUNS = "/api/v1/runs"
 ROLES_THAT_PROPOSE = ("researcher", "operator")
@@ -61,7 +60,7 @@ def test_a_researcher_proposes_a_draft_and_an_operator_approves_it(study: Study,
     run = response.json()
     assert (run["status"], run["wanted_labels"], run["created_by"]) == ("draft", 7, "researcher")
     assert client("researcher").post(f"{RUNS}/{run['id']}/approve").status_code == 403
-    assert client("operator").post(f"{RUNS}/{run['id']}/approve").json()["status"] == "approved"
+    assert client("operator").post(f"{RUNS}/{run['id']}/approve").json()["status"] == "planning"
     assert client("researcher").post(f"{RUNS}/{run['id']}/cancel").status_code == 403
     assert client("operator").post(f"{RUNS}/{run['id']}/cancel").json()["status"] == "cancelled"
 
@@ -100,10 +99,7 @@ def test_few_plans_are_computed_at_once_whoever_asks(study: Study, client: Clien
     run, operator = run_draft(study), client("operator")
     with slot(0), slot(-1):
         assert operator.get(f"{RUNS}/{run.pk}/plan").status_code == 429
-        assert operator.post(f"{RUNS}/{run.pk}/approve").status_code == 429
-        assert Run.objects.get(pk=run.pk).status == Run.Status.DRAFT
     assert operator.get(f"{RUNS}/{run.pk}/plan").status_code == 200
-    assert operator.post(f"{RUNS}/{run.pk}/approve").status_code == 200
 
 
 def test_nobodys_draft_is_held_against_private_records(study: Study, client: Client) -> None:
@@ -294,12 +290,14 @@ def test_an_approval_says_which_share_of_every_cap_the_run_may_use(study: Study,
         answer = operator.post(f"{RUNS}/{run.pk}/approve", wrong, format="json")
         assert (answer.status_code, errors(answer).keys()) == (400, wrong.keys()), wrong
     first = operator.post(f"{RUNS}/{run.pk}/approve", {"share": 0.75}, format="json").json()
-    assert (first["status"], first["share"]) == ("approved", 0.75)
+    assert (first["status"], first["share"]) == ("planning", 0.75)
+    assert "Only 0.25" in errors(operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.5}, format="json"))["share"]
+    run_planned(Run.objects.get(pk=run.pk))
     assert client("researcher").get("/api/v1/studies/ward").json()["share_free"] == pytest.approx(0.25)
     late = operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.5}, format="json")
     assert late.status_code == 400 and "Only 0.25 of every holder's cap is free" in errors(late)["share"]
     assert operator.post(f"{RUNS}/{other.pk}/approve", {"share": 0.25}, format="json").json()["share"] == 0.25
-    assert operator.post(f"{RUNS}/{run_draft(study).pk}/approve", format="json").status_code == 409
+    assert operator.post(f"{RUNS}/{run_draft(study).pk}/approve", format="json").status_code == 400
 
 
 def test_a_proposal_with_a_key_is_saved_once(study: Study, client: Client) -> None:

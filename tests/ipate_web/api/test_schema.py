@@ -32,7 +32,7 @@ from training.services.drawings import head_counts_draw
 SENT = {
     "/api/v1/runs": ("researcher", 201),
     "/api/v1/runs/plan": ("researcher", 200),
-    "/api/v1/runs/{id}/approve": ("operator", 200),
+    "/api/v1/runs/{id}/approve": ("operator", 202),
     "/api/v1/models/{id}/predict": ("researcher", 200),
 }
 """Who sends something where, and how it is answered."""

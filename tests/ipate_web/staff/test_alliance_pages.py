@@ -8,11 +8,11 @@ from consent.services import consent_form_draft_save, membership_add
 from consent.wording.facts import facts_of
 from tests.factories import user_create
 from tests.pages import as_, text, url
+from tests.training.runs import run_approve
 from tests.training.sites.alliances import Installations, InThisProcess, advance, olga
 from training.alliances.exchange import exchange
 from training.alliances.wire import Hub
 from training.models import Run
-from training.services.runs import run_approve
 
 pytestmark = pytest.mark.django_db
 

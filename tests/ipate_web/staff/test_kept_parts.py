@@ -13,9 +13,8 @@ from django.utils import timezone
 from tests.factories import user_create
 from tests.pages import url
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, batch_ask, run_ask
-from tests.training.runs import TABLE_RUN, run_draft, run_teach, study_with_table
+from tests.training.runs import TABLE_RUN, run_approve, run_draft, run_teach, study_with_table
 from training.models import Run
-from training.services.runs import run_approve
 from training.services.students import student_withdraw
 
 pytestmark = pytest.mark.django_db

@@ -28,8 +28,10 @@ from tests.training.runs import (
     TABLE,
     TABLE_RUN,
     rehearsal_with_table,
+    run_approve,
     run_draft,
     run_finish,
+    run_planned,
     run_start,
     run_teach,
     table_rows,
@@ -37,7 +39,7 @@ from tests.training.runs import (
 from training.models import ProposalChange, Run, StudentModel
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_enter
-from training.services.runs import run_approve, run_edit, run_withdraw
+from training.services.runs import run_edit, run_withdraw
 
 pytestmark = pytest.mark.django_db
 
@@ -126,8 +128,8 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
     assert page.context["form"]["per_cent"].value() == 25
     with django_capture_on_commit_callbacks() as sent:
         client.post(url("run_approve", run), {"per_cent": "40"})
-    assert sum("send.<locals>.publish" in repr(callback) for callback in sent) == 2, "the run, and its proposer's mail"
-    run = Run.objects.get(approved_by__username="operator")
+    assert sum("send.<locals>.publish" in repr(callback) for callback in sent) == 1, "the run"
+    run = run_planned(Run.objects.get(approved_by__username="operator"))
     assert (run.status, run.share) == (Run.Status.APPROVED, 0.4)
     assert share_free(study) == pytest.approx(0.6)
     assert "40.0 % of every cap" in client.get(url("run", run)).text
@@ -451,7 +453,7 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert run.rehearsed["levels"]["LOW"] == {"share": 1, "epsilon": 3}
     assert "per_cent" not in as_("olga").get(url("run_approve", run)).text
     answer = as_("olga").post(url("run_approve", run), follow=True)
-    assert "It starts on the next free worker" in answer.text
+    assert "as soon as a worker has calculated its plan" in answer.text
     run = run_finish(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
     assert "Cost for each level if people had been asked" in as_("researcher").get(url("run", run)).text

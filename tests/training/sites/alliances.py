@@ -11,7 +11,7 @@ from consent.models import AfterWithdrawal, Study
 from learning.formats import Rows
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.snapshots import built_once
-from tests.training.runs import TABLE, consents_give, head_counts_state, table_rows
+from tests.training.runs import TABLE, consents_give, head_counts_state, run_approve, table_rows
 from training.alliances import keys, services
 from training.alliances.exchange import exchange
 from training.alliances.keys import invitation_write
@@ -19,7 +19,6 @@ from training.alliances.runs import joint_run_propose, joint_run_take
 from training.models import Alliance, Dataset, Run
 from training.services.advance import chunk_train, run_advance, shard_ask
 from training.services.datasets import dataset_import
-from training.services.runs import run_approve
 
 ADDRESS = "http://testserver"
 POINTS = 12

@@ -18,6 +18,7 @@ from learning.mechanisms.protocol import PlanError
 from learning.sites.documents import Refused
 from tests.factories import user_create
 from tests.restored import backup_of, restore
+from tests.training.runs import run_approve
 from tests.training.sites.alliances import advance, olga
 from tests.training.sites.renewals import Renewed, renewed_make
 from training.alliances import renewals
@@ -27,7 +28,7 @@ from training.alliances.wire import Unreachable
 from training.models import JointAnswer, Run
 from training.services.erasures import records_erase
 from training.services.restores import restore_settle
-from training.services.runs import run_approve, run_cancel
+from training.services.runs import run_cancel
 from training.verification import checks_of
 
 pytestmark = pytest.mark.django_db

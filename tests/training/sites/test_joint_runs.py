@@ -34,6 +34,7 @@ from tests.training.runs import (
     TABLE,
     consents_give,
     head_counts_state,
+    run_approve,
     run_start,
 )
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
@@ -60,7 +61,7 @@ from training.services.closing import dataset_remove, records_expire, study_clos
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.services.results import result_withdraw
-from training.services.runs import run_approve, run_cancel
+from training.services.runs import run_cancel
 from training.services.students import student_publish, student_withdraw
 from training.services.trainings import student_ask, student_learn
 from training.verification import batches_kept, checks_of, release_faults, replay_faults

@@ -14,6 +14,7 @@ from consent.selectors import consent_form_in_force
 from ipate_web.run_words import said
 from learning.sites.documents import Refused, sign
 from tests.factories import user_create
+from tests.training.runs import run_approve
 from tests.training.sites.alliances import ADDRESS, Installations, advance, finish, olga
 from tests.training.sites.renewals import Renewed, renewed_make
 from training.alliances import keys, renewals, wire
@@ -25,7 +26,6 @@ from training.alliances.runs import joint_run_take
 from training.alliances.selectors import participant_rows
 from training.alliances.wire import Hub, Unreachable
 from training.models import Alliance, Run
-from training.services.runs import run_approve
 from training.verification import checks_of
 
 pytestmark = pytest.mark.django_db
