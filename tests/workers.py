@@ -20,7 +20,13 @@ T = TypeVar("T")
 @contextmanager
 def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
     """Context with a worker that notices dead ones soon."""
-    variables = {
+    with running(worker_command(), log, environment_of_processes() | environment) as process:
+        yield process
+
+
+def environment_of_processes() -> dict[str, str]:
+    """Environment in which a process works on the test's database and broker, and notices dead workers soon."""
+    return {
         "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
         "DATABASE_URL": database_url(),
         "IPATE_BROKER_URL": settings.BROKER_URL,
@@ -28,8 +34,6 @@ def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
         "IPATE_HEARTBEAT_TIMEOUT": "1.5",
         "IPATE_SWEEP_INTERVAL": "0.5",
     }
-    with running(worker_command(), log, variables | environment) as process:
-        yield process
 
 
 def port_reserve() -> int:
