@@ -199,6 +199,6 @@ class RunDetailSerializer(RunSerializer):
         return run.message if self.context["user"].has_perm("consent.view_dashboard", run.study) else None
 
 
-def run_document(run: Run, user: Any, kind: type[RunDetailSerializer] = RunDetailSerializer) -> dict[str, Any]:
+def run_document(run: Run, user: Any) -> dict[str, Any]:
     """Return a run as the API describes it to ``user``: parameters, progress, promises, and what was released."""
-    return kind(run, context={"user": user}).data
+    return RunDetailSerializer(run, context={"user": user}).data
