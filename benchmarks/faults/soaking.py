@@ -258,6 +258,7 @@ class Asking:
     def __init__(self, soak: Soak) -> None:
         self.soak, self.statuses = soak, Counter[str]()
         self.faults: list[str] = []
+        self.refusals: Counter[str] = Counter()
         self.proposed = self.approved = 0
         self.all: list[Any] = []
         self._numbers, self._over = itertools.count(), threading.Event()
@@ -312,7 +313,10 @@ class Asking:
             answer = self._ask(self.soak.port, path, lambda c, url: c.post(url, json=body, headers=headers))  # noqa: B023
             if answer is not None and answer.status_code in (200, 201, 202):
                 return answer.json()
-            if answer is not None and answer.status_code < 500:
+            if answer is not None and answer.status_code == 409:  # such as with no policy in force an hour ago
+                self.refusals[answer.text[:200]] += 1
+                return None
+            if answer is not None and answer.status_code < 500 and answer.status_code != 429:
                 self.faults.append(f"POST {path}: {answer.status_code} {answer.text[:300]}")
                 return None
         self.faults.append(f"POST {path} was never answered.")
@@ -429,6 +433,7 @@ def soak(
             "strikes": dict(under.struck),
             "restarted after kills": dict(under.restarts),
             "answers": dict(asking.statuses),
+            "refused": dict(asking.refusals),
             "runs": {"proposed": asking.proposed, "approved": asking.approved, "joint": joint},
             "cores": round(busy / lived, 3),
             **found,
