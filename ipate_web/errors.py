@@ -3,6 +3,7 @@
 Nothing here asks the database, which may be what is away.
 """
 
+import errno
 import sys
 from http import HTTPStatus
 
@@ -13,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views import defaults
 
 RETRY_AFTER = 30
-"""Seconds after which a request is worth repeating while the database is away."""
+"""Seconds after which a request is worth repeating while the database is away or the disk is full."""
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -24,18 +25,21 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an exception that nothing else caught: 503 while the database is away, otherwise 500."""
-    status = HTTPStatus.SERVICE_UNAVAILABLE if _database_is_away() else HTTPStatus.INTERNAL_SERVER_ERROR
+    """Answer an exception that nothing else caught: 503 if the database is away or the disk full, otherwise 500."""
+    is_full, passes = _disk_is_full(), _disk_is_full() or _database_is_away()
+    status = HTTPStatus.SERVICE_UNAVAILABLE if passes else HTTPStatus.INTERNAL_SERVER_ERROR
     if _is_for_a_program(request):
         response: HttpResponse = _problem(
             status,
-            _("The site's database does not respond. Nothing was changed. Send the request again later.")
-            if status == HTTPStatus.SERVICE_UNAVAILABLE
+            _("The site's disk is full. Nothing was changed. Send the request again later.")
+            if is_full
+            else _("The site's database does not respond. Nothing was changed. Send the request again later.")
+            if passes
             else _("Something went wrong on our side. The error was logged. Try again in a few minutes."),
         )
     else:
-        response = render(None, f"{status.value}.html", status=status)
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        response = render(None, f"{status.value}.html", {"is_full": is_full}, status=status)
+    if passes:
         response["Retry-After"] = str(RETRY_AFTER)
     response["Cache-Control"] = "no-store"
     return response
@@ -47,6 +51,11 @@ def _is_for_a_program(request: HttpRequest) -> bool:
 
 def _database_is_away() -> bool:
     return isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
+
+
+def _disk_is_full() -> bool:
+    error = sys.exc_info()[1]
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _problem(status: HTTPStatus, detail: str) -> JsonResponse:

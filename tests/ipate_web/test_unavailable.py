@@ -1,5 +1,6 @@
 """What people and programs read while the database is away, and where an address leads nowhere."""
 
+import errno
 from typing import Any
 
 import pytest
@@ -50,6 +51,21 @@ def test_programs_read_a_problem_document_after_any_other_failure(
     response = client.get("/api/v1/keys")
     assert (response.status_code, response["Content-Type"]) == (500, "application/problem+json")
     assert "a defect" not in response.content.decode()
+
+
+def test_a_full_disk_is_no_defect(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    client.raise_request_exception = False
+    for address, name in (
+        ("/api/v1/keys", "ipate_web.api.models.KeyList.get"),
+        ("/glossary/", "consent.wording.glossary.render"),
+    ):
+        monkeypatch.setattr(name, fail)
+        response = client.get(address)
+        assert (response.status_code, response["Retry-After"]) == (503, "30"), address
+        assert "disk is full" in response.content.decode()
 
 
 @pytest.mark.parametrize("address", ["/api/", "/api/v2/studies", "/api/nothing"])
