@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class Normalisation:
     bias: Array
     mean: Array
     variance: Array
-    epsilon: float = EPSILON
+    epsilon: float = field(default=EPSILON, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ PyTorch; on workers it is up to twice as fast.
 
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from learning.pytorch import has_pytorch
+
+Number = TypeVar("Number", bound=np.floating)
 
 _NUMBERS = 2**22
 """Most numbers of patches that NumPy lays out at a time."""
@@ -24,9 +26,7 @@ def _torch() -> Any:
     return import_module("torch") if has_pytorch() else None
 
 
-def convolve(
-    maps: NDArray[np.floating], filters: NDArray[np.floating], *, stride: int = 1, padding: int = 0
-) -> NDArray[np.floating]:
+def convolve(maps: NDArray[Number], filters: NDArray[Number], *, stride: int = 1, padding: int = 0) -> NDArray[Number]:
     """Return `(n, filters, height, width)` products of filters with the patches of maps.
 
     Args:
@@ -55,8 +55,8 @@ def convolve(
 
 
 def square_sums(
-    maps: NDArray[np.floating], side: int | tuple[int, int], whole: bool = True, stride: int | None = None
-) -> NDArray[np.floating]:
+    maps: NDArray[Number], side: int | tuple[int, int], whole: bool = True, stride: int | None = None
+) -> NDArray[Number]:
     """Return sums over squares of `side`; the rest at the right and lower edge is a smaller part, or dropped.
 
     >>> square_sums(np.arange(9.0).reshape(1, 1, 3, 3), 2)
@@ -75,14 +75,14 @@ def square_sums(
     return _windows(maps, sides, stride or sides).sum(axis=(4, 5))
 
 
-def max_pool(maps: NDArray[np.floating], side: int) -> NDArray[np.floating]:
+def max_pool(maps: NDArray[Number], side: int) -> NDArray[Number]:
     """Return the largest number in each square of `side`; the rest at the right and lower edge is dropped."""
     if torch := _torch():
         return torch.nn.functional.max_pool2d(torch.from_numpy(maps), side).numpy()
     return _windows(maps, (side, side), side).max(axis=(4, 5))
 
 
-def _windows(maps: NDArray[np.floating], sides: tuple[int, ...], stride: int | tuple[int, int]) -> NDArray[np.floating]:
+def _windows(maps: NDArray[Number], sides: tuple[int, ...], stride: int | tuple[int, int]) -> NDArray[Number]:
     """Return `(n, channels, rows, columns, *sides)` windows of maps."""
     down, right = (stride, stride) if isinstance(stride, int) else stride
     return sliding_window_view(maps, sides, axis=(2, 3))[:, :, ::down, ::right]
