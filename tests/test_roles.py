@@ -94,9 +94,7 @@ TABLE: dict[str, Row] = {
     "mfa_reauthenticate": Row(SIGNED_IN, answer=302),  # they have no second factor
     "mfa_activate_totp": Row(SIGNED_IN, answer=302),  # first the password again
     **rows(
-        "mfa_deactivate_totp mfa_view_recovery_codes mfa_download_recovery_codes",
-        frozenset(),
-        turned_away=NOT_FOUND,
+        "mfa_deactivate_totp mfa_view_recovery_codes mfa_download_recovery_codes", frozenset(), turned_away=NOT_FOUND
     ),
     **rows("mfa_generate_recovery_codes mfa_add_webauthn mfa_reauthenticate_webauthn", SIGNED_IN, answer=302),
     **rows("mfa_remove_webauthn mfa_edit_webauthn", SIGNED_IN, ("version",), answer=302),
@@ -309,10 +307,7 @@ def parts(study: Study) -> dict[str, Any]:
             name="more", kind="private", file="more.csv", schema=study.datasets.first().schema
         ).pk,
         "webhook": WebhookEndpoint.objects.create(
-            study=study,
-            url="https://hooks.example.org/",
-            events=[],
-            created_by=User.objects.get(username="operator"),
+            study=study, url="https://hooks.example.org/", events=[], created_by=User.objects.get(username="operator")
         ).pk,
         "invitation": invitations_create(study=study, acting_user=None, open_places=1)[0].invitation.pk,
     }

@@ -20,12 +20,7 @@ ALLOWED = re.compile(
 )
 #: What packages do not say in a way that a program understands, looked up by hand; and weak copyleft, which asks that
 #: changes of that library itself be passed on: none of them is changed here.
-LOOKED_UP = {
-    "psycopg": "LGPL-3.0-only",
-    "psycopg-binary": "LGPL-3.0-only",
-    "pyrage": "MIT",
-    "skops": "MIT",
-}
+LOOKED_UP = {"psycopg": "LGPL-3.0-only", "psycopg-binary": "LGPL-3.0-only", "pyrage": "MIT", "skops": "MIT"}
 #: Packages for other platforms or versions of Python.
 ELSEWHERE = {"async-timeout", "colorama", "tzdata"}
 

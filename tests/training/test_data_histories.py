@@ -23,14 +23,7 @@ from learning.formats import Rows, schema_from_json
 from learning.mechanisms.protocol import PlanError
 from tests.factories import consent_choose, user_create
 from tests.restored import backup_of, restore
-from tests.training.asking import (
-    ASKING_RUN,
-    COUNTED_STEPS_RUN,
-    COUNTS_RUN,
-    SAMPLED_RUN,
-    STEPS_RUN,
-    SYNTHESIS_RUN,
-)
+from tests.training.asking import ASKING_RUN, COUNTED_STEPS_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, SYNTHESIS_RUN
 from tests.training.runs import TABLE, run_approve, run_draft, study_with_table, table_rows
 from tests.training.test_encoders import SCHEMA, images, registered, study_of
 from tests.training.test_outcomes import RUN as TARGET_RUN
