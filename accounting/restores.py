@@ -27,8 +27,8 @@ def lock_check(study: Study) -> None:
     if missing_rows(study):
         raise ValidationError(
             _(
-                "This study is locked: its database was restored from a backup and has forgotten what was released, or "
-                "who withdrew, since. An administrator settles that with ipate settle_restore."
+                "This study is locked: its database was restored from a backup and lacks later releases and "
+                "withdrawals. An administrator resolves this with ipate settle_restore."
             )
         )
 

@@ -108,7 +108,7 @@ def opened_share(study: Study) -> float:
 def share_check(share: float) -> None:
     """Raise ValidationError unless ``share`` lies above 0 and is at most 1."""
     if not 0 < share <= 1:
-        raise ValidationError({"share": _("Give a share above 0, and at most 1 for all that is left.")})
+        raise ValidationError({"share": _("Enter a share above 0 and at most 1, which is everything that is left.")})
 
 
 @transaction.atomic

@@ -54,29 +54,29 @@ def canonical(value: object) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value
     if is_inexact(value):
-        problem = Sentence(
-            _("The pseudonym %(number)s is a number of which digits can be lost."), number=spelling(value)
-        )
+        problem = Sentence(_("The pseudonym %(number)s is a number, so digits can get lost."), number=spelling(value))
         raise PseudonymError(problem, _("Save the column as text."))
     name = spelling(value)
     if not name:
-        raise PseudonymError(_("The record has no holder."), _("Say whose it is, or remove it."))
+        raise PseudonymError(
+            _("The record does not belong to anyone."), _("Enter its holder's pseudonym, or remove the record.")
+        )
     if len(name) > LONGEST:
         problem = Sentence(_("The pseudonym “%(name)s” has %(count)d characters."), name=_shown(name), count=len(name))
         raise PseudonymError(problem, Sentence(_("Use at most %(most)d."), most=LONGEST))
     unseen = next((letter for letter in name if not letter.isprintable()), None) or _first(_UNSEEN.search(name))
     if unseen is not None:
-        text = _("The pseudonym “%(name)s” holds the character %(character)s, which cannot be seen.")
+        text = _("The pseudonym “%(name)s” contains the invisible character %(character)s.")
         raise PseudonymError(Sentence(text, name=_shown(name), character=_called(unseen)), _("Remove it."))
     if is_formula(name):
-        problem = Sentence(_("The pseudonym “%(name)s” begins like a formula of a spreadsheet."), name=_shown(name))
-        raise PseudonymError(problem, _("Use pseudonyms that begin with a letter or a digit."))
+        problem = Sentence(_("The pseudonym “%(name)s” starts like a spreadsheet formula."), name=_shown(name))
+        raise PseudonymError(problem, _("Use pseudonyms that start with a letter or a digit."))
     if _SHORTENED.fullmatch(name):
         text = _("The pseudonym “%(name)s” is a long number that a spreadsheet has shortened.")
         raise PseudonymError(Sentence(text, name=_shown(name)), _("Save the column as text."))
     if name.casefold().startswith(ERASED):
-        problem = Sentence(_("The pseudonym “%(name)s” begins like an erased one."), name=_shown(name))
-        raise PseudonymError(problem, _("Use another one."))
+        problem = Sentence(_("The pseudonym “%(name)s” looks like that of an erased person."), name=_shown(name))
+        raise PseudonymError(problem, _("Use a different one."))
     return name
 
 

@@ -69,7 +69,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             not facts_missing(study),
             operator,
             "study_edit",
-            gettext_lazy("Say it"),
+            gettext_lazy("Add it"),
             "consent.change_study",
         ),
         step(
@@ -85,7 +85,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             has_form,
             committee,
             "consent_forms",
-            gettext_lazy("Look at the proposal"),
+            gettext_lazy("Review proposal"),
             "consent.approve_consentform",
         ),
         step(
@@ -101,7 +101,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             proposed.filter(approval__isnull=False).exists(),
             committee,
             "policies",
-            gettext_lazy("Look at the proposal"),
+            gettext_lazy("Review proposal"),
             "consent.approve_epsilonpolicy",
         ),
     ]
@@ -129,7 +129,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             study.runs.filter(status=Run.Status.FINISHED).exists(),
             operator,
             "runs",
-            gettext_lazy("To the runs"),
+            gettext_lazy("Go to runs"),
             "training.view_run",
         ),
     ]

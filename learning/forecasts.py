@@ -24,18 +24,18 @@ PURITY = (0.5, 0.9)
 """Assumption without labels: the share of the voters very near a point that agree with its true class."""
 
 LABELS_FROM_SAMPLE = gettext_noop(
-    "%(points)d labelled points of the test dataset, whose neighbourhoods of public points stand in for people."
+    "Based on %(points)d labelled points of the test dataset. The public points near them stand in for people."
 )
 ASSUMED = gettext_noop(
-    "An assumption, since no public points are labelled: half to nine tenths of those who vote agree with the right "
-    "class."
+    "An assumption, because no public points are labelled: half to nine tenths of the voters agree on the right class."
 )
 REHEARSED = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(learned)d stand in for all people, %(judged)d others judge."
+    "A rehearsal on labelled points of the test dataset: %(learned)d stand in for all people, and %(judged)d others "
+    "measure the result."
 )
 CLUSTERS = gettext_noop(
-    "Clusters of the public points, since none are labelled. They are easier to tell than classes, so this bounds what "
-    "to expect from above, and says whether the noise is too large."
+    "Based on clusters of the public points, because none are labelled. Clusters are easier to tell apart than "
+    "classes, so this is an upper bound. It shows whether the noise is too large."
 )
 
 _ROOT = 0.5
@@ -43,8 +43,9 @@ _ROOT = 0.5
 _LEAST_KEPT, _LEAST_LOST = 0.8, 0.02
 _FEW_POINTS = 600
 _FEW = gettext_noop(
-    "Too few people for these promises: with the noise about %(right)d of 100 are expected to be right, and without "
-    "it about %(noiseless)d. Invite more people, wait for more of them, or give the run a larger share."
+    "There are too few people for these promises: about %(right)d of 100 answers are expected to be right with the "
+    "noise, and about %(noiseless)d without it. Invite more people, wait for more of them, or give the run a larger "
+    "share."
 )
 
 
@@ -122,9 +123,9 @@ def judged_forecast(
 
 
 _USELESS = gettext_noop(
-    "The forecast does not clear the baseline: from %(low)d to %(high)d of 100 are expected to be right, and naming "
-    "the most frequent class for every point is right for %(majority)d. Give the run a larger share, or wait for more "
-    "people. If the model is no better, a person has to decide whether it is published."
+    "The forecast may be no better than the baseline: %(low)d to %(high)d of 100 answers are expected to be right, "
+    "while naming the most frequent class for every point is right for %(majority)d. Give the run a larger share, or "
+    "wait for more people. If the model is no better, a person has to decide whether it is published."
 )
 
 

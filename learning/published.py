@@ -9,10 +9,10 @@ from learning.students import STUDENTS, student_class
 LINEAR = "linear"
 _NETWORK = "network_"
 LABELS = {
-    LINEAR: gettext_noop("linear model that the gradient steps led to"),
-    f"{_NETWORK}linear": gettext_noop("linear model that the steps over samples led to"),
-    f"{_NETWORK}mlp": gettext_noop("small network that the steps over samples led to"),
-    f"{_NETWORK}cnn": gettext_noop("convolutional network that the steps over samples led to"),
+    LINEAR: gettext_noop("linear model from gradient steps"),
+    f"{_NETWORK}linear": gettext_noop("linear model from steps over samples"),
+    f"{_NETWORK}mlp": gettext_noop("small network from steps over samples"),
+    f"{_NETWORK}cnn": gettext_noop("convolutional network from steps over samples"),
 }
 """Learners of models that are published directly from the steps."""
 

@@ -42,6 +42,8 @@ LONGEST_LINE = 160
 """Of templates, where a text cannot be broken within a tag."""
 #: Fewest words of a text that is renamed wherever a string of the product equals it, marked for translation or not.
 FEW_WORDS = 4
+#: Most words of a part of a text that a test quotes.
+LONGEST_PART = 9
 #: Most characters of a key of a table of texts that stands in one line with ``: gettext_noop(``.
 KEY_WIDTH = 98
 
@@ -516,6 +518,7 @@ class Quotes:
         quoted = [old for old in self.pairs if bare in old]
         if len(quoted) == 1 and bare not in self.others and bare not in self.pairs[quoted[0]]:
             part = plain_part(self.pairs[quoted[0]], first=quoted[0].startswith(bare))
+            part = " ".join(part.split()[:LONGEST_PART])
             if _is_long(part) and part not in self.others:
                 self.plan.remarks.append(f"{where}: quotes a part: {value!r} → {part!r}")
                 return part

@@ -214,15 +214,14 @@ def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
 
 
 READABLE = gettext_noop(
-    "What can be read: which classes the student finds less often than others, and whether that may be chance, which "
-    "it may where intervals overlap. Where the same student does as badly after learning from true labels, the class "
-    "is hard or rare in the public points, and privacy is not the reason."
+    "You can see which classes the student finds less often than others. Where intervals overlap, this may be "
+    "chance. If the same student does as badly after learning from true labels, the class is hard to learn or rare "
+    "among the public points, and privacy is not the reason."
 )
 UNREADABLE = gettext_noop(
-    "What cannot be read: whether a class is found less often because its owners chose a stricter level. That can be "
-    "so: the stricter a level, the less each of its holders' records count. But which classes the holders of a level "
-    "own is private and counted by nobody, and no number here depends on it except through what was released with "
-    "noise."
+    "You cannot see whether a class is found less often because its owners chose a stricter level. That is possible: "
+    "the stricter a level, the less each of its holders' records count. But the classes that the holders of a level "
+    "own are private and are never counted. No number here depends on them except through noisy releases."
 )
 
 

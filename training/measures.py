@@ -87,9 +87,8 @@ TOO_SURE = gettext_noop(
 #: Scale of log probabilities below which the model as it was learned is called too sure.
 _TOO_SURE_SCALE = 0.8
 CORRECTED = gettext_noop(
-    "As it was learned, the model was too sure of itself. Labelled public points have corrected that: log "
-    "probabilities are multiplied by %(scale).2f. Where people differ from these points, "
-    "probabilities may still be too high."
+    "After learning, the model was too sure of itself. Labelled public points have corrected that: log probabilities "
+    "are multiplied by %(scale).2f. If people differ from these points, probabilities may still be too high."
 )
 
 

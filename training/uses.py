@@ -40,10 +40,10 @@ def _state(run: Run) -> str:
             return _("It is finished: a table of noisy counts was published.")
         if without_model(run):
             return _("It is finished: no model was published.")
-        return _("It is finished: a model has learned from what was released.")
+        return _("It is finished: a model has learned from the releases.")
     if run.ended_at:
-        return _("It ended early; what was released before then stays released.")
-    return _("It is under way.")
+        return _("It ended early. Results released before then stay released.")
+    return _("It is in progress.")
 
 
 def _records(holder: DataHolder) -> dict[str, Any]:

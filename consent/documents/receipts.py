@@ -217,10 +217,10 @@ def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
             (
                 _("What this does not cover"),
                 _(
-                    "What is true of people like you, which can be found out whether or not you take part; when data "
-                    "is sent over a network and how much; what other people's records, such as those of relatives, "
-                    "reveal about you; other studies. If this study knows you under several pseudonyms, the limit "
-                    "applies to each of them separately."
+                    "General facts about people like you, which can be found out whether or not you take part; when "
+                    "data is sent over a network and how much; what other people's records, such as those of "
+                    "relatives, reveal about you; other studies. If this study knows you under several pseudonyms, "
+                    "the limit applies to each of them separately."
                 ),
             ),
         ]

@@ -63,7 +63,7 @@ class Study(Recorded):
         _("short name"), unique=True, help_text=_("Appears in addresses and cannot be changed later.")
     )
     title = models.CharField(_("title"), max_length=200)
-    purpose = models.TextField(_("purpose"), help_text=_("What will be learned, and for whom, in plain words."))
+    purpose = models.TextField(_("purpose"), help_text=_("In plain words: what will be learned, and for whom."))
     controller = models.CharField(
         _("controller"), max_length=200, help_text=_("The organisation responsible for the study.")
     )
@@ -90,7 +90,7 @@ class Study(Recorded):
         _("contact person"),
         max_length=200,
         blank=True,
-        help_text=_("Who answers questions, such as a physician the people know."),
+        help_text=_("A person who answers questions, such as a physician the people know."),
     )
     contact_telephone = models.CharField(
         _("phone"),

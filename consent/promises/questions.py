@@ -100,11 +100,11 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             _("What happens if I withdraw?"),
             (
                 _("Everything that was ever learned from my records is undone."),
-                _("No. What was released before cannot be taken back. The limit you chose still applies to it."),
+                _("No. Results released before that cannot be taken back. The limit you chose still applies to them."),
             ),
             (
                 _("My records are not used for anything new."),
-                _("Yes, from that moment. What was released before cannot be taken back."),
+                _("Yes, from that moment. Results released before that cannot be taken back."),
             ),
         ),
     ]

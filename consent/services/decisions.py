@@ -27,7 +27,7 @@ from consent.services.studies import study_open_check
 from consent.wording.third_person import gettext as _
 from consent.wording.third_person import gettext_lazy
 
-_PROMISE_CHANGED = gettext_lazy("What you were promised has changed since you opened the form. Please read it again.")
+_PROMISE_CHANGED = gettext_lazy("The promise made to you has changed since you opened the form. Please read it again.")
 
 
 @dataclass(frozen=True)

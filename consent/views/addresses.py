@@ -81,7 +81,7 @@ def _tell(holder: DataHolder, way: str, form: AddressForm) -> str:
             else _("From now on, we won't send you news.")
         )
     addresses.addresses_forget(holders=[holder.pk])
-    return _("It is deleted.")
+    return _("Your address has been deleted.")
 
 
 @never_cache

@@ -20,8 +20,8 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "records": (
         _("Records"),
         _(
-            "What an organisation holds about you, for example measurements or pictures. All of yours are "
-            "protected as one."
+            "The information an organisation holds about you, for example measurements or pictures. All of it is "
+            "protected as one unit."
         ),
     ),
     "protection": (

@@ -129,7 +129,7 @@ class AddressForm(Worded, AddEmailForm):
 class PasswordChangeForm(SamePasswords, ChangePasswordForm):
     """Form for a new password of whoever knows the present one."""
 
-    words = {"oldpassword": (_("Present password"), ""), "password1": _NEW, "password2": _AGAIN}
+    words = {"oldpassword": (_("Current password"), ""), "password1": _NEW, "password2": _AGAIN}
 
 
 class PasswordSetForm(SamePasswords, SetPasswordForm):

@@ -151,7 +151,9 @@ class StudentsSerializer(serializers.Serializer):
 
 class StudentRequestSerializer(StrictSerializer):
     student_learner = serializers.CharField(help_text="One that GET /api/v1/students lists.")
-    student_parameters = serializers.DictField(required=False, help_text="What is missing has its default.")
+    student_parameters = serializers.DictField(
+        required=False, help_text="Parameters you leave out have their defaults."
+    )
 
 
 class PublicationSerializer(StrictSerializer):

@@ -113,14 +113,14 @@ class JointRunForm(forms.Form):
 
     title = forms.CharField(label=gettext_lazy("Title"), max_length=200)
     purpose = forms.CharField(
-        label=gettext_lazy("What it is for"), required=False, widget=forms.Textarea(attrs={"rows": 2})
+        label=gettext_lazy("Permissions"), required=False, widget=forms.Textarea(attrs={"rows": 2})
     )
     method = forms.ChoiceField(
         label=gettext_lazy("Method"),
         choices=[(name, Run.Method(name).label) for name in _METHODS],
     )
     choices = _ChoicesField(
-        label=gettext_lazy("Choices of the method"),
+        label=gettext_lazy("Method parameters"),
         required=False,
         initial=dict,
         help_text=gettext_lazy(

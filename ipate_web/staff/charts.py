@@ -190,7 +190,7 @@ def calibration_chart(student: StudentModel) -> Chart | None:
         return None
     predicted = [each["predicted"] for each in bins]
     series = [
-        Series(_("came true"), [each["observed"] for each in bins]),
+        Series(_("occurred"), [each["observed"] for each in bins]),
         Series(_("as often as predicted"), predicted),
     ]
     return Chart(predicted, series, x_label=_("mean probability"), y_label=_("share of the points"), y_max=1)

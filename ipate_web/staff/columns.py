@@ -35,7 +35,7 @@ class TargetForm(forms.Form):
     learned = forms.ChoiceField(
         label=_("What to learn"), choices=[(kind, _(label)) for kind, label in OUTCOME_LABELS.items()]
     )
-    classes = LinesField(label=_("Classes, one a line"), help_text=_("In numerical order."))
+    classes = LinesField(label=_("Classes, one per line"), help_text=_("In numerical order."))
     smallest = forms.FloatField(
         label=_("Smallest number"),
         required=False,
@@ -209,7 +209,7 @@ class ColumnForm(forms.Form):
     """Form for one column of a table; the fields of its kinds follow from what they declare."""
 
     name = forms.CharField(label=_("Name"), max_length=200)
-    use = forms.ChoiceField(label=_("What it is"), choices=[(use, _(kind.uses[use])) for use, kind in _KINDS.items()])
+    use = forms.ChoiceField(label=_("Used as"), choices=[(use, _(kind.uses[use])) for use, kind in _KINDS.items()])
     counted = forms.ChoiceField(
         label=_("Counted"), required=False, choices=(("until", _("until")), ("since", _("since")))
     )
@@ -239,7 +239,7 @@ class ColumnForm(forms.Form):
                 _pairs(data.get("spellings", []), of_numbers=True)
             except ValueError as error:
                 problem = ValidationError(
-                    _("“%(line)s” does not name the number it stands for."), params={"line": str(error)}
+                    _("“%(line)s” must say which number it stands for."), params={"line": str(error)}
                 )
                 self.add_error("spellings", problem)
         return data
@@ -424,7 +424,7 @@ class ManyColumnsForm(forms.Form):
         self._columns = columns
         uses, unchanged = _choices("use"), ("", _("unchanged"))
         present = {each["use"] for each in columns.initial}
-        everything = ("", _("anything"))
+        everything = ("", _("any"))
         _choose(self.fields["of"], [everything, *((use, words) for use, words in uses if use in present)])
         self.fields["of"].required = False
         _choose(self.fields["use"], [unchanged, *uses])

@@ -33,7 +33,7 @@ _LABELS = {
     "labelled_dataset": gettext_lazy("Labelled public rows"),
     "student_learner": gettext_lazy("Student"),
     "batch_size": gettext_lazy("Queries or steps per batch"),
-    "rehearsed.method": gettext_lazy("Costs are counted"),
+    "rehearsed.method": gettext_lazy("Method of counting costs"),
 }
 _CHOICES = ("method", "variant")
 _DECIMALS = 6

@@ -128,7 +128,7 @@ class PublicationForm(forms.Form):
         ),
     )
     valid_until = DayField(
-        label=gettext_lazy("Or: up to a day"),
+        label=gettext_lazy("Or: valid until"),
         required=False,
         help_text=gettext_lazy(
             "The last day on which a consent to this version is valid, no matter when it was given."

@@ -52,7 +52,7 @@ class EncoderForm(forms.Form):
     )
     name = forms.CharField(label=gettext_lazy("Name"), max_length=100)
     kind = forms.ChoiceField(
-        label=gettext_lazy("It takes"), choices=[("image", gettext_lazy("images")), ("text", gettext_lazy("texts"))]
+        label=gettext_lazy("Input"), choices=[("image", gettext_lazy("images")), ("text", gettext_lazy("texts"))]
     )
     size = forms.IntegerField(
         label=gettext_lazy("Image size in pixels"),

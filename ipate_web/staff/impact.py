@@ -74,7 +74,7 @@ def _processing(study: Study) -> Section:
         _("%(kind)s dataset “%(name)s”") % {"kind": capfirst(str(each.get_kind_display())), "name": each.name}
         for each in study.datasets.filter(removed_at=None).order_by("kind", "name")
     ]
-    return Section(_("How it is done"), [message, *datasets], columns if rows else [], rows)
+    return Section(_("How it works"), [message, *datasets], columns if rows else [], rows)
 
 
 def _necessity(study: Study) -> Section:
@@ -134,12 +134,12 @@ def _levels(study: Study) -> Section:
 def _risks(study: Study) -> Section:
     rows = [
         [
-            _("Somebody infers from published results whether a person took part, or something about their records."),
+            _("Published results let others infer whether a person took part, or something about their records."),
             _("Noise, with one budget account per person. The level they chose limits how much a guess can gain."),
             _("The odds above. Findings about people like them apply whether or not a person takes part."),
         ],
         [
-            _("Somebody with access reads raw records."),
+            _("A person with access reads raw records."),
             _("Roles that cannot be combined, a log of every look-up of a person's choice, encrypted backups."),
             _("People who keep the records for the controller can see them."),
         ],
@@ -159,11 +159,11 @@ def _risks(study: Study) -> Section:
         [
             _("Timing and sizes of network messages, and records of relatives, reveal something about a person."),
             _("People read before they decide that this is not covered."),
-            _("It remains."),
+            _("The risk remains."),
         ],
     ]
     return Section(
-        _("Risks, measures and remaining risks"), columns=[_("Risk"), _("Measure"), _("What remains")], rows=rows
+        _("Risks, measures and remaining risks"), columns=[_("Risk"), _("Safeguard"), _("Remaining risk")], rows=rows
     )
 
 
@@ -186,7 +186,7 @@ def _decisions(study: Study) -> Section:
         what = _("ε policy, version %(version)d") % {"version": policy.version}
         by = (actor_name(policy, "proposed_by"), actor_name(policy.approval, "approved_by"))
         rows.append([what, *by, moment_text(timezone.localtime(policy.approval.approved_at)), policy.reason])
-    columns = [_("What"), _("Proposed by"), _("Approved by"), _("When"), _("Digest or reason")]
+    columns = [_("Document"), _("Proposed by"), _("Approved by"), _("When"), _("Digest or reason")]
     return Section(
         _("Who decided"),
         [] if rows else [_("Nothing has been decided yet.")],
@@ -251,7 +251,7 @@ def impact_pdf(study: Study) -> bytes:
         "date": {"year": now.year, "month": now.month, "day": now.day},
         "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
         "heading": _title(study),
-        "facts": [(_("What this is"), _note()), (_("Made"), moment_text(now))],
+        "facts": [(_("About this summary"), _note()), (_("Created"), moment_text(now))],
         "sections": sections,
     }
     return tagged_pdf(REPORT, context)

@@ -261,7 +261,7 @@ class ImageForm(_SchemaForm):
         ),
     )
     span = forms.FloatField(label=gettext_lazy("Width of the window"), required=False)
-    classes = LinesField(label=gettext_lazy("Classes, one a line"), help_text=gettext_lazy("In numerical order."))
+    classes = LinesField(label=gettext_lazy("Classes, one per line"), help_text=gettext_lazy("In numerical order."))
     field_order = ("height", "width", "channels", "classes", "fit", "centre", "span", "known")
 
     def clean(self) -> dict[str, Any]:

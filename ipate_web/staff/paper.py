@@ -105,7 +105,7 @@ class PaperConsentForm(forms.Form):
         help_text=gettext_lazy("Otherwise people who were promised more keep that promise."),
     )
     authority = forms.ChoiceField(
-        label=gettext_lazy("The right by which another person decided"),
+        label=gettext_lazy("Right of the person who decided"),
         choices=[("", gettext_lazy("the person signed themselves")), *Authority.choices],
         required=False,
         help_text=gettext_lazy(

@@ -63,7 +63,7 @@ class ShareForm(forms.Form):
         max_value=100,
         widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}),
         help_text=gettext_lazy(
-            "All shares together can be at most 100 %. What the run does not use becomes free again when it ends."
+            "All shares together can be at most 100 %. Any part the run does not use becomes free again when it ends."
         ),
     )
 

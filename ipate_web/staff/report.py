@@ -167,7 +167,7 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
             [group_label(each.level), trimmed(each.epsilon), str(each.holders), percent(each.part), percent(each.used)]
             for each in fairness.levels
         ]
-        columns = [_("Level"), "ε", _("Head count"), _("Part of all"), _("Share used")]
+        columns = [_("Level"), "ε", _("Head count"), _("Share of all"), _("Share used")]
         tables.append(_table(_("Public information about levels"), columns, [2, 1, 1, 1, 1], levels))
     return _section(_("Fairness between classes"), [_(fairness.readable), _(fairness.unreadable)], tables)
 
@@ -198,7 +198,7 @@ def _releases(rows: Sequence[tuple[Release, str]] | None, cap: float) -> list[di
         return _section(_("Releases"), [_("These entries can no longer be read.")])
     if not rows:
         return _section(_("Releases"), [_("This run has not released anything yet.")])
-    columns = [_("No."), _("Written"), _("Kind"), _("Batch"), _("Charge at most, μ²"), _("Digest of what left")]
+    columns = [_("No."), _("Recorded on"), _("Kind"), _("Batch"), _("Charge at most, μ²"), _("Digest of the release")]
     lines = [
         [
             str(release.sequence),

@@ -92,7 +92,7 @@ class PublicationForm(ReasonForm):
 
     def __init__(self, *args: Any, doubtful: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["reason"].help_text = gettext_lazy("The card of the model shows it.")
+        self.fields["reason"].help_text = gettext_lazy("The model card shows this.")
         if not doubtful:
             del self.fields["reason"]
 
@@ -102,7 +102,7 @@ class ThresholdForm(forms.Form):
 
     class_name = forms.ChoiceField(label=gettext_lazy("Class"), required=False)
     missed = forms.FloatField(
-        label=gettext_lazy("Cost of missing it"),
+        label=gettext_lazy("Cost of a missed case"),
         required=False,
         min_value=0,
         help_text=gettext_lazy("In any unit, as long as both costs use the same."),

@@ -28,7 +28,7 @@ class WebhookForm(forms.Form):
         widget=forms.URLInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     events = forms.MultipleChoiceField(
-        label=gettext_lazy("What to tell it"),
+        label=gettext_lazy("Events to send"),
         choices=lambda: [(event, f"{label} ({event})") for event, label in EVENTS.items()],
         initial=lambda: list(EVENTS),
         widget=forms.CheckboxSelectMultiple,

@@ -29,7 +29,7 @@ class ApiToken(AbstractAuthToken):
     """Token that lets a program act as ``user`` until ``expiry``; ``token_key`` is its beginning, for display."""
 
     name = models.CharField(_("name"), max_length=60)
-    scopes = models.JSONField(_("what it is for"), default=every_scope)
+    scopes = models.JSONField(_("permissions"), default=every_scope)
 
     class Meta(AbstractAuthToken.Meta):
         abstract = False

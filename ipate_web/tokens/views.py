@@ -39,7 +39,7 @@ class TokenForm(forms.Form):
     )
     lifetime = forms.ChoiceField(label=gettext_lazy("Valid for"), choices=LIFETIMES, initial="90")
     scopes = forms.MultipleChoiceField(
-        label=gettext_lazy("What it is for"),
+        label=gettext_lazy("Permissions"),
         choices=Scope.choices,
         initial=[Scope.READ, Scope.PROPOSE, Scope.PREDICT],
         widget=forms.CheckboxSelectMultiple,

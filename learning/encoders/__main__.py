@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
         frame_write(replies, problem=_kept(error.problem), remedy=_kept(error.remedy))
         return
     except Exception as error:  # onnxruntime raises many types
-        problem = Sentence(_("The network cannot be run (%(error)s)."), error=str(error)[:200])
+        problem = Sentence(_("The network does not run (%(error)s)."), error=str(error)[:200])
         frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it again."))
         return
     frame_write(replies, width=width)

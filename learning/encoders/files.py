@@ -57,16 +57,16 @@ class ImageInput:
 
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or not isinstance(self.size, int) or not 4 <= self.size <= LARGEST_SIDE:
-            problem = Sentence(_("The side of the images is %(size)s pixels."), size=self.size)
+            problem = Sentence(_("The side length of the images is %(size)s pixels."), size=self.size)
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=LARGEST_SIDE))
         numbers = (*self.mean, *self.spread)
         if len(self.mean) not in (1, 3) or len(self.spread) != len(self.mean) or not all(map(_is_number, numbers)):
-            text = _("Mean and spread are not one number each, or three for three colours.")
-            raise EncoderError(text, _("Declare as many as the encoder has colour channels."))
+            text = _("Mean and spread must have one number each, or three each for colour images.")
+            raise EncoderError(text, _("Declare one number per colour channel of the encoder."))
         if not all(each > 0 for each in self.spread):
-            raise EncoderError(_("A spread is not above 0."), _("Declare what pixels are divided by."))
+            raise EncoderError(_("The spread must be above 0."), _("Declare the number by which pixels are divided."))
         if self.layout not in (FIRST, LAST):
-            problem = Sentence(_("There is no layout “%(layout)s”."), layout=self.layout)
+            problem = Sentence(_("The layout “%(layout)s” does not exist."), layout=self.layout)
             raise EncoderError(problem, _("Declare channels_first or channels_last."))
 
     @property
@@ -91,7 +91,7 @@ class TextInput:
 
     def __post_init__(self) -> None:
         if isinstance(self.length, bool) or not isinstance(self.length, int) or not 4 <= self.length <= MOST_TOKENS:
-            problem = Sentence(_("The length of a piece of text is %(length)s tokens."), length=self.length)
+            problem = Sentence(_("Each piece of text has %(length)s tokens."), length=self.length)
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=MOST_TOKENS))
 
     def suits(self, schema: Schema) -> bool:
@@ -118,14 +118,14 @@ def input_from_json(document: Mapping[str, Any]) -> Input:
     entries = dict(document) if isinstance(document, Mapping) else {}
     kind = kinds.get(entries.pop("kind", ""))
     if kind is None:
-        raise EncoderError(_("It is not said what the encoder takes."), _("Declare the kind image or text."))
+        raise EncoderError(_("The kind of input is missing."), _("Declare the kind image or text."))
     try:
         listed = {name: tuple(value) if name in ("mean", "spread") else value for name, value in entries.items()}
         return kind(**listed)
     except TypeError:
         names = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
         raise EncoderError(
-            _("The input of the encoder is not declared as it has to be."), Sentence(_("Give %(names)s."), names=names)
+            _("The encoder's input is not declared correctly."), Sentence(_("Give %(names)s."), names=names)
         ) from None
 
 
@@ -157,18 +157,18 @@ class Pieces:
         try:
             from tokenizers import Tokenizer  # an extra that only texts need
         except ImportError:
-            problem = _("The library “tokenizers” is not installed, which encoders of texts need.")
-            raise EncoderError(problem, _("Install it as the guide to encoders says.")) from None
+            problem = _("Encoders of texts need the library “tokenizers”, which is not installed.")
+            raise EncoderError(problem, _("The guide to encoders explains how to install it.")) from None
         try:
             self._tokenizer: Any = Tokenizer.from_str(tokenizer)
         except Exception:  # from Rust, without a specific type
             problem = _("The tokenizer cannot be read.")
-            raise EncoderError(problem, _("Give the file tokenizer.json that belongs to the network.")) from None
+            raise EncoderError(problem, _("Use the file tokenizer.json that belongs to the network.")) from None
         # Read from the library's result, not from the file: it may resolve a duplicate name differently.
         model = json.loads(self._tokenizer.to_str())["model"]
         if model["type"] not in _MODELS or model.get("dropout"):
-            problem = _("The tokenizer draws how it splits a text (dropout), or is of an unknown kind.")
-            raise EncoderError(problem, _("Give a tokenizer for use, not for training: with no dropout."))
+            problem = _("The tokenizer splits texts randomly (dropout), or its kind is unknown.")
+            raise EncoderError(problem, _("Use a tokenizer made for inference, without dropout."))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(length)
 

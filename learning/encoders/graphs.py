@@ -49,9 +49,9 @@ def network_of(content: bytes) -> onnx.ModelProto:
     try:
         network = onnx.load_model_from_string(content)
     except DecodeError:
-        raise EncoderError(_("The file is no ONNX file."), _AGAIN) from None
+        raise EncoderError(_("The file is not an ONNX file."), _AGAIN) from None
     if not network.graph.node or any(map(onnx.external_data_helper.uses_external_data, _tensors(network))):
-        raise EncoderError(_("The file holds no network, or keeps its weights in another file."), _AGAIN)
+        raise EncoderError(_("The file contains no network, or its weights are in another file."), _AGAIN)
     try:
         if network.functions:
             network = inliner.inline_local_functions(network)
@@ -80,15 +80,15 @@ def _operators_check(network: onnx.ModelProto) -> None:
         if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             problem = Sentence(_("The network uses an operator that encoders may not use: %(name)s."), name=name[:100])
-            raise EncoderError(problem, _("Export it without randomness and loops, of ONNX's own operators."))
+            raise EncoderError(problem, _("Export it without randomness and loops, using only ONNX's own operators."))
         if node.op_type == "Constant":
             constants.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
         training = {each.name: each.i for each in node.attribute}.get("training_mode")
         if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
             training = node.input[2] not in constants or onnx.numpy_helper.to_array(constants[node.input[2]]).any()
         if training:
-            problem = Sentence(_("The operator %(name)s of the network is in training mode."), name=node.op_type)
-            raise EncoderError(problem, _("Export it for use: of PyTorch, after a call of eval()."))
+            problem = Sentence(_("The network's operator %(name)s is in training mode."), name=node.op_type)
+            raise EncoderError(problem, _("Export it for inference: in PyTorch, call eval() first."))
 
 
 def _nodes(network: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -203,7 +203,7 @@ def _inserted(graph: Graph, network: onnx.ModelProto, inputs: dict[str, str]) ->
     output = network.graph.output[0].type.tensor_type
     rank = len(output.shape.dim) if output.HasField("shape") else 0
     if rank not in _RANKS:
-        problem = Sentence(_("The output of the network has %(rank)s axes."), rank=rank)
+        problem = Sentence(_("The network's output has %(rank)s axes."), rank=rank)
         raise EncoderError(problem, _("Export it so that its first output is a vector or a map of features."))
     network = compose.add_prefix(network, f"{graph.unused('encoder')}/")
     names = dict(zip(inputs, _inputs(network), strict=True))

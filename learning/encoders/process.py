@@ -75,7 +75,7 @@ class EncoderProcess:
                 raise EncoderError(*(_sentence(answer[name]) for name in ("problem", "remedy")))
             self.width = int(answer["width"])
             if not 1 <= self.width <= MOST_NUMBERS:
-                problem = Sentence(_("The vectors of the encoder have %(width)s numbers."), width=self.width)
+                problem = Sentence(_("The encoder's vectors have %(width)s numbers."), width=self.width)
                 raise EncoderError(problem, Sentence(_("Choose one with 1 to %(most)s."), most=f"{MOST_NUMBERS:,}"))
             self._running = self._running.pop_all()
 
@@ -115,9 +115,9 @@ class EncoderProcess:
         turned = self.encode(x[::-1])[::-1].tobytes()
         alone = b"".join(self.encode(x[place : place + 1]).tobytes() for place in range(len(x)))
         if not together == turned == alone:
-            problem = _("The vector of a record depends on which other records are encoded.")
+            problem = _("A record's vector depends on which other records are encoded with it.")
             raise EncoderError(
-                problem, _("Use an encoder without randomness, and export it for use, not for training.")
+                problem, _("Use an encoder without randomness, exported for inference instead of training.")
             )
 
     def _encoded(self, block: NDArray[Any]) -> NDArray[Any] | None:

@@ -111,14 +111,14 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
     if "refused" in answer:
         raise fault_from_json(answer["refused"])
     if "slow" in answer:
-        text = _("Reading the file takes longer than %(most)d seconds and was stopped.")
+        text = _("Reading the file took longer than %(most)d seconds and was stopped.")
         raise DataError(Sentence(text, most=allowance.seconds), _LIMIT)
     if "exhausted" in answer:
-        text = _("Reading the file takes more than %(most)s MB of memory and was stopped.")
+        text = _("Reading the file took more than %(most)s MB of memory and was stopped.")
         raise DataError(Sentence(text, most=f"{allowance.memory:,}"), _LIMIT)
     if "failed" in answer:
         logger.error("A reader of files failed: %s.", answer["failed"])
-        problem = _("The file is damaged, or written in a way that the reader does not know.")
+        problem = _("The file is damaged, or its variant of the format is not supported.")
         raise DataError(problem, _("Save it again, or in another format."))
     return answer
 

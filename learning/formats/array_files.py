@@ -50,7 +50,7 @@ def idx_arrays(
     with report.noting():
         arrays["x"] = x = _read_array(images, 1 + len(schema.shape), progress)
         if x.shape[1:] != schema.shape:
-            text = _("The images measure %(found)s, the schema %(declared)s.")
+            text = _("The images have the size %(found)s, but the schema says %(declared)s.")
             problem = Sentence(text, found=" × ".join(map(str, x.shape[1:])), declared=schema.shape)
             raise DataError(problem, _("Correct the schema, or choose another file."))
     if labels is not None:
@@ -118,7 +118,7 @@ def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, A
     npz_shapes(path)
     with _sound_npz(path), np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in ARRAYS if name in archive}
-    contents = Sentence(_("It holds: %(names)s."), names=", ".join(arrays) or "–")
+    contents = Sentence(_("It contains: %(names)s."), names=", ".join(arrays) or "–")
     report.add(*(array_missing(name, contents) for name in wanted if name not in arrays))
     return {name: arrays[name] for name in wanted if name in arrays}
 
@@ -151,11 +151,11 @@ def _read_array(path: Path, axes: int, progress: Progress) -> npt.NDArray[np.uin
         magic = content.stream.read(4)
         if magic != _UNSIGNED_BYTES + bytes([axes]):
             problem = Sentence(
-                _("The file begins with %(found)s, not with %(wanted)s."),
+                _("The file starts with %(found)s instead of %(wanted)s."),
                 found=magic.hex() or "–",
                 wanted=f"{_UNSIGNED_BYTES.hex()}{axes:02x}",
             )
-            remedy = Sentence(_("Give an idx file of unsigned bytes with %(axes)d axes."), axes=axes)
+            remedy = Sentence(_("Use an idx file of unsigned bytes with %(axes)d axes."), axes=axes)
             raise DataError(problem, remedy, file=path)
         lengths = content.stream.read(4 * axes)
         shape = tuple(np.frombuffer(lengths, ">u4").tolist()) if len(lengths) == 4 * axes else ()
@@ -165,20 +165,22 @@ def _read_array(path: Path, axes: int, progress: Progress) -> npt.NDArray[np.uin
             values += chunk
             progress(content.position(), content.size)
     if not shape or len(values) != expected:
-        text = _("The file announces %(expected)s values and holds %(found)s.")
+        text = _("The file should contain %(expected)s values, but contains %(found)s.")
         count = f"> {expected:,}" if len(values) > expected else f"{len(values):,}"
         problem = Sentence(text, expected=f"{expected:,}", found=count)
-        raise DataError(problem, _("Get it again: it is cut off or damaged."), file=path)
+        raise DataError(problem, _("It is cut off or damaged: download or export it again."), file=path)
     if not expected:
-        raise DataError(_("The file holds no records."), _("Add some."), file=path)
+        raise DataError(_("The file contains no records."), _("Add records."), file=path)
     return np.frombuffer(values, np.uint8).reshape(shape)
 
 
 def _sound_mat(path: Path) -> AbstractContextManager[None]:
     unsound = scipy.io.matlab.MatReadError
-    return sound(path, _("The file is no sound MATLAB file (%(error)s)."), _("Get it again."), unsound)
+    return sound(
+        path, _("The file is not a valid MATLAB file (%(error)s)."), _("Download or export it again."), unsound
+    )
 
 
 def _sound_npz(path: Path) -> AbstractContextManager[None]:
     remedy = _("Save it with numpy.savez, as plain numbers and texts.")
-    return sound(path, _("The file is no sound npz file (%(error)s)."), remedy)
+    return sound(path, _("The file is not a valid npz file (%(error)s)."), remedy)

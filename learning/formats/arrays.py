@@ -64,26 +64,28 @@ def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[An
         limits.check_numbers(len(x), *schema.shape)
         return schema.text.encode(x.tolist())
     if x.dtype.kind not in "fiub":
-        holds = Sentence(_("x holds %(type)s."), type=x.dtype)
+        holds = Sentence(_("x contains %(type)s."), type=x.dtype)
         report.add(DataError(holds, _("Save it as numbers."), column="x"))
         return None
     if x.shape[1:] != schema.shape or not len(x):
         differs = Sentence(
-            _("x has the shape %(found)s, the schema asks for %(wanted)s."),
+            _("x has the shape %(found)s, but the schema requires %(wanted)s."),
             found=x.shape,
             wanted=str(("n", *schema.shape)),
         )
-        report.add(DataError(differs, _("Save one record per place of the first axis."), column="x"))
+        report.add(DataError(differs, _("Save one record per entry of the first axis."), column="x"))
         return None
     limits.check_numbers(*x.shape)
     if schema.dtype == np.uint8 or (isinstance(schema, ImageSchema) and x.dtype == np.uint8):
         if x.dtype != np.uint8:
-            report.add(DataError(_("x holds no bytes of texts."), _("Save the texts, one per record."), column="x"))
+            report.add(
+                DataError(_("x does not contain texts as bytes."), _("Save the texts, one per record."), column="x")
+            )
             return None
         return x.astype(np.uint8)
     with np.errstate(over="ignore"):
         numbers = x.astype(np.float32)
-    usable, problem = np.isfinite(numbers), _("A value is not finite.")
+    usable, problem = np.isfinite(numbers), _("A value is infinite or not a number.")
     if isinstance(schema, ImageSchema):
         usable &= (numbers >= 0) & (numbers <= 1)
         problem = _("A value is not between 0 and 1.")
@@ -98,8 +100,8 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
     >>> checked_labels(np.array([1, 0]), ("no", "yes"), 2, Report()).tolist()
     [1, 0]
     """
-    text = _("y holds %(type)s in the shape %(shape)s; there are %(count)d records.")
-    if not _one_each(y, "iu", "y", records, text, _("Save one whole class number per record."), report):
+    text = _("y contains %(type)s in the shape %(shape)s, but there are %(count)d records.")
+    if not _one_each(y, "iu", "y", records, text, _("Save one class number per record, as a whole number."), report):
         return None
     unknown_classes(y, len(classes), report, "y")
     return y.astype(np.int64)
@@ -115,7 +117,7 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
     parts = y.reshape(len(y), -1) if y.ndim in (1, 2) else y
     if y.dtype.kind not in "fiub" or parts.shape != (records, len(target.parts)):
         problem = Sentence(
-            _("y holds %(type)s in the shape %(shape)s; there are %(count)d records."),
+            _("y contains %(type)s in the shape %(shape)s, but there are %(count)d records."),
             type=y.dtype,
             shape=y.shape,
             count=records,
@@ -125,7 +127,7 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
         return None
     values = [each.astype(np.float64) for each in parts.T]
     for part, numbers in zip(target.parts, values, strict=True):
-        text = Sentence(_("A value is none of “%(part)s”."), part=part)
+        text = Sentence(_("A value is not valid for “%(part)s”."), part=part)
         wrong = np.flatnonzero(~target.allowed(part, numbers)).tolist()
         report.add_rows(wrong, lambda _place, text=text: text, target.remedy(part), "y")  # type: ignore[misc]
     with np.errstate(invalid="ignore"):
@@ -137,7 +139,7 @@ def unknown_classes(y: Array, classes: int, report: Report, column: str | None =
     report.add_rows(
         np.flatnonzero((y < 0) | (y >= classes)).tolist(),  # type: ignore[operator]
         lambda place: Sentence(
-            _("The label %(label)s is no class; there are %(count)d, counted from 0."), label=y[place], count=classes
+            _("The label %(label)s is not a class; there are %(count)d, counted from 0."), label=y[place], count=classes
         ),
         _("Correct the label or the schema."),
         column,
@@ -150,7 +152,7 @@ def checked_holders(holders: Array, records: int, report: Report) -> list[str] |
     >>> checked_holders(np.array(["ada", "ben"]), 2, Report())
     ['ada', 'ben']
     """
-    text = _("holder holds %(type)s in the shape %(shape)s; there are %(count)d records.")
+    text = _("holder contains %(type)s in the shape %(shape)s, but there are %(count)d records.")
     remedy = _("Save one pseudonym per record, as text or whole number.")
     if not _one_each(holders, "Uiuf", "holder", records, text, remedy, report):
         return None

@@ -90,7 +90,7 @@ class Balance:
         """Count rows of a table above its header, at their places in the file."""
         for place in places:
             self.see(ROWS)
-            self.leave_out(ROWS, _("The row stands above the header."), place=place)
+            self.leave_out(ROWS, _("The row is above the header."), place=place)
 
     def take(self, other: Balance) -> None:
         """Add the counts of another file."""
@@ -117,10 +117,10 @@ class Balance:
         """
         for name, part in self.parts.items():
             if part.seen != part.decided:
-                text = _("The reader met %(seen)d items (%(part)s), but accounted for %(decided)d.")
+                text = _("The reader found %(seen)d items (%(part)s), but accounted for %(decided)d.")
                 problem = Sentence(text, seen=part.seen, part=name, decided=part.decided)
                 raise DataError(
-                    problem, _("This is an error in iPATE: report it, and import the file as CSV meanwhile.")
+                    problem, _("This is an error in iPATE: please report it. Meanwhile, import the file as CSV.")
                 )
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ def open_records(path: Path, kind: str, declared: Collection[str] = ()) -> FileR
 
 def sound_cells(path: Path, kind: str) -> AbstractContextManager[None]:
     """Turn what the libraries raise about a broken file into DataErrors."""
-    return sound(path, Sentence(_("The file is no sound %(format)s file."), format=kind), _AGAIN, Exception)
+    return sound(path, Sentence(_("The file is not a valid %(format)s file."), format=kind), _AGAIN, Exception)
 
 
 def record_batches(
@@ -136,9 +136,9 @@ def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
         raise DataError(_("The first sheet is empty."), _("Put the records into the first sheet."))
     remarks: list[str] = []
     if len(workbook.sheet_names) > 1:
-        remarks.append(Sentence(_("Of the sheets “%(name)s” is read, the first one."), name=sheet.name))
+        remarks.append(Sentence(_("Only the first sheet, “%(name)s”, is read."), name=sheet.name))
     if header:
-        remarks.append(Sentence(_("The header is row %(row)d: what stands above it is not read."), row=header + 1))
+        remarks.append(Sentence(_("The header is row %(row)d. Rows above it are not read."), row=header + 1))
     records = enumerate(itertools.chain(first[header + 1 :], rows), header + 2)
     above = tuple(place for place, row in enumerate(first[:header], 1) if any(value != "" for value in row))
     return FileRecords(names, records, sheet.height, tuple(remarks), above=above)

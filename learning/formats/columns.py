@@ -35,8 +35,8 @@ RULES = {
     MEAN: _("the mean"),
     MINIMUM: _("the smallest"),
     MAXIMUM: _("the largest"),
-    COUNT: _("how many there are"),
-    ANY: _("the last of the declared values that occurs"),
+    COUNT: _("their number"),
+    ANY: _("the last declared value that occurs"),
     ALL: _("all codes that occur"),
 }
 """What becomes of a holder's values of a column, in words."""
@@ -53,7 +53,7 @@ Other = Annotated[
     ),
 ]
 Length = Annotated[
-    Whole, Field(title=_("Bytes that are kept"), description="Bytes of UTF-8 that are kept of a text: the first ones.")
+    Whole, Field(title=_("Bytes to keep"), description="Bytes of UTF-8 that are kept of a text: the first ones.")
 ]
 Several = Annotated[
     Flag,
@@ -146,11 +146,13 @@ class Dated:
 
     def check_reference(self) -> None:
         """Check the declaration. Raises DataError."""
-        problem = _("The schema does not say what its dates are counted from.")
+        problem = _("The schema does not say from which date to count.")
         if self.until and self.since:
             raise DataError(problem, _("Give either until or since."), column=self.name)
         if not self.reference or self.reference == self.name:
-            raise DataError(problem, _("Give a date such as 2026-01-01, or another column of dates."), column=self.name)
+            raise DataError(
+                problem, _("Declare a date such as 2026-01-01, or another column of dates."), column=self.name
+            )
 
     @property
     def reference(self) -> str:
@@ -201,12 +203,12 @@ class Dated:
             if duration is not None:
                 continue
             if day_number(values[place], self.written) is None:
-                problem = Sentence(_("“%(value)s” is no date."), value=shown(values[place]))
+                problem = Sentence(_("“%(value)s” is not a date."), value=shown(values[place]))
                 remedy: str = Sentence(_("Write %(written)s, or change the schema."), written=DATE_ORDERS[self.written])
             else:
-                text = _("The date that it is counted from is “%(value)s” (column %(reference)s).")
+                text = _("The date to count from is “%(value)s” (column %(reference)s).")
                 problem = Sentence(text, value=shown(references[place]), reference=self.reference)
-                remedy = _("Correct it, or declare in “missing” how a date that is not known is written.")
+                remedy = _("Correct it, or declare in “missing” how unknown dates are written.")
             yield DataError(problem, remedy, row=place + 1, column=self.name)
 
     def _is_duration(self, value: object) -> bool:
@@ -308,8 +310,10 @@ class TextColumn(_Column):
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
         for place, value in enumerate(values, 1):
             if not isinstance(value, str):
-                problem = Sentence(_("%(value)s is no text."), value=shown(repr(value)))
-                yield DataError(problem, _("Give a text; an empty one if there is none."), row=place, column=self.name)
+                problem = Sentence(_("%(value)s is not a text."), value=shown(repr(value)))
+                yield DataError(
+                    problem, _("Enter a text, or an empty one if there is none."), row=place, column=self.name
+                )
 
     def notes(self, values: Sequence[object]) -> Notes:
         empty = sum(not str(value).strip() for value in values)
@@ -405,7 +409,7 @@ class NumericColumn(_Column):
         if not (math.isfinite(self.minimum) and math.isfinite(self.maximum) and self.minimum < self.maximum):
             raise DataError(
                 Sentence(_("The declared range is %(low)s to %(high)s."), low=self.minimum, high=self.maximum),
-                _("Declare two finite numbers with minimum < maximum."),
+                _("Declare two finite numbers, the first smaller than the second."),
                 column=self.name,
             )
 
@@ -448,7 +452,7 @@ class NumericColumn(_Column):
         if isinstance(value, int):
             return _("A whole number is too large."), self._remedy
         if isinstance(value, float) or _INFINITE.fullmatch(str(value)) or math.isinf(number(value)):
-            return Sentence(_("“%(value)s” is not finite."), value=shown(value)), self._remedy
+            return Sentence(_("“%(value)s” is not a finite number."), value=shown(value)), self._remedy
         remedy = self._remedy
         if has_thousands(value):
             remedy = _("Write it without a comma between thousands, and with a point before decimals.")
@@ -461,7 +465,7 @@ class NumericColumn(_Column):
         if not self.missing:
             return _NO_MARKERS
         markers = " / ".join(marker or "“”" for marker in self.missing)
-        return Sentence(_("Write a finite number, or %(markers)s if not known."), markers=markers)
+        return Sentence(_("Write a finite number, or %(markers)s if it is unknown."), markers=markers)
 
 
 @dataclass(frozen=True)
@@ -492,7 +496,7 @@ class DateColumn(NumericColumn, Dated):
 
     @property
     def _remedy(self) -> str:
-        return _("Write the time that the schema makes of the date, as a number.")
+        return _("Write the time that the schema calculates from the date, as a number.")
 
     def _is_duration(self, value: object) -> bool:
         return self.minimum <= number(value) <= self.maximum
@@ -557,15 +561,15 @@ class CategoricalColumn(_OneHotColumn):
     uses = {"categorical": _("one of some values")}
     rules = (LAST, ANY)
     type: Literal["categorical"] = field(default="categorical", kw_only=True, repr=False)
-    values: Annotated[Texts, Field(title=_("Values, one a line"))]
+    values: Annotated[Texts, Field(title=_("Values, one per line"))]
     other: Other = field(default=False, kw_only=True)
     missing: Missing = ()
 
     def __post_init__(self) -> None:
         if not self.values or len({*map(key, (*self.values, *self.missing))}) < len(self.values) + len(self.missing):
             raise DataError(
-                _("The declared values are empty, or one is named twice."),
-                _("Declare every value once, and no missing marker among them."),
+                _("No values are declared, or one is declared twice."),
+                _("Declare every value once, without the markers for missing values."),
                 column=self.name,
             )
 
@@ -621,10 +625,8 @@ class CodeColumn(_OneHotColumn):
 
     def __post_init__(self) -> None:
         if self.several and any(self.codes.place(marker) is not None for marker in self.missing):
-            problem = _("What stands for “not known” is spelled like a code.")
-            raise DataError(
-                problem, _("Declare how it is written otherwise, or one code for each row."), column=self.name
-            )
+            problem = _("A marker for missing values is spelled like a code.")
+            raise DataError(problem, _("Declare a different spelling, or one code per row."), column=self.name)
 
     @property
     def codes(self) -> CodeSystem:
@@ -665,7 +667,7 @@ class CodeColumn(_OneHotColumn):
         return [code for part in value.split(SEVERAL) if (code := part.strip(" \t"))] or [""]
 
     def _fault(self, value: str) -> tuple[str, str]:
-        problem = Sentence(_("“%(value)s” is no code of %(system)s."), value=value, system=self.codes.name)
+        problem = Sentence(_("“%(value)s” is not a code of %(system)s."), value=value, system=self.codes.name)
         return problem, Sentence(_("Write a code such as %(examples)s."), examples=self.codes.examples)
 
 
@@ -682,7 +684,7 @@ KINDS: tuple[Any, ...] = (
 SEVERAL = ";"
 """What stands between the codes of a value that names several."""
 _NONE, _UNDECLARED = -1, -2
-_NO_MARKERS = _("Write a finite number, or declare in the schema's “missing” how a value that is not known is written.")
+_NO_MARKERS = _("Write a finite number, or declare in the schema's “missing” how unknown values are written.")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _INFINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _SHOWN = 12

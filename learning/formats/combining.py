@@ -78,13 +78,13 @@ class OneRecord:
             DataError: it names no column, or a rule that its column cannot have.
         """
         if self.by and self.by not in columns:
-            problem = Sentence(_("Records are ordered by “%(name)s”, which is not declared."), name=self.by)
-            raise DataError(problem, _("Name a declared column of dates or numbers, or none."))
+            problem = Sentence(_("Records are ordered by “%(name)s”, which is not a declared column."), name=self.by)
+            raise DataError(problem, _("Name a declared column of dates or numbers, or none at all."))
         for name, rule in self.rules:
             allowed = rules_of(columns.get(name))
             if rule not in allowed:
                 problem = Sentence(_("Records cannot be combined by “%(rule)s” here."), rule=rule)
-                remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(allowed) or "–")
+                remedy = Sentence(_("Use one of these: %(names)s."), names=", ".join(allowed) or "–")
                 raise DataError(problem, remedy, column=name)
 
     def moments(self, values: Sequence[object]) -> list[tuple[float, str] | None]:
@@ -95,8 +95,10 @@ class OneRecord:
         """Every value that records cannot be ordered by."""
         for place, moment in enumerate(self.moments(values)):
             if moment is None:
-                problem = Sentence(_("“%(value)s” is neither date nor number."), value=shown(values[place]))
-                yield DataError(problem, _("Records are ordered by it: correct it."), row=place + 1, column=self.by)
+                problem = Sentence(_("“%(value)s” is neither a date nor a number."), value=shown(values[place]))
+                yield DataError(
+                    problem, _("Correct it, because records are ordered by it."), row=place + 1, column=self.by
+                )
 
 
 def _moment(value: object, written: str) -> tuple[float, str] | None:

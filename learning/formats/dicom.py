@@ -16,7 +16,7 @@ from learning.formats.columns import shown
 from learning.formats.rows import DataError
 
 FRAMES = _("The image has %(count)d frames.")
-EACH_FRAME = _("Save each frame as a file of its own.")
+EACH_FRAME = _("Save each frame as a separate file.")
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _PALETTE = "PALETTE COLOR"
 #: Read as RGB; of those that begin with YBR, pydicom makes RGB.
@@ -56,8 +56,8 @@ def dicom_image(content: bytes, window: tuple[float, float] | None) -> tuple[Ima
     if window is None:
         if _value(file, "VOILUTSequence", None):
             raise DataError(
-                _("The DICOM file asks to be seen through a VOI LUT, which is not read."),
-                _("Declare in the schema the window that images are seen through."),
+                _("The DICOM file requires a VOI LUT, which is not supported."),
+                _("Declare the display window in the schema."),
             )
         window = (low + high) / 2, high - low
     seen = windowed(values, window)
@@ -133,7 +133,7 @@ def _value(file: Any, name: str, otherwise: Any) -> Any:
 
 
 def _not_handled(attribute: str, value: str) -> DataError:
-    text = _("A DICOM file with %(attribute)s “%(value)s” is not read.")
+    text = _("DICOM files with %(attribute)s “%(value)s” are not supported.")
     return DataError(Sentence(text, attribute=attribute, value=shown(value)), _OTHERWISE)
 
 

@@ -106,20 +106,20 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
     if isinstance(inner, DataError):
         return DataError(inner.problem, inner.remedy, column=inner.column or column)
     if isinstance(inner, ValueError):
-        return DataError(_("The target cannot be learned as it is declared."), str(inner))
+        return DataError(_("The target cannot be learned as declared."), str(inner))
     path = ".".join(_path(place[2:] if column is not None else place)) or "–"
     match details["type"]:
         case "missing":
             return DataError(Sentence(_("“%(path)s” is missing."), path=path), _("Add it."), column=column)
         case "unexpected_keyword_argument":
-            remedy = _("Remove it, or correct its name; the JSON Schema says which there are.")
+            remedy = _("Remove it, or correct its name. The JSON Schema lists the allowed names.")
             return DataError(Sentence(_("“%(path)s” is unknown."), path=path), remedy, column=column)
         case "union_tag_not_found" | "union_tag_invalid" if not place:
-            problem = _("The schema says neither “kind”: “table” nor “image”.")
-            return DataError(problem, _("Make it an object with one of the two."))
+            problem = _("The schema has neither “kind”: “table” nor “kind”: “image”.")
+            return DataError(problem, _("Make it an object with one of these."))
         case "union_tag_not_found" | "union_tag_invalid" if place == ["target"]:
             problem = _("The kind of the target is unknown.")
-            return DataError(problem, _("Use the kind numbers, times or labels; or declare classes."))
+            return DataError(problem, _("Use the kind numbers, times or labels, or declare classes."))
         case "union_tag_not_found" | "union_tag_invalid":
             entry = details["input"] if isinstance(details["input"], dict) else {}
             problem = Sentence(
@@ -128,13 +128,15 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
                 type=repr(entry.get("type")),
             )
             remedy = _(
-                "Use the role holder, label, target, text or ignore; or feature with the type numeric, date, "
-                "categorical, icd9, icd10, atc or loinc."
+                "Use the role holder, label, target, text or ignore, or the role feature with the type numeric, "
+                "date, categorical, icd9, icd10, atc or loinc."
             )
             return DataError(problem, remedy, column=column)
         case "model_attributes_type" | "dataclass_type":
-            problem = Sentence(_("“%(path)s” is no object."), path=path)
-            return DataError(problem, _("Write it with a kind, or a column with name and role."), column=column)
+            problem = Sentence(_("“%(path)s” is not an object."), path=path)
+            return DataError(
+                problem, _("Write it with a “kind”, or as a column with “name” and “role”."), column=column
+            )
     problem = Sentence(_("“%(path)s” is %(value)s."), path=path, value=repr(details["input"])[:60])
     return DataError(problem, _EXPECTED.get(details["type"], details["msg"]), column=column)
 

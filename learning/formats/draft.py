@@ -123,8 +123,8 @@ def _kind_of(column: dict[str, Any], missing: list[str]) -> dict[str, Any]:
 
 
 _NAMES_ALONE = _(
-    "Of private rows only names and kinds of columns are drafted. Take ranges, values and classes from a codebook or a "
-    "form, or import public rows first."
+    "For private rows, only names and kinds of columns are drafted. Take ranges, values and classes from a codebook "
+    "or a form, or import public rows first."
 )
 
 
@@ -160,7 +160,7 @@ def _of_npz(path: Path) -> Draft:
             {"name": f"x{number}", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 1, "missing": []}
             for number in range(1, shape[1] + 1)
         ]
-        remark = _("The columns of x have no names and are taken as they are: name them, so that people can read them.")
+        remark = _("The columns of x have no names. Give them names that people can read.")
         return Draft({"kind": "table", "columns": columns, "classes": ["0", "1"]}, (remark, _CLASSES))
     return _of_images(shape[1:])
 
@@ -175,7 +175,7 @@ def _of_mat(path: Path) -> Draft:
 def _of_idx(path: Path) -> Draft:
     shape = array_files.idx_shape(path)
     if len(shape) < 3:
-        raise DataError(_("This is no idx file of images."), _("Choose the file of images, not of labels."))
+        raise DataError(_("This is not an idx file of images."), _("Choose the file of images, not of labels."))
     return _of_images(shape[1:])
 
 
@@ -194,15 +194,15 @@ def _of_image_files(path: Path) -> Draft:
     remarks = []
     if count < seen.sizes.total() or max(size) > _LARGEST:
         size = (_USUAL, _USUAL)
-        remarks.append(_("The images are large or of several sizes: all are brought to the one that you declare."))
+        remarks.append(_("The images are large or differ in size. All of them are resized to the size you declare."))
     if len(seen.classes) < 2:
-        remarks.append(_("Fewer than two folders or classes of a table were found: name the classes."))
+        remarks.append(_("Fewer than two classes were found in folders or a table. Name the classes."))
     image = {"kind": "image", "height": size[0], "width": size[1], "channels": seen.channels, "classes": seen.classes}
     return Draft(image | ({"window": list(seen.window)} if seen.window else {}), tuple(remarks))
 
 
 _LARGEST, _USUAL = 256, 128
-_CLASSES = _("The file numbers the classes from 0 and does not name them: correct their names.")
+_CLASSES = _("The file numbers the classes from 0 without naming them. Correct their names.")
 
 
 def _of_parquet(path: Path) -> Draft:
@@ -242,13 +242,13 @@ def _of_extract(draft: Draft, records: cells.FileRecords) -> Draft:
         if each["role"] == "feature" and each["name"] not in declared:
             each["missing"] = sorted({"", *each["missing"]})
     one = {"by": records.ordered_by, "rules": dict.fromkeys(records.counted, "count")}
-    remark = _("Each row is what is known of a person at a moment. All rows of a person become one: choose how.")
+    remark = _("Each row describes a person at one moment. Choose how all rows of a person become one.")
     return Draft({**draft.document, "columns": columns, "classes": ["no", "yes"], "one_record": one}, (remark, _CHOOSE))
 
 
 _CHOOSE = _(
-    "Choose the class to learn. Of a condition that is recorded or not write the other spelling “(empty) = no”, and "
-    "take the last of the declared values that occurs."
+    "Choose the class to learn. For a condition that is either recorded or not, enter “(empty) = no” as another "
+    "spelling, and use the last declared value that occurs."
 )
 _RECORDED = {"role": "feature", "type": "numeric", "minimum": 0, "maximum": 1, "missing": []}
 
@@ -262,7 +262,7 @@ def _of_text(path: Path) -> Draft:
     if declared:
         lines[0] = "\n"
     if not any(line.strip() for line in lines):
-        raise DataError(_("The file holds no records."), _("Add some."))
+        raise DataError(_("The file contains no records."), _("Add records."))
     delimiter = declared or _delimiter([line for line in lines if line.strip()])
     rows, places = _split(lines, delimiter)
     width = Counter(map(len, rows)).most_common(1)[0][0]
@@ -271,11 +271,11 @@ def _of_text(path: Path) -> Draft:
     first = header_place(rows)
     remarks: list[str] = []
     if first:
-        remarks.append(Sentence(_("The header is row %(row)d: what stands above it is not read."), row=places[first]))
+        remarks.append(Sentence(_("The header is row %(row)d. Rows above it are not read."), row=places[first]))
     header = _is_header(rows[first], rows[first + 1 :])
     names = rows[first] if header else [f"column {number}" for number in range(1, width + 1)]
     if not header:
-        remarks.append(_("The file seems to have no header: name its columns, in their order."))
+        remarks.append(_("The file seems to have no header. Name its columns in order."))
     below = list(zip(rows, places, strict=True))[first + header :]
     other = [place for row, place in below if len(row) != len(names)]
     if other:
@@ -306,16 +306,16 @@ def _split(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]
 
 def _too_wide(columns: int) -> DataError:
     problem = Sentence(
-        _("There are %(count)s columns; a draft has at most %(most)s."), count=columns, most=MOST_COLUMNS
+        _("There are %(count)s columns, but a draft can have at most %(most)s."), count=columns, most=MOST_COLUMNS
     )
-    return DataError(problem, _("Write the schema yourself and give it as a file."))
+    return DataError(problem, _("Write the schema yourself and upload it as a file."))
 
 
 def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[int], options: dict[str, Any]) -> Draft:
     """Draft from records, and their places in the file."""
     if len(names) < 2:
-        problem = Sentence(_("The file has one column, “%(name)s”."), name=shown(names[0] if names else ""))
-        raise DataError(problem, _("Separate the columns by commas, semicolons or tabs."))
+        problem = Sentence(_("The file has only one column, “%(name)s”."), name=shown(names[0] if names else ""))
+        raise DataError(problem, _("Separate the columns with commas, semicolons or tabs."))
     decimal = options.get("decimal", ".")
     values: dict[str, list[str]] = {}
     for place, name in enumerate(names):
@@ -336,13 +336,13 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[i
         text = _("These columns are drafted as not used: %(names)s. Give them another role if they should be.")
         remarks.append(Sentence(text, names=shown(", ".join(unused))))
     if holder is None:
-        remarks.append(_("No column looks like pseudonyms of data holders: choose it if there is one."))
+        remarks.append(_("No column looks like pseudonyms of data holders. If there is one, choose it."))
     if label is None:
-        remarks.append(_("No column looks like classes to learn: choose it if there is one."))
+        remarks.append(_("No column looks like classes to learn. If there is one, choose it."))
     if dated:
-        remarks.append(_("Dates become the time until a date: choose the one that fits, and how far the time can go."))
+        remarks.append(_("Dates become the time until another date. Choose that date, and the longest possible time."))
     if not rows:
-        remarks.append(_("There are no records to draft from: declare every column yourself."))
+        remarks.append(_("There are no records to draft from. Declare every column yourself."))
     document = {"kind": "table", "columns": columns, "classes": classes, **options}
     return Draft(document, tuple(remarks), {name: _facts(values[name], decimal) for name in names})
 

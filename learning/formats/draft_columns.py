@@ -86,7 +86,7 @@ _NO_NUMBERS = _("%(column)s: %(count)d of %(total)d cells are not numbers (rows 
 _ONE_NEGATIVE = _("%(column)s: 1 of %(total)d cells is below 0 (row %(rows)s).")
 _NEGATIVE = _("%(column)s: %(count)d of %(total)d cells are below 0 (rows %(rows)s).")
 _PERHAPS = _(
-    "%(column)s: “%(word)s” may be a value, or mean that nothing is known. Declare it as missing in that case."
+    "%(column)s: “%(word)s” may be a value, or mean that the value is unknown. If it is unknown, declare it as missing."
 )
 _THOUSANDS = _(
     "%(column)s: “%(mark)s” in %(count)d cells (first: row %(row)d) may separate thousands or be a decimal mark. Save "

@@ -99,8 +99,8 @@ class _Patients:
     def add(self, resource: _Resource) -> None:
         name, base = resource.id, resource.base
         if name in self.by_id:
-            problem = Sentence(_("The file holds two patients with the id “%(name)s”."), name=name)
-            raise DataError(problem, _("Import the files of each server as a study or file of their own."))
+            problem = Sentence(_("The file contains two patients with the id “%(name)s”."), name=name)
+            raise DataError(problem, _("Import the files of each server as a separate study or file."))
         self.by_id[name] = base
         if resource.url:
             self.by_url[_HISTORY.sub("", resource.url)] = name
@@ -189,7 +189,7 @@ def fhir_facts(path: Path, balance: Balance) -> Iterator[Fact]:
             if found and found["base"] and found["kind"] == "Patient":
                 patients.servers.add(found["base"].rstrip("/"))
     if not patients.by_id:
-        raise DataError(_("The file holds no FHIR patients."), _("Add the Patient resources."))
+        raise DataError(_("The file contains no FHIR patients."), _("Add the Patient resources."))
     for resource in resources:
         facts, reason = _read(resource, patients)
         if reason:
@@ -282,7 +282,7 @@ def _latest_versions(resources: list[_Resource], balance: Balance) -> list[_Reso
             reason = _DELETED if any(other.deleted for other in same) else _OLD
             if latest is None and reason == _OLD:
                 if each.kind == "Patient":
-                    problem = Sentence(_("The file holds two patients with the id “%(name)s”."), name=each.id)
+                    problem = Sentence(_("The file contains two patients with the id “%(name)s”."), name=each.id)
                     raise DataError(problem, _("Remove one of them."))
                 reason = _UNCLEAR
             balance.leave_out(_part(each), reason, place=each.place)
@@ -339,7 +339,7 @@ def _resources(path: Path, balance: Balance) -> Iterator[_Resource]:
             newest.add(key)
             yield resource
     if pages and (not last_pages or matches < wanted):
-        text = _("The file holds only some of the pages of a search.")
+        text = _("The file contains only some pages of a search.")
         raise DataError(text, _("Export all pages, or use FHIR's bulk export."))
 
 

@@ -38,12 +38,12 @@ _UNSOUND: tuple[type[Exception], ...] = (
 _BEGINNING = 512
 _FIRST_RESOURCE = 1 << 16
 _RESOURCE_TYPE = re.compile(rb'"resourceType"\s*:\s*"')
-_TABLE = _("Save what is in it as a table: CSV, Excel or Parquet.")
-_ZIPPED = _("Put all images into one zip file, with a folder for each class, and choose that.")
-_FHIR = _("Save what is in it as a table: CSV, Excel or Parquet. Of FHIR give a bundle or NDJSON.")
-_CONVERT = _("Save it as npz or CSV with the program that made it.")
+_TABLE = _("Save its contents as a table: CSV, Excel or Parquet.")
+_ZIPPED = _("Put all images into one zip file with a folder for each class, and use that.")
+_FHIR = _("Save its contents as a table: CSV, Excel or Parquet. For FHIR, use a bundle or NDJSON.")
+_CONVERT = _("Save it as npz or CSV with the program that created it.")
 _WRITE_CSV = _("Save it as CSV with write.csv.")
-_UNPACK = _("Unpack it, and choose the file that holds the records.")
+_UNPACK = _("Unpack it, and choose the file that contains the records.")
 #: How files of other kinds begin: first bytes, where they stand, the kind, and what to do about one that is not read.
 _KINDS = (
     (b"PAR1", 0, "Parquet", ""),
@@ -120,7 +120,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
                 yield Content(raw, raw.tell, path.stat().st_size)
         except _DAMAGED as error:
             problem = Sentence(_("The file is damaged or cut off (%(error)s)."), error=error)
-            raise DataError(problem, _("Get it again."), file=path) from error
+            raise DataError(problem, _("Download or export it again."), file=path) from error
         except DataError as error:
             raise error.at(file=path) from None
 
@@ -293,7 +293,7 @@ def _member(archive: zipfile.ZipFile, path: Path, wanted: str | None) -> str:
         return matching[0]
     listed = ", ".join(names[:10]) or "–"
     if wanted:
-        text = _("The archive holds no single file %(wanted)s, but: %(names)s.")
+        text = _("The archive must contain exactly one file %(wanted)s, but contains: %(names)s.")
         raise DataError(Sentence(text, wanted=wanted, names=listed), _("Name the file to read."), file=path)
-    problem = Sentence(_("The archive holds not exactly one file, but: %(names)s."), names=listed)
+    problem = Sentence(_("The archive must contain exactly one file, but contains: %(names)s."), names=listed)
     raise DataError(problem, _("Name the file to read."), file=path)

@@ -62,13 +62,13 @@ def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFil
     Raises:
         DataError: the archive or the table is not sound, or names what is not there.
     """
-    problem, remedy = _("The zip file is not sound (%(error)s)."), _("Make it again.")
+    problem, remedy = _("The zip file is not valid (%(error)s)."), _("Create it again.")
     with sound(path, problem, remedy), zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if _is_image(archive, name)]
         tables = [name for name in archive.namelist() if _is_visible(name) and name.lower().endswith(_TABLE_SUFFIXES)]
         if table is None and len(tables) > 1:
-            problem = Sentence(_("The archive holds several tables: %(names)s."), names=", ".join(tables[:5]))
-            raise DataError(problem, _("Leave one, with the columns file, class and holder."))
+            problem = Sentence(_("The archive contains several tables: %(names)s."), names=", ".join(tables[:5]))
+            raise DataError(problem, _("Keep only one, with the columns file, class and holder."))
         if table is not None:
             with open_content(table) as content:
                 entries = _listed(text_of(content.stream).read().splitlines(), names, table.name)
@@ -78,7 +78,7 @@ def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFil
         else:
             entries = [Entry(name, PurePosixPath(name).parent.name) for name in names]
         if not entries:
-            raise DataError(_("The archive holds no images."), _("Put PNG, JPEG, TIFF or DICOM files into it."))
+            raise DataError(_("The archive contains no images."), _("Put PNG, JPEG, TIFF or DICOM files into it."))
         yield archive, entries
 
 
@@ -116,7 +116,9 @@ def image_arrays(
     if not is_used.all():
         arrays = {name: array[is_used] for name, array in arrays.items()}
     if "holder" in wanted and not any(holders):
-        remedy = _("Add a table with the columns file and holder, or a prefix if every image has a person of its own.")
+        remedy = _(
+            "Add a table with the columns file and holder, or a prefix if every image belongs to a different person."
+        )
         report.add(array_missing("holder", remedy))
         del arrays["holder"]
     return {name: arrays[name] for name in wanted if name in arrays}
@@ -130,7 +132,9 @@ def _count_others(archive: zipfile.ZipFile, entries: Sequence[Entry], report: Re
             continue
         report.balance.see(IMAGES)
         is_image = _is_image(archive, name)
-        report.balance.leave_out(IMAGES, _("The table does not name the image.") if is_image else _("It is no image."))
+        report.balance.leave_out(
+            IMAGES, _("The table does not name the image.") if is_image else _("It is not an image.")
+        )
 
 
 @dataclass(frozen=True)
@@ -232,8 +236,8 @@ def _sized(image: Image.Image, width: int, height: int, fit: str) -> Image.Image
 
 def _number_of(entry: Entry, numbers: dict[str, int]) -> int:
     if entry.label not in numbers:
-        problem = Sentence(_("“%(value)s” is no class."), value=entry.label)
-        raise DataError(problem, Sentence(_("Use one of: %(names)s."), names=", ".join(numbers)))
+        problem = Sentence(_("“%(value)s” is not a class."), value=entry.label)
+        raise DataError(problem, Sentence(_("Use one of these: %(names)s."), names=", ".join(numbers)))
     return numbers[entry.label]
 
 
@@ -274,15 +278,13 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
         candidates = [entry["file"]] if entry["file"] in paths else by_name.get(entry["file"], [])
         if len(candidates) != 1:
             problem = Sentence(
-                _("The table names “%(file)s”, and the archive holds %(count)d such images."),
+                _("The table names “%(file)s”, but the archive contains %(count)d such images."),
                 **{"file": entry["file"], "count": len(candidates)},
             )
-            raise DataError(
-                problem, _("Name each image with its folders, as it lies in the archive."), row=reader.line_num
-            )
+            raise DataError(problem, _("Name each image with its folders, as in the archive."), row=reader.line_num)
         if candidates[0] in entries:
             problem = Sentence(_("The table names “%(file)s” twice."), file=entry["file"])
-            raise DataError(problem, _("Leave one row for each image."), row=reader.line_num)
+            raise DataError(problem, _("Keep one row for each image."), row=reader.line_num)
         label = entry["class"] if columns["class"] else PurePosixPath(candidates[0]).parent.name
         entries[candidates[0]] = Entry(candidates[0], label, entry["holder"])
     return list(entries.values())

@@ -26,11 +26,11 @@ def check_numbers(*shape: int) -> None:
     """
     if prod(shape) > MOST_NUMBERS:
         problem = Sentence(
-            _("The file holds %(count)s numbers; at most %(most)s are read."),
+            _("The file contains %(count)s numbers, but at most %(most)s can be read."),
             count=f"{prod(shape):,}",
             most=f"{MOST_NUMBERS:,}",
         )
-        raise DataError(problem, _("Split it, and import the parts as datasets of their own."))
+        raise DataError(problem, _("Split it, and import the parts as separate datasets."))
 
 
 def most_content(size: int) -> int:
@@ -41,6 +41,7 @@ def most_content(size: int) -> int:
 def grows_too_much(most: int) -> DataError:
     """DataError for a compressed file that holds more than ``most`` bytes."""
     problem = Sentence(
-        _("The file grows to more than %(most)s MB when it is unpacked, far more than data do."), most=f"{most >> 20:,}"
+        _("When unpacked, the file grows to more than %(most)s MB, far more than real data would."),
+        most=f"{most >> 20:,}",
     )
-    return DataError(problem, _("Check where it comes from; give it uncompressed if it is right."))
+    return DataError(problem, _("Check where it comes from. If it is right, provide it uncompressed."))

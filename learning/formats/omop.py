@@ -31,9 +31,9 @@ _NONE = ("", "0")
 #: Vocabularies whose codes are names of columns as they are; those of others carry the vocabulary's name.
 _WELL_KNOWN = ("LOINC", "SNOMED", "UCUM", "")
 
-_WIDTH = _("The row has another number of cells than the header.")
-_NO_PERSON = _("The row names no person.")
-_UNMAPPED = _("It has no standard concept (0), and the vocabulary does not know its source concept.")
+_WIDTH = _("The row has a different number of cells from the header.")
+_NO_PERSON = _("The row does not name a person.")
+_UNMAPPED = _("It has no standard concept (0), and its source concept is not in the vocabulary.")
 _NO_VALUE = _("It has no value.")
 _LIMIT = _("Its value is only a limit, such as “< 5”.")
 

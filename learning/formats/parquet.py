@@ -109,7 +109,12 @@ def sound_parquet(path: Path) -> AbstractContextManager[None]:
     """Turn what pyarrow raises about a broken file into DataErrors."""
     import pyarrow as pa
 
-    return sound(path, _("The file is no sound Parquet file (%(error)s)."), _("Get it again."), pa.ArrowException)
+    return sound(
+        path,
+        _("The file is not a valid Parquet file (%(error)s)."),
+        _("Download or export it again."),
+        pa.ArrowException,
+    )
 
 
 def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
@@ -120,7 +125,7 @@ def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
             continue
         kind = schema.field(name).type
         if _is_opaque(kind):
-            problem = Sentence(_("The column holds %(type)s."), type=kind)
+            problem = Sentence(_("The column contains %(type)s."), type=kind)
             report.add(DataError(problem, _("Save it as numbers or text."), column=name))
         else:
             names.append(name)

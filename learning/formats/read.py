@@ -45,7 +45,7 @@ _SUFFIXES = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "Excel"),
 }
 _WITH_HOLDERS = ("npz", "images")
-_NO_HOLDERS = _("Save the images as npz with holders, or give --holder-per-row if each belongs to a person of its own.")
+_NO_HOLDERS = _("Save the images as npz with holders, or use --holder-per-row if each belongs to a different person.")
 
 FIRST = 5
 
@@ -130,10 +130,10 @@ def read_into(
         kind = "table" if member else format_of(path)
         if isinstance(schema, ImageSchema) or kind == "npz":
             if holders and kind not in _WITH_HOLDERS:
-                own.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
+                own.add(DataError(_("The format cannot store holders."), _NO_HOLDERS, file=path))
             if labels and kind == "idx" and label_file is None:
-                problem = _("An idx file of images holds no labels.")
-                own.add(DataError(problem, _("Give the file of labels as well."), file=path))
+                problem = _("An idx file of images contains no labels.")
+                own.add(DataError(problem, _("Add the file of labels."), file=path))
             wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind in _WITH_HOLDERS else [])]
             arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, own, followed)
             rows = checked_rows(schema, own, arrays)
@@ -141,7 +141,7 @@ def read_into(
             if rows is not None:
                 keeper.add(rows.x, rows.y, rows.holders)
         elif kind in ("MATLAB", "idx", "images"):
-            raise DataError(_("The file holds images, the schema declares a table."), _("Change one of them."))
+            raise DataError(_("The file contains images, but the schema declares a table."), _("Change one of them."))
         else:
             encoder = RecordEncoder(schema, own, keeper, labels=labels, holders=holders)
             with own.noting():
@@ -196,8 +196,8 @@ def _arrays(
         case "images" if isinstance(schema, ImageSchema):
             return image_arrays(path, label_file, schema, wanted, report, progress)
         case _:
-            problem = _("The file is neither a zip file of images, npz, mat nor idx.")
-            raise DataError(problem, _("Save the images as one of them."))
+            problem = _("The file is not a zip file of images, npz, mat or idx.")
+            raise DataError(problem, _("Save the images in one of these formats."))
     progress(path.stat().st_size, path.stat().st_size)
     return arrays
 

@@ -23,8 +23,8 @@ Batch = tuple[Columns, Sequence[int]]
 """Records column by column, and their row numbers in the file."""
 _NO_ROLE = {
     "label": _("Declare which one it is."),
-    "target": _("Declare which columns hold its parts."),
-    "holder": _("Declare which one it is, or give --holder-per-row if every row belongs to a person of its own."),
+    "target": _("Declare which columns contain its parts."),
+    "holder": _("Declare which one it is, or use --holder-per-row if every row belongs to a different person."),
 }
 
 
@@ -87,8 +87,8 @@ def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) 
         if not places or (width > 1 and places[0] == 0 and (len(places) == 1 or 2 * len(places) < width)):
             continue
         if len(places) < width and places != list(range(1, width)):  # an index needs no name
-            problem = Sentence(_("The file has no header that names all %(count)d columns."), count=width)
-            raise DataError(problem, _("Leave one row of names above the records, and no title."))
+            problem = Sentence(_("The file has no header with the names of all %(count)d columns."), count=width)
+            raise DataError(problem, _("Keep one row of names above the records, without a title."))
         return place
     return 0
 
@@ -99,14 +99,14 @@ def check_names(
     """Check the names of a file's columns; the report says what is wrong with them."""
     declared = [column.name for column in schema.columns]
     for name in sorted(set(names) - set(declared)):
-        problem, remedy = _("The schema does not declare this column."), _("Declare it, or ignore it.")
+        problem, remedy = _("The schema does not declare this column."), _("Declare it, even if it is to be ignored.")
         report.add(DataError(problem, remedy, row=row, column=shown(name)))
     optional = _of_persons(schema)
     for name in (name for name in declared if name in wanted and name not in names and name not in optional):
         problem, remedy = _("The column is missing."), _("Add it, or correct the header.")
         report.add(DataError(problem, remedy, row=row, column=name))
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-        problem, remedy = _("The column is there twice."), _("Remove one.")
+        problem, remedy = _("The column appears twice."), _("Remove one.")
         report.add(DataError(problem, remedy, row=row, column=name))
 
 
@@ -200,8 +200,8 @@ class RecordEncoder:
             spelled = {each.name for each in answers if "" in dict(each.spellings)}
             needs = [each.name for each in answers if each.name not in spelled]
             unknown = [place for place in range(len(owners)) if any(made[name][place] == "" for name in needs)]
-            problem = _("Nothing says what is to be learned of “%(name)s”.")
-            remedy = _("Give it in one of the records of this person.")
+            problem = _("The value to learn is missing for “%(name)s”.")
+            remedy = _("Add it to one of this person's records.")
             faults = (DataError(Sentence(problem, name=owners[place]), remedy) for place in unknown)
             self.report.add(*faults)
             left = set(unknown)
@@ -232,7 +232,7 @@ class RecordEncoder:
     def end(self) -> None:
         """Keep what can be kept only when all was read; that there were no records at all is a fault of the file."""
         if not self._read and not self.report.count:
-            self.report.add(DataError(_("The file holds no records."), _("Add some.")))
+            self.report.add(DataError(_("The file contains no records."), _("Add records.")))
         if self._single:
             self._combine()
 
@@ -276,7 +276,7 @@ class RecordEncoder:
                 if not isinstance(value, str) or value in words:
                     continue
                 if "." in value:
-                    text = _("“%(value)s” has a point, where the decimal mark is a comma.")
+                    text = _("“%(value)s” contains a point, but the decimal mark is a comma.")
                     fault = DataError(
                         Sentence(text, value=shown(value)),
                         _("Write it without the point."),

@@ -84,42 +84,47 @@ class TabularSchema:
             raise DataError(_("No column has the role feature."), _("Declare at least one."))
         for name, count in Counter(self.feature_names).items():
             if count > 1:
-                problem = Sentence(_("Two numbers of a record are called “%(name)s”."), name=shown(name))
-                raise DataError(problem, _("Rename one of the columns that they come from, or one of its values."))
+                problem = Sentence(_("Two numbers of a record have the same name, “%(name)s”."), name=shown(name))
+                raise DataError(problem, _("Rename one of their columns, or one of its values."))
         if self.text is not None and len(self.features) > 1:
-            text = _("Beside a column of texts there is another column to learn from.")
-            raise DataError(text, _("Ignore the others, or ignore the texts."), column=self.text.name)
+            text = _("The schema has a column of texts and another column to learn from.")
+            raise DataError(text, _("Ignore either the texts or the other columns."), column=self.text.name)
         if len(self.delimiter) != 1:
-            problem = Sentence(_("The delimiter %(delimiter)s is not one character."), delimiter=repr(self.delimiter))
+            problem = Sentence(
+                _("The delimiter %(delimiter)s is not a single character."), delimiter=repr(self.delimiter)
+            )
             raise DataError(problem, _("Declare one, such as a comma."))
         if self.decimal not in (".", ",") or self.decimal == self.delimiter:
             problem = Sentence(
                 _("The decimal mark %(mark)s is neither a point nor a comma, or it is the delimiter."),
                 mark=repr(self.decimal),
             )
-            raise DataError(problem, _("Declare the one of the file."))
+            raise DataError(problem, _("Declare the one used in the file."))
         for dated in self.dates:
             if (reference := dated.reference_column) is not None and reference not in self._may_be_dates:
-                text = _("The dates are counted from “%(name)s”, which is no column of dates.")
-                remedy = _("Name a column that is ignored or holds dates, or give a date such as 2026-01-01.")
+                text = _("Dates are counted from “%(name)s”, which is not a column of dates.")
+                remedy = _("Name a column that is ignored or contains dates, or a date such as 2026-01-01.")
                 raise DataError(Sentence(text, name=reference), remedy, column=dated.name)
         if self.one_record is not None:
             if self.holder is None or self.text is not None:
-                text = _("The records of a person become one, but nothing says whose they are, or they are texts.")
-                raise DataError(text, _("Declare the column of pseudonyms, and no text; or leave out “one_record”."))
+                text = _(
+                    "All records of a person are to become one, but there is no column of pseudonyms, or the "
+                    "records are texts."
+                )
+                raise DataError(text, _("Declare the column of pseudonyms and no text, or leave out “one_record”."))
             self.one_record.check({column.name: column for column in self.columns})
         if self.label and self.target is None:
             for _written, meant in self.label.spellings:
                 if meant not in self.classes:
-                    problem = Sentence(_("The label map leads to “%(name)s”, which is no class."), name=meant)
-                    remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(self.classes))
+                    problem = Sentence(_("The label map contains “%(name)s”, which is not a class."), name=meant)
+                    remedy = Sentence(_("Use one of these: %(names)s."), names=", ".join(self.classes))
                     raise DataError(problem, remedy, column=self.label.name)
 
     def _check_target(self) -> None:
         if self.target is None:
             _check_classes(self.classes)
             if self.targets:
-                problem = _("The column has the role target, and the schema declares classes.")
+                problem = _("The column has the role target, but the schema declares classes.")
                 raise DataError(problem, _("Give it the role label."), column=self.targets[0].name)
             return
         if self.classes or self.label:
@@ -128,7 +133,7 @@ class TabularSchema:
         parts = [column.part for column in self.targets]
         for column in self.targets:
             if column.part not in self.target.parts or parts.count(column.part) > 1:
-                problem = Sentence(_("The target has no part “%(part)s”, or two columns hold it."), part=column.part)
+                problem = Sentence(_("The target has no part “%(part)s”, or two columns contain it."), part=column.part)
                 remedy = Sentence(_("Use each once: %(names)s."), names=", ".join(self.target.parts))
                 raise DataError(problem, remedy, column=column.name)
 
@@ -257,7 +262,7 @@ class TabularSchema:
             wrong = ~self.target.allowed(column.part, column.encode(columns[column.name]))
             for place in np.flatnonzero(wrong).tolist():
                 problem = Sentence(
-                    _("“%(value)s” is no value of “%(part)s”."),
+                    _("“%(value)s” is not a value of “%(part)s”."),
                     value=shown(str(columns[column.name][place])),
                     part=column.part,
                 )
@@ -272,12 +277,12 @@ class TabularSchema:
     def label_faults(self, values: Sequence[object]) -> Iterator[DataError]:
         """Every value that is no class, as ``encode_labels`` raises it."""
         written = [name for name, _meant in self.label.spellings] if self.label else []
-        remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(dict.fromkeys((*self.classes, *written))))
+        remedy = Sentence(_("Use one of these: %(names)s."), names=", ".join(dict.fromkeys((*self.classes, *written))))
         column = self.label.name if self.label else None
         wrong = mapped(values, lambda value: is_inexact(value) or key(value) not in self._class_numbers, bool)
         for place in np.flatnonzero(wrong).tolist():
             value = values[place]
-            problem = Sentence(_("“%(value)s” is no class."), value=shown(value))
+            problem = Sentence(_("“%(value)s” is not a class."), value=shown(value))
             fault = inexact_fault(shown(value)) if is_inexact(value) else (problem, remedy)
             yield DataError(*fault, row=place + 1, column=column)
 
@@ -334,10 +339,10 @@ class ImageSchema:
             size = getattr(self, name)
             if not isinstance(size, int) or size < 1:
                 problem = Sentence(_("The %(name)s of the images is %(size)s."), name=name, size=repr(size))
-                raise DataError(problem, _("Declare a whole number from 1."))
+                raise DataError(problem, _("Declare a whole number of at least 1."))
         if self.fit not in FITS:
-            problem = Sentence(_("Images cannot be brought to one size by “%(fit)s”."), fit=self.fit)
-            raise DataError(problem, Sentence(_("Use one of: %(names)s."), names=", ".join(FITS)))
+            problem = Sentence(_("Images cannot be resized with “%(fit)s”."), fit=self.fit)
+            raise DataError(problem, Sentence(_("Use one of these: %(names)s."), names=", ".join(FITS)))
         if self.window is not None and not (np.isfinite(self.window).all() and self.window[1] > 0):
             problem = Sentence(_("The window is %(window)s."), window=list(self.window))
             raise DataError(problem, _("Declare its centre, and a width above 0."))
@@ -388,16 +393,16 @@ Schema = TabularSchema | ImageSchema
 
 def _check_classes(classes: tuple[str, ...]) -> None:
     if len(classes) < 2 or len(set(map(key, classes))) < len(classes):
-        problem = _("There are fewer than two classes, or one is named twice.")
-        raise DataError(problem, _("Name at least two, each once."))
+        problem = _("There are fewer than two classes, or one of them is named twice.")
+        raise DataError(problem, _("Name at least two classes, each once."))
     for name in classes:
         if not name.isprintable() or len(name) > LONGEST_CLASS:
-            problem = Sentence(_("The class “%(name)s” cannot be shown in one line."), name=shown(name))
-            remedy = Sentence(_("Use at most %(most)d characters that can be printed."), most=LONGEST_CLASS)
+            problem = Sentence(_("The class “%(name)s” does not fit on one line."), name=shown(name))
+            remedy = Sentence(_("Use at most %(most)d printable characters."), most=LONGEST_CLASS)
             raise DataError(problem, remedy)
         if is_formula(name):
-            problem = Sentence(_("The class “%(name)s” begins like a formula of a spreadsheet."), name=shown(name))
-            raise DataError(problem, _("Use names that begin with a letter or a digit."))
+            problem = Sentence(_("The class “%(name)s” starts like a spreadsheet formula."), name=shown(name))
+            raise DataError(problem, _("Use names that start with a letter or a digit."))
 
 
 def _check_names(present: set[str], wanted: set[str], *, row: int) -> None:

@@ -107,7 +107,9 @@ class Lines:
             self.number += 1
             if len(line) >= limits.LONGEST_LINE:
                 problem = Sentence(_("The line has more than %(most)s characters."), most=f"{limits.LONGEST_LINE:,}")
-                raise DataError(problem, _("Check that this is a table, and its quotes."), row=self.number)
+                raise DataError(
+                    problem, _("Check that this is a table and that its quotes are correct."), row=self.number
+                )
             if (self._comment and line.startswith(self._comment)) or (self.number == 1 and separator_line(line)):
                 self.comment, line = self.number, "\n"
             yield line
@@ -238,10 +240,10 @@ def check_beginning(stream: IO[bytes]) -> None:
     """
     start = cast(io.BufferedReader, stream).peek(_BEGINNING)[:_BEGINNING]
     if start[:2] in _UTF16:
-        raise DataError(_("The file is not UTF-8 text, but UTF-16."), _AS_UTF8)
+        raise DataError(_("The file is UTF-16 text instead of UTF-8."), _AS_UTF8)
     if len(_CONTROL.findall(start)) > len(start) // 20:
-        problem = _("The file is no text, and of no format that is known here.")
-        raise DataError(problem, _("Save it as CSV, Excel or Parquet; images as a zip file."))
+        problem = _("The file is not text, and its format is unknown.")
+        raise DataError(problem, _("Save it as CSV, Excel or Parquet, or images as a zip file."))
 
 
 def check_text(lines: Iterable[str]) -> None:
@@ -259,7 +261,7 @@ def not_utf8(text: str, row: int, column: str | None = None) -> DataError:
     """DataError for text that is not UTF-8, with what it probably says."""
     written = text.encode("utf-8", "surrogateescape").decode("latin-1")
     place = max(0, next(_NO_TEXT.finditer(text)).start() - _BEFORE)
-    text = _("The file is not UTF-8 text, but probably Latin-1 (Windows): “%(value)s”.")
+    text = _("The file is probably Latin-1 text (Windows) instead of UTF-8: “%(value)s”.")
     problem = Sentence(text, value=shown(written[place:].strip()))
     return DataError(problem, _AS_UTF8, row=row, column=column)
 
@@ -321,7 +323,7 @@ def _header(
     other = _other_separator(cells, schema)
     if other and not set(names) & set(declared):
         problem = Sentence(
-            _("The header is separated by %(found)s, the schema says %(declared)s."),
+            _("The header is separated by %(found)s, but the schema says %(declared)s."),
             found=repr(other),
             declared=repr(schema.delimiter),
         )
@@ -329,7 +331,7 @@ def _header(
         return None
     if names and len(declared) > 1 and not set(names) & set(declared):
         problem = Sentence(
-            _("The first row (%(row)s) names none of the declared columns."), row=shown(", ".join(names))
+            _("The first row (%(row)s) contains none of the declared columns."), row=shown(", ".join(names))
         )
         remedy = _("Add a header, or declare “header”: false in the schema if the file has none.")
         report.add(DataError(problem, remedy, row=row))
@@ -351,12 +353,12 @@ def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -
     row, cells = line
     if len(cells) != len(names):
         problem = Sentence(
-            _("The row has %(count)d values, where %(expected)d are expected."), count=len(cells), expected=len(names)
+            _("The row has %(count)d values instead of %(expected)d."), count=len(cells), expected=len(names)
         )
         other = _other_separator(cells, schema)
-        remedy: str = _("Check for missing or additional separators.")
+        remedy: str = _("Check for missing or extra separators.")
         if other and schema.delimiter.join(cells).count(other) == len(names) - 1:
-            text = _("It is separated by %(found)s; write %(declared)s as in the other rows.")
+            text = _("Its cells are separated by %(found)s. Use %(declared)s as in the other rows.")
             remedy = Sentence(text, found=repr(other), declared=repr(schema.delimiter))
         report.add(DataError(problem, remedy, row=row))
         return False
@@ -371,7 +373,7 @@ def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -
 def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError]:
     for name, value in zip(names, cells, strict=True):
         if "\0" in value:
-            problem = Sentence(_("“%(value)s” holds a null byte."), value=shown(value))
+            problem = Sentence(_("“%(value)s” contains a null byte."), value=shown(value))
             yield DataError(problem, _("Remove it, or save the file as plain text."), row=row, column=name)
         elif _NO_TEXT.search(value):
             # Of the whole file: as many errors as it has lines would say no more.

@@ -97,7 +97,7 @@ def has_thousands(value: object) -> bool:
 
 def inexact_fault(value: str) -> tuple[str, str]:
     """Return problem and remedy of a number that stands for something and may have lost digits."""
-    text = _("%(value)s is a number of more than 15 digits, some of which the file may have lost.")
+    text = _("%(value)s has more than 15 digits, so the file may have lost some of them.")
     return Sentence(text, value=value), _("Save the column as text.")
 
 

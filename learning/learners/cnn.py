@@ -25,8 +25,8 @@ def convolved_check(shape: tuple[int, ...]) -> None:
     """Raise ValueError if records of this shape are not images, or too small for convolutions."""
     if len(shape) not in (2, 3) or min(shape[:2]) < _SMALLEST_SIDE:
         message = gettext_noop(
-            "A convolutional network takes images of at least %(side)d×%(side)d pixels, not records of shape "
-            "%(shape)s; choose another learner."
+            "A convolutional network needs images of at least %(side)d×%(side)d pixels, not records of shape "
+            "%(shape)s. Choose another learner."
         )
         raise ValueError(Sentence(message, side=_SMALLEST_SIDE, shape=str(shape)))
 
@@ -46,7 +46,7 @@ class CNN(Augmenting, Learner):
     label: ClassVar[str] = gettext_noop("Convolutional network")
     help: ClassVar[str] = gettext_noop("For images of at least 4 × 4 pixels, and many records.")
     model_format: ClassVar[str] = "safetensors"
-    epochs: int = parameter(10, gettext_noop("how often each image is seen"), minimum=1, maximum=10_000)
+    epochs: int = parameter(10, gettext_noop("number of passes over the images"), minimum=1, maximum=10_000)
     batch: int = parameter(32, gettext_noop("images per step"), minimum=2, maximum=100_000)
     learning_rate: float = parameter(0.001, gettext_noop("step size of Adam"), minimum=1e-7, maximum=1.0)
 

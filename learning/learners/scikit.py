@@ -143,13 +143,13 @@ class RandomForest(ScikitLearner):
 
     name: ClassVar[str] = "random_forest"
     label: ClassVar[str] = gettext_noop("Random forest")
-    help: ClassVar[str] = gettext_noop("Suits tables; needs hardly any tuning.")
+    help: ClassVar[str] = gettext_noop("Suits tables and needs hardly any tuning.")
     estimator: ClassVar[str] = "sklearn.ensemble.RandomForestClassifier"
     trusted_types: ClassVar[tuple[str, ...]] = ("sklearn.tree._tree.Tree",)
     trees: int = parameter(100, gettext_noop("number of trees"), minimum=1, maximum=10_000)
-    depth: int = parameter(0, gettext_noop("greatest depth of a tree, 0 for no limit"), minimum=0, maximum=100)
+    depth: int = parameter(0, gettext_noop("largest depth of a tree (0: no limit)"), minimum=0, maximum=100)
     leaf: int = parameter(1, gettext_noop("smallest number of records in a leaf"), minimum=1)
-    balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
+    balanced: bool = parameter(False, gettext_noop("give rare classes the same weight as frequent ones"))
 
     def quick(self) -> Learner:
         return LogisticRegression(balanced=self.balanced)
@@ -177,13 +177,13 @@ class LogisticRegression(ScikitLearner):
 
     name: ClassVar[str] = "logistic_regression"
     label: ClassVar[str] = gettext_noop("Logistic regression")
-    help: ClassVar[str] = gettext_noop("Suits tables whose classes a weighted sum of the columns can separate.")
+    help: ClassVar[str] = gettext_noop("Suits tables with classes that a weighted sum of the columns can separate.")
     estimator: ClassVar[str] = "sklearn.linear_model.LogisticRegression"
     inverse_penalty: float = parameter(
         1.0, gettext_noop("weight of the data against the penalty"), minimum=1e-6, maximum=1e6
     )
-    iterations: int = parameter(1000, gettext_noop("greatest number of iterations"), minimum=1, maximum=100_000)
-    balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
+    iterations: int = parameter(1000, gettext_noop("largest number of iterations"), minimum=1, maximum=100_000)
+    balanced: bool = parameter(False, gettext_noop("give rare classes the same weight as frequent ones"))
 
     def _estimator(self, records: int, seed: int) -> ScikitLogisticRegression:
         from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
@@ -208,7 +208,9 @@ class NearestNeighbour(Augmenting, ScikitLearner):
 
     name: ClassVar[str] = "nearest_neighbour"
     label: ClassVar[str] = gettext_noop("Nearest neighbour")
-    help: ClassVar[str] = gettext_noop("Suits small images; moved copies make up for few records.")
+    help: ClassVar[str] = gettext_noop(
+        "Suits small images. Rotated and shifted copies compensate for having few records."
+    )
     estimator: ClassVar[str] = "sklearn.neighbors.KNeighborsClassifier"
     neighbours: int = parameter(1, gettext_noop("number of neighbours that vote"), minimum=1, maximum=1000)
 

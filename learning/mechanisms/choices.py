@@ -177,7 +177,7 @@ def representation_choice(help: str = "") -> Any:
         gettext_noop("Representation"),
         help,
         values={
-            "": gettext_noop("The usual one of the method for images or tables"),
+            "": gettext_noop("The method's default for images or tables"),
             **{name: kind.label for name, kind in REPRESENTATIONS.items() if name != "student"},
         },
         needs_public_points=True,
@@ -193,13 +193,13 @@ class HolderChoices(Choices):
         dict,
         {},
         gettext_noop("Parameters of the representation"),
-        gettext_noop("What is missing has its default."),
+        gettext_noop("Parameters you leave out have their defaults."),
     )
     encoder: str = choice(
         str,
         "",
         gettext_noop("Encoder"),
-        gettext_noop("Records are learned from as the vectors that a public network makes of them."),
+        gettext_noop("The run learns from vectors that a public network computes from the records."),
         is_encoder=True,
         needs_public_points=True,
     )
@@ -207,7 +207,7 @@ class HolderChoices(Choices):
         bool,
         False,
         gettext_noop("The representation was made without the private data"),
-        gettext_noop("You state what the representation asks you to."),
+        gettext_noop("You confirm what the representation requires."),
     )
 
     def faults(self) -> Iterator[Fault]:
@@ -221,7 +221,7 @@ class HolderChoices(Choices):
             yield "representation_parameters", str(error)
             return
         if chosen.encoded != bool(self.encoder) and not (self.encoder and not (chosen.images or chosen.texts)):
-            problem = gettext_noop("An encoder is chosen together with a representation of its vectors, or of columns.")
+            problem = gettext_noop("An encoder needs a representation of its vectors, or of columns.")
             yield "encoder", problem
         if chosen.statement and not self.stated:
             yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."

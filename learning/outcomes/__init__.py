@@ -19,7 +19,7 @@ OUTCOME_LABELS = {
     Classes.kind: gettext_noop("classes"),
     Numbers.kind: gettext_noop("numbers"),
     Times.kind: gettext_noop("times to an event"),
-    Labels.kind: gettext_noop("several labels of one record"),
+    Labels.kind: gettext_noop("several labels per record"),
 }
 """Names of outcomes for people."""
 

@@ -55,7 +55,7 @@ class Labels(Target):
 
     def __post_init__(self) -> None:
         if not (2 <= len(self.names) <= MOST_LABELS and len(set(self.names)) == len(self.names)):
-            raise ValueError(gettext_noop("Name from 2 to 8 labels, each once."))
+            raise ValueError(gettext_noop("Name 2 to 8 labels, each once."))
 
     @property
     def loss(self) -> LabelsLoss:
@@ -135,7 +135,7 @@ class Labels(Target):
         measures = [
             Measure(
                 "area",
-                gettext_noop("Area under the ROC curve, mean of the labels"),
+                gettext_noop("Area under the ROC curve, mean over the labels"),
                 area_of_all(shares, list(bits.T)),
                 nothing=0.5,
             )

@@ -74,7 +74,7 @@ class Numbers(Target):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.minimum) and math.isfinite(self.maximum) and self.minimum < self.maximum):
-            raise ValueError(gettext_noop("Declare two finite numbers with minimum < maximum."))
+            raise ValueError(gettext_noop("Declare two finite numbers, the first smaller than the second."))
 
     @property
     def loss(self) -> SquaredLoss:
@@ -222,7 +222,7 @@ class Numbers(Target):
                 ),
                 Measure(
                     "coverage",
-                    gettext_noop("Prediction intervals of 95 % that hold the truth"),
+                    gettext_noop("95 % prediction intervals that contain the true value"),
                     share_estimate(inside),
                 ),
                 Measure("width", gettext_noop("Mean width of the prediction intervals"), width, unit=self.unit),

@@ -196,7 +196,7 @@ class Target(Outcome):
     def remedy(self, part: str) -> str:
         """Return instructions for correcting an invalid one."""
         del part
-        return gettext_noop("Write 1 for yes and 0 for no, or declare what the file writes for them.")
+        return gettext_noop("Write 1 for yes and 0 for no, or declare how the file writes them.")
 
     @abstractmethod
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:

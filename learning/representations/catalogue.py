@@ -31,11 +31,11 @@ from learning.representations.network import Layer, NetworkEncoder
 from learning.representations.representation import Representation
 from learning.representations.words import WordEncoder
 
-_COMPONENTS = gettext_noop("greatest number of coordinates")
-_EXPONENT = gettext_noop("1 gives all directions the same spread, 0 leaves them as they are")
-_FLOOR = gettext_noop("smallest variance that counts, as a share of the largest")
-_COSINE = gettext_noop("compare directions rather than places")
-_SEED = gettext_noop("seed of what is drawn at random")
+_COMPONENTS = gettext_noop("largest number of coordinates")
+_EXPONENT = gettext_noop("1 gives all directions the same spread, 0 leaves them unchanged")
+_FLOOR = gettext_noop("smallest variance that is kept, as a share of the largest")
+_COSINE = gettext_noop("compare directions instead of positions")
+_SEED = gettext_noop("seed of random draws")
 
 
 def _exponent(default: float) -> float:
@@ -66,7 +66,7 @@ class Standardised(Representation):
     cosine: bool = parameter(False, _COSINE)
 
     def sentence(self) -> Sentence:
-        return Sentence(gettext_noop("The columns, standardised by the public points."))
+        return Sentence(gettext_noop("The columns, standardised with the public points."))
 
     def _encoder(self, public: NDArray[np.floating]) -> Encoder:
         return ColumnEncoder.fit(public)
@@ -97,14 +97,14 @@ class Thresholds(Standardised):
     name: ClassVar[str] = "thresholds"
     label: ClassVar[str] = gettext_noop("Standardised columns with thresholds")
     thresholds: int = parameter(
-        16, gettext_noop("greatest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
+        16, gettext_noop("largest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
     )
 
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns, standardised by the public points, and for each number which of at most %(thresholds)d "
-                "public thresholds it exceeds."
+                "The columns, standardised with the public points, and which of at most %(thresholds)d public "
+                "thresholds each number exceeds."
             ),
             thresholds=self.thresholds,
         )
@@ -127,21 +127,21 @@ class Evened(Representation):
     name: ClassVar[str] = "evened"
     label: ClassVar[str] = gettext_noop("Whitened columns with thresholds")
     thresholds: int = parameter(
-        32, gettext_noop("greatest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
+        32, gettext_noop("largest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
     )
     together: int = parameter(
         MOST_COMPONENTS,
-        gettext_noop("greatest number of thresholds of all columns"),
+        gettext_noop("largest number of thresholds of all columns"),
         minimum=1,
         maximum=MOST_COMPONENTS,
     )
-    floor: float = parameter(0.1, gettext_noop("what is added to every variance"), minimum=1e-6, maximum=1e6)
+    floor: float = parameter(0.1, gettext_noop("number added to every variance"), minimum=1e-6, maximum=1e6)
 
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns, cut off by quantiles of the public points, and for each number which of at most "
-                "%(thresholds)d public thresholds it exceeds; whitened by the public points."
+                "The columns, clipped at quantiles of the public points, and which of at most %(thresholds)d public "
+                "thresholds each number exceeds; whitened with the public points."
             ),
             thresholds=self.thresholds,
         )
@@ -206,7 +206,7 @@ class Wavelets(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "Strengths of lines in eight directions and two widths in each part of the image, beside its "
+                "Strengths of lines in eight directions and two widths in each part of the image, and its "
                 "brightness; at most %(components)d principal components of the public points, whitened."
             ),
             components=self.components,
@@ -233,14 +233,14 @@ class Patches(Whitened):
     cosine: bool = parameter(True, _COSINE)
     filters: int = parameter(200, gettext_noop("number of public patches"), minimum=1, maximum=1000)
     threshold: float = parameter(
-        0.25, gettext_noop("what is left off a likeness before it counts"), minimum=0.0, maximum=10.0
+        0.25, gettext_noop("number subtracted from a similarity before it counts"), minimum=0.0, maximum=10.0
     )
     seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
 
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "How like each part of the image, its colours included, is to each of at most %(filters)d small "
+                "How similar each part of the image, including its colours, is to each of at most %(filters)d small "
                 "patches of public images, or to their negatives; at most %(components)d principal components of the "
                 "public points, whitened."
             ),
@@ -270,7 +270,9 @@ class Embedding(Whitened):
 
     def sentence(self) -> Sentence:
         return Sentence(
-            gettext_noop("The columns as an embedding that was made without the private data, as the operator states.")
+            gettext_noop(
+                "The columns of an embedding that was made without the private data, as the operator confirmed."
+            )
         )
 
 
@@ -292,8 +294,8 @@ class Encoded(Embedding):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The vectors of an encoder that was made without the private data, as whoever registered it stated; at "
-                "most %(components)d principal components of the public points, whitened in part."
+                "The vectors of an encoder that was made without the private data, as the person who registered it "
+                "confirmed; at most %(components)d principal components of the public points, partly whitened."
             ),
             components=self.components,
         )
@@ -313,17 +315,18 @@ class LearnedNetwork(Whitened):
     costly: ClassVar[bool] = True
     exponent: float = _exponent(0.5)
     cosine: bool = parameter(True, _COSINE)
-    steps: int = parameter(300, gettext_noop("batches of 256 pairs to learn from"), minimum=1, maximum=100_000)
+    steps: int = parameter(300, gettext_noop("number of batches, with 256 pairs each"), minimum=1, maximum=100_000)
     neighbours: int = parameter(
-        5, gettext_noop("from how many nearest points the other of a pair is drawn"), minimum=1, maximum=1000
+        5, gettext_noop("number of nearest points from which the partner of a point is drawn"), minimum=1, maximum=1000
     )
     seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
 
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The inner layer of a small network that learned from the public points alone, without labels, which "
-                "points are alike; at most %(components)d principal components of the public points, whitened."
+                "The inner layer of a small network that learned, only from the public points and without labels, "
+                "which points are similar; at most %(components)d principal components of the public points, "
+                "whitened."
             ),
             components=self.components,
         )
@@ -357,8 +360,8 @@ class Words(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "Words, pairs of words and parts of words, weighed by how rare they are in the public texts; at most "
-                "%(components)d principal components of these."
+                "Words, pairs of words and parts of words, weighted by how rare they are in the public texts; at "
+                "most %(components)d principal components of these."
             ),
             components=self.components,
         )
@@ -377,14 +380,14 @@ class StudentLayer(Whitened):
     name: ClassVar[str] = "student"
     label: ClassVar[str] = gettext_noop("Inner layer of the student")
     cosine: bool = parameter(True, _COSINE)
-    wavelets: bool = parameter(False, gettext_noop("beside oriented wavelets of the image"))
+    wavelets: bool = parameter(False, gettext_noop("in addition to oriented wavelets of the image"))
     layers: tuple[Layer, ...] = field(default=(), repr=False)
 
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "What the student of the round before makes of a point in its inner layer; "
-                "at most %(components)d principal components of the public points, whitened."
+                "The inner layer of the previous round's student at a point; at most %(components)d principal "
+                "components of the public points, whitened."
             ),
             components=self.components,
         )

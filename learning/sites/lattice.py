@@ -61,9 +61,7 @@ class Lattice:
         shift = int(math.log2(LARGEST_ROUNDED_SCALE)) - above
         if shift < 0:
             raise Refused(
-                gettext_noop(
-                    "Noise of %(spread)g is too large to be drawn in units of %(grain)g: plan for less noise."
-                ),
+                gettext_noop("Noise of %(spread)g is too large to be drawn in units of %(grain)g. Plan less noise."),
                 spread=spread,
                 grain=grain,
             )
@@ -82,14 +80,14 @@ class Lattice:
         grains = np.asarray(sums) / self.grain if self.grain != 1 else np.asarray(sums)
         if (grains != np.rint(grains)).any():
             raise Refused(
-                gettext_noop("The sums are no whole multiples of %(grain)g: something has rounded them."),
+                gettext_noop("The sums are not whole multiples of %(grain)g, so they have been rounded."),
                 grain=self.grain,
             )
         if (np.abs(grains) > self._room(sites)).any():
             raise Refused(
                 gettext_noop(
-                    "A sum of more than %(most)g cannot be added up over %(number)s sites with so little "
-                    "noise: plan for more noise or fewer people."
+                    "With so little noise, a sum of more than %(most)g cannot be added up over %(number)s sites. "
+                    "Plan more noise or fewer people."
                 ),
                 most=self.most(sites),
                 number=sites,
@@ -135,14 +133,14 @@ class IncludedNoise:
         return np.zeros(shape, np.int64)
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        raise Refused(gettext_noop("Sites add Gaussian noise: choose an aggregator that needs no other."))
+        raise Refused(gettext_noop("Sites add Gaussian noise. Choose an aggregator that needs no other noise."))
 
     def _use(self, scale: float) -> None:
         if scale != self._spread:
             raise Refused(
                 gettext_noop(
-                    "What is released needs noise of %(needed)g, and the total has %(left)g left for it: "
-                    "only one noisy sum can be released."
+                    "This release needs noise of %(needed)g, but the total has only %(left)g left for it. Only one "
+                    "noisy sum can be released."
                 ),
                 needed=scale,
                 left=self._spread or 0,
@@ -184,7 +182,9 @@ def pair_key(own: X25519PrivateKey, other: str, info: bytes) -> bytes:
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other)))
     except ValueError as error:  # of the wrong length, or of small order
-        raise Refused(gettext_noop("The agreement key of a site is none: it has to approve the run anew.")) from error
+        raise Refused(
+            gettext_noop("A site's agreement key is invalid. The site has to approve the run again.")
+        ) from error
     return HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(shared)
 
 

@@ -109,7 +109,9 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
     proposal = run.checked(alliance.hub, "the hub")
     if proposal.alliance != alliance.digest():
         raise Refused(
-            gettext_noop("The run is of another alliance, or of another version of this one: compare both digests.")
+            gettext_noop(
+                "The run belongs to a different alliance, or to a different version of this one. Compare both digests."
+            )
         )
     _check_participants(alliance, proposal, proposal.participants, alliance.sites)
     agreements = {}
@@ -117,16 +119,18 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
         site = approval.document.site
         if site not in proposal.participants or site in agreements:
             raise Refused(
-                gettext_noop("There is an approval of %(site)s too many: each participant approves once."), site=site
+                gettext_noop("There is more than one approval from %(site)s, but each participant approves only once."),
+                site=site,
             )
         if approval.checked(alliance.sites[site], site).run != proposal.digest():
             raise Refused(
-                gettext_noop("The approval of %(site)s is of another run: ask it to approve this one."), site=site
+                gettext_noop("The approval of %(site)s belongs to a different run. Ask the site to approve this one."),
+                site=site,
             )
         agreements[site] = approval.document.agreement
     if missing := set(proposal.participants) - set(agreements):
         raise Refused(
-            gettext_noop("The approval of %(sites)s is missing: wait for it, or propose a run without."),
+            gettext_noop("The approval of %(sites)s is missing. Wait for it, or propose a run without them."),
             sites=", ".join(sorted(missing)),
         )
     return Roster(alliance, proposal, agreements)
@@ -150,9 +154,7 @@ def question_for(
     """
     if question.spread is None:
         raise Refused(
-            gettext_noop(
-                "What is released here is not one sum with Gaussian noise: choose another method or aggregator."
-            )
+            gettext_noop("This does not release a single sum with Gaussian noise. Choose another method or aggregator.")
         )
     content = json.dumps([question.digest(), question.describe()], sort_keys=True)
     return QuestionDocument(
@@ -187,7 +189,9 @@ def endorse(
     differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(document, field.name)]
     if differing:
         raise Refused(
-            gettext_noop("The hub asks something else than was approved (%(fields)s): ask whoever runs it."),
+            gettext_noop(
+                "The hub asks something different from what was approved (%(fields)s). Ask the people who run the hub."
+            ),
             fields=", ".join(differing),
         )
     _check_question(site, roster, document, ledger)
@@ -223,7 +227,10 @@ def answer(
         name = endorsement.document.site
         if endorsement.checked(_key(roster, question, name), name).question != digest:
             raise Refused(
-                gettext_noop("%(site)s was asked another question: the hub is wrong or lies. Nothing was answered."),
+                gettext_noop(
+                    "%(site)s was asked a different question, so the hub is mistaken or dishonest. Nothing "
+                    "was answered."
+                ),
                 site=name,
             )
     _check_all({each.document.site for each in endorsements}, question, "endorsement")
@@ -250,16 +257,16 @@ def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnsw
         document = each.answer.checked(_key(roster, question, name), name)
         if document.question != question.digest():
             raise Refused(
-                gettext_noop("%(site)s has answered another question: its answer is of no use here."), site=name
+                gettext_noop("%(site)s has answered a different question, so its answer cannot be used."), site=name
             )
         if document.vector != hashlib.sha256(each.vector).hexdigest():
             raise Refused(
-                gettext_noop("The numbers of %(site)s are not those that it has signed: ask for them again."), site=name
+                gettext_noop("The numbers of %(site)s are not the ones it has signed. Ask for them again."), site=name
             )
         if document.shape != answers[0].answer.document.shape or len(each.vector) != 8 * math.prod(document.shape):
             raise Refused(
                 gettext_noop(
-                    "The answer of %(site)s has another shape than the others: compare the versions of the sites."
+                    "The answer of %(site)s has a different shape from the others. Compare the versions of the sites."
                 ),
                 site=name,
             )
@@ -287,7 +294,8 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
     if question.roster != roster.digest():
         raise Refused(
             gettext_noop(
-                "The question is of another run, or the others have approved another list: compare the digests."
+                "The question belongs to a different run, or the others have approved a different list. Compare the "
+                "digests."
             )
         )
     _check_participants(roster.alliance, roster.run, question.participants, roster.run.participants)
@@ -295,7 +303,9 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
         raise Refused(gettext_noop("%(site)s does not take part in this question."), site=site.name)
     if question.number <= ledger.last(question.roster):
         raise Refused(
-            gettext_noop("Question %(number)s of the run, or a later one, is answered: each is answered once."),
+            gettext_noop(
+                "Question %(number)s of the run, or a later one, has already been answered. Each is answered only once."
+            ),
             number=question.number,
         )
 
@@ -306,17 +316,19 @@ def _check_participants(
     """Check that this many participants, of those that are known, can be asked together."""
     if unknown := set(names) - set(known):
         raise Refused(
-            gettext_noop("%(sites)s must not take part: only who has approved is asked."),
+            gettext_noop("%(sites)s must not take part, because only sites that have approved are asked."),
             sites=", ".join(sorted(unknown)),
         )
     if list(names) != sorted(set(names)):
-        raise Refused(gettext_noop("The participants are not in order, or one is named twice."))
+        raise Refused(gettext_noop("The participants are not in the right order, or one is named twice."))
     if alliance.colluding < 0:
-        raise Refused(gettext_noop("Fewer than no site cannot collude: the alliance is wrong."))
+        raise Refused(gettext_noop("The alliance is invalid: the number of sites that may collude cannot be negative."))
     least = alliance.colluding + 2 if run.mode == "together" else 1
     if len(names) < least:
         raise Refused(
-            gettext_noop("There are %(number)s participants, and at least %(least)s are needed: the run cannot go on."),
+            gettext_noop(
+                "There are %(number)s participants, but at least %(least)s are needed, so the run cannot continue."
+            ),
             number=len(names),
             least=least,
         )
@@ -332,7 +344,8 @@ def _check_all(names: Iterable[str], question: QuestionDocument, what: str) -> N
     if sorted(names) != list(question.participants):
         raise Refused(
             gettext_noop(
-                "There is not one %(what)s of each participant: the question is over, ask those who are left anew."
+                "There must be exactly one %(what)s from each participant, so this question has ended. Ask the "
+                "remaining participants again."
             ),
             what=what,
         )

@@ -35,20 +35,20 @@ class Consistency(Student):
     name: ClassVar[str] = "consistency"
     label: ClassVar[str] = gettext_noop("Convolutional network with consistency training")
     help: ClassVar[str] = gettext_noop(
-        "For images of at least 4 × 4 pixels: learns from all public images, also from those without a label."
+        "For images of at least 4 × 4 pixels. Learns from all public images, including those without a label."
     )
     model_format: ClassVar[str] = "safetensors"
     thorough: bool = parameter(
         False,
         gettext_noop(
-            "thorough, for runs that matter: two more convolutions, three times the steps and moves half as large "
-            "again; takes minutes"
+            "thorough, for important runs: two more convolutions, three times as many steps, and movements half as "
+            "large again; takes minutes"
         ),
     )
     steps: int = parameter(900, gettext_noop("number of steps"), minimum=1, maximum=100_000)
     filters: int = parameter(
         32,
-        gettext_noop("filters of the first convolution; the next two have twice and four times as many"),
+        gettext_noop("filters of the first convolution (the next two have twice and four times as many)"),
         minimum=1,
         maximum=256,
     )
@@ -60,25 +60,25 @@ class Consistency(Student):
         maximum=1.0,
     )
     doubt: float = parameter(
-        0.3, gettext_noop("share of labels that may be wrong for other reasons than noise"), minimum=0, maximum=1
+        0.3, gettext_noop("share of labels that may be wrong for reasons other than noise"), minimum=0, maximum=1
     )
     threshold: float = parameter(
-        0.95, gettext_noop("probability from which a class is taken for certain"), minimum=0, maximum=1
+        0.95, gettext_noop("probability from which a class counts as certain"), minimum=0, maximum=1
     )
-    rotation: float = parameter(10.0, gettext_noop("greatest rotation in degrees"), minimum=0, maximum=180)
-    shift: float = parameter(0.07, gettext_noop("greatest shift as a share of the image"), minimum=0, maximum=0.5)
+    rotation: float = parameter(10.0, gettext_noop("largest rotation in degrees"), minimum=0, maximum=180)
+    shift: float = parameter(0.07, gettext_noop("largest shift as a share of the image"), minimum=0, maximum=0.5)
     stretch: float = parameter(
-        0.1, gettext_noop("greatest change of height and width, as a share"), minimum=0, maximum=0.5
+        0.1, gettext_noop("largest change of height and width, as a share"), minimum=0, maximum=0.5
     )
     bend: float = parameter(
         0.05,
-        gettext_noop("greatest shift of a part of the image against the others, as a share"),
+        gettext_noop("largest shift of one part of the image against the others, as a share"),
         minimum=0,
         maximum=0.5,
     )
-    mirror: bool = parameter(False, gettext_noop("mirror images left to right, if they then show the same"))
+    mirror: bool = parameter(False, gettext_noop("mirror images left to right, if that does not change their class"))
     erase: float = parameter(
-        0.0, gettext_noop("side of an erased square as a share of the image, 0 for none"), minimum=0, maximum=0.9
+        0.0, gettext_noop("side of an erased square as a share of the image (0: none)"), minimum=0, maximum=0.9
     )
 
     @classmethod

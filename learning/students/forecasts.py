@@ -36,8 +36,9 @@ _LEAST_NOISE = 1.0
 """Least noise of counts of people: less would be equivalent to none."""
 
 _SIMULATED = gettext_noop(
-    "A simulated vote in which public points stand in for records, each of the class of the nearest of %(points)d "
-    "labelled points of the test dataset: how many of them its noisy counts together tell right."
+    "A simulated vote in which public points stand in for records, each with the class of the nearest of %(points)d "
+    "labelled points of the test dataset. It shows for how many of them all noisy counts together give the right "
+    "class."
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600
@@ -49,8 +50,8 @@ _POINTS, _EIGENVECTORS = 1000, 100
 _CERTAIN = 0.05
 """Standard deviation of a released label, as a share of the voters that it represents."""
 _TAUGHT = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers of %(records)d records each vote about "
-    "%(points)d public points, and %(judged)d others judge what the votes tell of them."
+    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers with %(records)d records each vote on "
+    "%(points)d public points, and %(judged)d others measure what a student learns from the votes."
 )
 
 

@@ -41,10 +41,10 @@ class Shares(Student):
     name: ClassVar[str] = "shares"
     label: ClassVar[str] = gettext_noop("Regression of class shares")
     help: ClassVar[str] = gettext_noop(
-        "Suits tables: learns how likely each class is from the noisy counts themselves, also where a class is rare."
+        "Suits tables. Learns from the noisy counts how likely each class is, even if a class is rare."
     )
     model_format: ClassVar[str] = "skops"
-    iterations: int = parameter(100, gettext_noop("greatest number of iterations"), minimum=1, maximum=100_000)
+    iterations: int = parameter(100, gettext_noop("largest number of iterations"), minimum=1, maximum=100_000)
 
     @classmethod
     def model_from_bytes(cls, data: bytes) -> Model:

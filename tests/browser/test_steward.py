@@ -37,7 +37,7 @@ def upload(site: Site, name: str, content: str | bytes, folder: Path, file: str 
     site.page.get_by_label("Name", exact=True).fill(name)
     site.page.get_by_label("Schema", exact=True).select_option("draft")
     site.press("Upload")
-    site.says("What the file holds")
+    site.says("Contents of the file")
     return DatasetImport.objects.get(name=name)
 
 
@@ -47,7 +47,7 @@ def declare(site: Site, classes: str, values: dict[int, str] | None = None) -> N
         site.page.get_by_label("Smallest", exact=True).nth(1).fill("0")
         site.page.get_by_label("Largest", exact=True).nth(1).fill("100")
     for place, lines in (values or {}).items():
-        site.page.get_by_label("Values, one a line").nth(place).fill(lines)
+        site.page.get_by_label("Values, one per line").nth(place).fill(lines)
     if classes:
         site.page.locator("#id_classes").fill(classes)
 
@@ -77,7 +77,7 @@ def test_a_steward_imports_and_invites_in_the_browser(sven: Site, study: Study, 
     check(sven, begun, "2 rows were checked and have no errors.")
     sven.is_in_order()
     assert store(sven, begun).holders == 2
-    sven.press("Invite its holders")
+    sven.press("Invite the data holders")
     sven.says("2 people are not invited yet")
     sven.press("Invite everyone who is not invited yet", "Invite 2 people")
     sven.says("2 invitations were created.")

@@ -155,7 +155,7 @@ def test_a_part_that_asks_for_itself_keeps_what_the_reader_did(visit: Any) -> No
     box = site.page.get_by_label("All columns").first
     box.check()
     box.focus()
-    waited = site.page.get_by_role("columnheader", name="Waits for")
+    waited = site.page.get_by_role("columnheader", name="Waiting for")
     expect(waited).to_be_visible()
     site.page.evaluate("new Promise(done => document.addEventListener('htmx:afterSettle', done, { once: true }))")
     expect(waited).to_be_visible()

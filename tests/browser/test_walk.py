@@ -114,7 +114,7 @@ def account_make(installation: Installation, name: str) -> None:
     texts = {"User name": name, "First name": name.title(), "Last name": "Doe", "Email address": address}
     for label, text in texts.items():
         admin.page.get_by_label(label).fill(text)
-    admin.press("Make the account")
+    admin.press("Create account")
     admin.says("We have emailed a link to")
 
     site = installation.people[name] = installation.visit()
@@ -234,7 +234,7 @@ def import_file(installation: Installation, name: str, kind: str, path: Path, ro
     if kind == "public":
         page.get_by_label("Source of the rows").fill("Made up for this study.")
     site.press("Upload")
-    site.says("What the file holds")
+    site.says("Contents of the file")
     if kind == "private":
         page.get_by_label("Ranges, values and classes come from elsewhere,").check()
     site.press("Check the file")
@@ -284,7 +284,7 @@ def holders_decide(installation: Installation, letters: list[dict[str, str]]) ->
     site.press("Record a decision on paper", "Record a list")
     site.page.locator("[name=list]").set_input_files(path)
     site.page.locator("[name=scans]").set_input_files(scan)
-    site.press("Record them")
+    site.press("Record all")
     site.says(f"{len(signed)} decisions were recorded.")
 
 

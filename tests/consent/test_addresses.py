@@ -81,7 +81,7 @@ def test_an_unconfirmed_address_gets_the_confirmation_alone(browser: Client, hol
     decide(holder)
     assert delivered() == []
     assert "is not confirmed yet" in text(browser.get(TOLD))
-    assert "Was it you?" in text(Client().get(link_in(request)))
+    assert "Was that you?" in text(Client().get(link_in(request)))
     assert HolderAddress.objects.get().confirmed_at is None, "opening the link alone confirms nothing"
     Client().post(link_in(request), {"confirm": "1"})
     decide(holder, "LOW")

@@ -64,7 +64,7 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
         "Took part? 60 in 100 Which records? 70 in 100",
         "Took part? 65 in 100 Which records? 77 in 100",
         "Took part? 50 in 100 Which records? 50 in 100 Your records are not used.",
-        "What is true of people like you can be found out whether or not you take part.",
+        "General facts about people like you can be found out whether or not you take part.",
         f"up to {average} times (average) or {low} times (low) as much from your records as at high",
         *("sent over a network", "your family", "several pseudonyms", "other studies"),  # not covered by the limit
         *("You can complain to", "Nothing depends on it", "download a copy", "corrected", "erased"),
@@ -226,7 +226,7 @@ def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataH
     assert browser.get(path).url == url("choice", holder.study), "there is nothing to withdraw yet"
     give(holder, "HIGH")
     page = browser.get(path)
-    assert "What was released before cannot be taken back" in text(page)
+    assert "Results released before that cannot be taken back" in text(page)
     assert "Your stored records are then erased here within a day, unless you tell us to keep them" in text(page)
     assert events(holder) == [("given", "HIGH")]
 

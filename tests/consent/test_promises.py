@@ -76,7 +76,7 @@ def test_a_service_weakens_nothing_without_the_argument(high: DataHolder) -> Non
     for wrong in (None, 0.5, 2.0):
         with pytest.raises(ValidationError):
             services.consent_give(holder=high, level="HIGH", form=form, acting_user=None, accepts_weaker_than=wrong)
-    with pytest.raises(ValidationError, match="promised has changed"):
+    with pytest.raises(ValidationError, match="promise made to you has changed"):
         services.consent_keep(holder=high, epsilon=2.0, form=form, acting_user=None)
     assert epsilon_of(high) == 1
     services.consent_withdraw(holder=high, acting_user=None)

@@ -188,7 +188,7 @@ def test_owners_of_records_are_registered_in_parts(
     assert owners.tolist() == [registered[name] for name in ["A", "B", "C", "A", "7", "7", "D", "D", "B"]]
     assert steps == [(2, 9), (4, 9), (6, 9), (8, 9), (9, 9)]
     assert all(pk == owners[names.index(name)] for name, pk in old.items())
-    with pytest.raises(ValidationError, match="begins like a formula"):
+    with pytest.raises(ValidationError, match="starts like a spreadsheet formula"):
         services.owners_register(study=study, pseudonyms=["E", "F", "=1"])
     assert DataHolder.objects.filter(study=study).count() == 5
 

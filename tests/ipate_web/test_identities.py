@@ -152,7 +152,7 @@ REFUSED = {
     "P-17\ufeff": "U\\+FEFF",
     "P\ufe0f17": "VARIATION SELECTOR",
     "P\xa017": "NO-BREAK SPACE",
-    "=1+1": "formula|no holder",  # a workbook holds what it calculates: nothing
+    "=1+1": "formula|belong to anyone",  # a workbook holds what it calculates: nothing
     "1.23457E+14": "as text",
     "erased:17": "erased",
     "P" * 201: "201",
@@ -271,7 +271,7 @@ def test_a_list_of_people_is_read_as_what_it_is(text: str, people: list[Invited]
         ("pseudonym,until\n\nP-2,04.05.2031\n", "Row 3: until must be a date"),
         ("pseudonym,answers,until\nP-1,guardian,2031-05-04\nP-1,,\n", "Row 3: “P-1” also appears in row 2"),
         ('pseudonym,address\nP-1,"1 Street\nP-2,\n', "not a CSV"),
-        ("P-1\nP-17\u200b\n", r"Row 2: The pseudonym “P-17�” holds the character U\+200B"),
+        ("P-1\nP-17\u200b\n", r"Row 2: The pseudonym “P-17�” contains the invisible character U\+200B"),
     ],
 )
 def test_what_looks_like_a_table_is_no_list_of_names(text: str, says: str) -> None:

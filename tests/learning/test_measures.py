@@ -165,7 +165,7 @@ def test_chance_moves_a_share_of_few_answers_too() -> None:
 def test_people_are_too_few_where_noise_costs_a_fifth_of_what_could_be_learned() -> None:
     assert not few_people([made(0.71, 0.74)], 2)
     (warning,) = few_people([made(0.68, 0.74)], 2)
-    assert "68 of 100" in warning and "without it about 74" in warning
+    assert "68 of 100" in warning and "about 74 without it" in warning
     assert not few_people([made(0.50, 0.51)], 2), "what nothing can be learned of needs no more people"
     bound = Forecast(MODEL, None, 0.1, 0.5, 0.95, 0, RESTS)
     assert few_people([bound], 10) and not few_people([], 10) and not few_people([bound], 1)

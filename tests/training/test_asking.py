@@ -466,14 +466,14 @@ def test_no_plan_without_counted_holders_or_with_too_much_noise() -> None:
     study = small_study()
     counts = dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 0)
     head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)
-    with pytest.raises(PlanError, match="nobody takes part"):
+    with pytest.raises(PlanError, match="no one takes part"):
         approved_run(study)
     head_counts_state(study)
     with pytest.raises(PlanError, match="With this many labels and this share, the"):
         run_start(study, share=1e-8, **ASKING_RUN | {"choices": {}})
     assert share_free(study) == 1
     notes = [note["template"] for note in approved_run(study, share=0.1, choices={"sigma": 500.0}).plan["notes"]]
-    assert "Too few people" in notes[0] and len(notes) == 1
+    assert "too few people" in notes[0] and len(notes) == 1
     run = run_draft(study, **ASKING_RUN | {"choices": {"sigma": 0.5, "radius_share": 0.3}})
     notes = [note.template for note in method_of(run).plan(run, 1.0).notes]
-    assert any("no later run could ask again" in note for note in notes)
+    assert any("The run may use everything that is left of" in note for note in notes)

@@ -128,33 +128,37 @@ WHOLE: None = None
 #: Files of which a fault says that they are not what they have to be; the others say row and column.
 UNREADABLE: dict[str, tuple[str, bytes, str]] = {
     "UTF-16": ("a.csv", (HEADER + GOOD).encode("utf-16"), "UTF-16"),
-    "no rows": ("a.csv", HEADER.encode(), "holds no records"),
+    "no rows": ("a.csv", HEADER.encode(), "contains no records"),
     "damaged gzip": ("a.csv.gz", gzip.compress((HEADER + GOOD * 2000).encode())[:40], "damaged or cut off"),
-    "several members": ("a.zip", zipped(a_csv=HEADER, b_csv=HEADER), "not exactly one file"),
-    "broken Excel": ("a.xlsx", zipped(xl__workbook_xml=""), "no sound Excel file"),
-    "old Excel": ("a.xls", b"\xd0\xcf\x11\xe0" + bytes(600), "no sound Excel file"),
+    "several members": (
+        "a.zip",
+        zipped(a_csv=HEADER, b_csv=HEADER),
+        "The archive must contain exactly one file, but contains",
+    ),
+    "broken Excel": ("a.xlsx", zipped(xl__workbook_xml=""), "not a valid Excel file"),
+    "old Excel": ("a.xls", b"\xd0\xcf\x11\xe0" + bytes(600), "not a valid Excel file"),
     "Word": ("a.docx", zipped(word__document_xml=""), "format of the file is Word"),
     "PNG": ("a.csv", b"\x89PNG\r\n\x1a\n" + bytes(50), "format of the file is PNG"),
     "JPEG": ("photo.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(50), "file is JPEG"),
     "PDF": ("a.pdf", b"%PDF-1.7\n", "format of the file is PDF"),
     "JSON": ("a.json", b'[{"who": "ada"}]', "format of the file is JSON"),
     "web page": ("a.xls", b"<html><table>", "format of the file is HTML"),
-    "binary": ("a.dat", bytes(range(256)), "no text, and of no format"),
-    "broken SPSS": ("a.sav", b"$FL2@(#) SPSS" + bytes(300), "no sound SPSS file"),
-    "broken Stata": ("a.dta", b"<stata_dta><header>" + bytes(300), "no sound Stata file"),
-    "broken SAS": ("a.sas7bdat", bytes(12) + b"\xc2\xea\x81\x60", "no sound SAS file"),
-    "broken ARFF": ("a.arff", b"@relation x\n@attribute\n", "no sound ARFF file"),
+    "binary": ("a.dat", bytes(range(256)), "The file is not text, and its format is"),
+    "broken SPSS": ("a.sav", b"$FL2@(#) SPSS" + bytes(300), "not a valid SPSS file"),
+    "broken Stata": ("a.dta", b"<stata_dta><header>" + bytes(300), "not a valid Stata file"),
+    "broken SAS": ("a.sas7bdat", bytes(12) + b"\xc2\xea\x81\x60", "not a valid SAS file"),
+    "broken ARFF": ("a.arff", b"@relation x\n@attribute\n", "not a valid ARFF file"),
     "truncated FHIR": ("a.json", b'{"resourceType": "Bundle", "entry": [{', "not valid JSON"),
-    "CSV as Parquet": ("a.parquet", (HEADER + GOOD).encode(), "no sound Parquet"),
-    "truncated Parquet": ("a.parquet", table()[:-20], "no sound Parquet"),
+    "CSV as Parquet": ("a.parquet", (HEADER + GOOD).encode(), "not a valid Parquet"),
+    "truncated Parquet": ("a.parquet", table()[:-20], "not a valid Parquet"),
 }
 TEXTS: dict[str, tuple[str, list[Fault]]] = {
-    "no header": (GOOD * 3, [(1, "", "names none of the declared columns")]),
+    "no header": (GOOD * 3, [(1, "", "contains none of the declared columns")]),
     "columns missing and unknown": (
         "patient,age,back\nada,x,no\nben,7,maybe\n",
         [
             *((1, "patient", "does not declare"), (1, "who", "is missing"), (1, "sex", "is missing")),
-            *((2, "age", "“x” is not a number"), (3, "back", "“maybe” is no class")),
+            *((2, "age", "“x” is not a number"), (3, "back", "“maybe” is not a class")),
         ],
     ),
     "ragged rows": (HEADER + "ada,5,f\nben,5,f,no,9\n" + GOOD, [(2, "", "has 3 values"), (3, "", "has 5 values")]),
@@ -170,7 +174,7 @@ TEXTS: dict[str, tuple[str, list[Fault]]] = {
     ),
     "pseudonyms": (
         HEADER + f",5,f,no\n  ,5,f,no\n{'p' * 201},5,f,no\n",
-        [(2, "who", "no holder"), (3, "who", "no holder"), (4, "who", "201 characters")],
+        [(2, "who", "belong to anyone"), (3, "who", "belong to anyone"), (4, "who", "201 characters")],
     ),
     "formulas": (
         HEADER + "=1+1,=2,f,no\n@SUM(A1),3,=f,no\n",
@@ -192,14 +196,14 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
         "a.csv",
         (HEADER + "jürgen,5,f,no\nada,5,ü,no\n").encode("latin-1"),
         TABLE,
-        [(2, "who", "probably Latin-1 (Windows): “jürgen”")],
+        [(2, "who", "probably Latin-1 text (Windows) instead of UTF-8: “jürgen”")],
     ),
-    "nobody's visit": ("a.csv", (HEADER + GOOD).replace("ada", "").encode(), VISITS, [(2, "who", "no holder")]),
+    "nobody's visit": ("a.csv", (HEADER + GOOD).replace("ada", "").encode(), VISITS, [(2, "who", "belong to anyone")]),
     "visits without a class": (
         "a.csv",
         (HEADER + "ada,5,f,\nada,6,f,\n" + "ben,7,f,no\n").encode(),
         VISITS,
-        [(WHOLE, "", "Nothing says what is to be learned of “ada”")],
+        [(WHOLE, "", "The value to learn is missing for “ada”")],
     ),
     "wrong Parquet": (
         "a.parquet",
@@ -207,28 +211,32 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
         TABLE,
         [
             *((WHOLE, "note", "does not declare"), (WHOLE, "sex", "is missing"), (1, "age", "“” is not a number")),
-            *((2, "age", "“” is not a number"), (2, "back", "“?” is no class"), (2, "who", "no holder")),
+            *((2, "age", "“” is not a number"), (2, "back", "“?” is not a class"), (2, "who", "belong to anyone")),
         ],
     ),
     "lists in Parquet": ("a.parquet", table(age=[[1], [2]]), TABLE, [(WHOLE, "age", "holds list")]),
-    "Python objects": ("a.npz", npz(y=np.array([0, None], dtype=object)), IMAGES, [(WHOLE, "", "no sound npz")]),
+    "Python objects": ("a.npz", npz(y=np.array([0, None], dtype=object)), IMAGES, [(WHOLE, "", "not a valid npz")]),
     "wrong arrays": (
         "a.npz",
         npz(x=np.zeros((2, 3, 3)), y=None, holder=np.array(["ada", ""])),
         IMAGES,
-        [(WHOLE, "y", "is missing"), (WHOLE, "x", "has the shape (2, 3, 3)"), (2, "holder", "no holder")],
+        [(WHOLE, "y", "is missing"), (WHOLE, "x", "has the shape (2, 3, 3)"), (2, "holder", "belong to anyone")],
     ),
     "huge idx": (
         "a.idx",
         idx(2**31, 1000, 1000, values=bytes(10)),
         IMAGES,
-        [(WHOLE, "", "no place for holders"), (WHOLE, "", "no labels"), (WHOLE, "", "at most")],
+        [(WHOLE, "", "The format cannot store holders"), (WHOLE, "", "no labels"), (WHOLE, "", "at most")],
     ),
     "wrong mat": (
         "a.mat",
         mat(X=np.zeros((2, 4, 1, 2), np.uint8), y=np.array([[1], [7]])),
         IMAGES,
-        [(WHOLE, "", "no place for holders"), (WHOLE, "x", "has the shape"), (2, "y", "label 7 is no class")],
+        [
+            (WHOLE, "", "The format cannot store holders"),
+            (WHOLE, "x", "has the shape"),
+            (2, "y", "label 7 is not a class"),
+        ],
     ),
 }
 
@@ -283,7 +291,7 @@ def test_one_report_lists_all_errors_of_a_broken_file(study: Study, kind: str) -
         assert words in problem
     assert all(_text(fault["remedy"]) for fault in report["faults"])
     assert (begun.state, begun.faults) == ("checked", len(expected))
-    with pytest.raises(Exception, match="no fault can be imported"):
+    with pytest.raises(Exception, match="Only a file that was checked and has no"):
         confirm(begun)
     assert not Dataset.objects.exists() and not DataHolder.objects.exists()
     assert rows_of_datasets() == []
@@ -461,5 +469,5 @@ def test_what_the_command_lacks_or_cannot_read_is_named(study: Study, folder: Pa
     columns = [column for column in WARD["columns"] if column["role"] != "holder"]
     (folder / "nobody.json").write_text(json.dumps(WARD | {"columns": columns}))
     (folder / "nobody.csv").write_text("age,back\n50,no\n25,yes\n")
-    assert "give --holder-per-row" in refused(folder / "nobody.csv", schema=folder / "nobody.json")
+    assert "use --holder-per-row" in refused(folder / "nobody.csv", schema=folder / "nobody.json")
     assert "2 rows of 2 holders" in run(folder / "nobody.csv", schema=folder / "nobody.json", holder_per_row="P")

@@ -138,7 +138,7 @@ def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins
 
 # --- Other shares of the classes among people than among public points ---
 
-DIFFERENT = "these classes have other shares among them: a, c."
+DIFFERENT = "these classes have different shares among them: a, c."
 
 
 @built_once
@@ -207,4 +207,4 @@ def test_shares_stand_alone_without_labelled_public_points(monkeypatch: pytest.M
     run = ended(monkeypatch, study, STEPS_RUN)
     entry = run.student.card["shares"]
     assert entry["points"] == 0 and entry["differing"] == [] and entry["classes"][0]["public"] is None
-    assert "No public points have labels" in text(as_("olga").get(url("run", run)))
+    assert "No labelled public points are available to compare with" in text(as_("olga").get(url("run", run)))

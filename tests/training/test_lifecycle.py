@@ -76,7 +76,7 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
     [
         ({"learner": "oracle"}, "choices.learner", "choose one of random_forest"),
         ({"student_learner": "oracle"}, "student_learner", "choose one of: consistency"),
-        ({"student_learner": "consistency"}, "student_learner", "takes images of at least 4×4 pixels"),
+        ({"student_learner": "consistency"}, "student_learner", "needs images of at least 4×4 pixels"),
         ({"student_parameters": {"copies": 2}}, "student_learner", "Only images can be rotated"),
         ({"student_parameters": {"neighbours": 0}}, "student_parameters", "at least 1"),
         ({"aggregator": {"name": "gnmax", "sigma": 0.0}}, "choices.aggregator", "sigma"),
@@ -84,10 +84,10 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
         ({"aggregator": {"name": "gnmax"}}, "choices.aggregator", "takes the parameters sigma"),
         ({"aggregator": {"name": "majority"}}, "choices.aggregator", "name one of"),
         ({"weight_scheme": "calibrated"}, "choices.weight_scheme", "for rehearsals"),
-        ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only a run of a rehearsal study"),
+        ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only runs of rehearsal studies have these parameters"),
         ({"teachers": 0}, "choices.teachers", "from 1 to"),
         ({"wanted_labels": 0}, "wanted_labels", "greater than or equal to 1"),
-        ({"seed": 1}, "seed", "Only a rehearsal may have a seed"),
+        ({"seed": 1}, "seed", "Only a rehearsal can have a seed, because noise"),
         ({"title": ""}, "title", "blank"),
     ],
 )
@@ -295,7 +295,7 @@ def test_an_unexpected_error_ends_a_run_without_details_and_a_busy_storage_or_da
     assert run.claimed_by == ""
     if isinstance(trouble, ZeroDivisionError):
         assert run.status == Run.Status.FAILED
-        assert run.message == "An unexpected error; the logs of the worker tell it under this run's id."
+        assert run.message == "An unexpected error. The worker's logs contain it under this run's id."
     else:
         assert run.status == Run.Status.APPROVED and "tried again" in run.message
         run = run_finish(run)

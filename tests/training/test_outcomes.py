@@ -232,7 +232,7 @@ def test_a_model_that_knows_nothing_is_not_published(study: Study, tmp_path: Pat
     test = dataset_import(study=study, name="mixed", kind="test", rows=mixed, schema=schema)
     run = learned(study, test_dataset=test)
     assert run.student is None, run.message
-    assert "no better than whoever knows nothing" in text(as_("olga").get(url("run", run)))
+    assert "On the test data, it is no better than" in text(as_("olga").get(url("run", run)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -345,10 +345,10 @@ def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:
     consents_give(study, "L")
     head_counts_state(study)
     alone = {"test_dataset": None}
-    with pytest.raises(ValidationError, match="Votes cannot be for so many labels"):
+    with pytest.raises(ValidationError, match="People cannot vote on so many labels"):
         run_draft(study, **ASKING_RUN | alone)
     for choices, message in (
-        ({"rounds": 2}, "none learns so many labels"),
+        ({"rounds": 2}, "The second round needs a student, but no student"),
         ({"publish": "student"}, "too many labels for a student"),
     ):
         with pytest.raises(ValidationError, match=message):

@@ -86,7 +86,7 @@ def test_a_plan_names_what_is_missing() -> None:
         teachers_plan(run)
     counts = {"HIGH": 0, "AVERAGE": 0, "LOW": 1}
     head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)
-    with pytest.raises(PlanError, match="1 holders for 2 teachers are too few"):
+    with pytest.raises(PlanError, match="1 holders are too few for 2 teachers"):
         teachers_plan(run)
 
 
@@ -96,7 +96,7 @@ def test_no_run_is_planned_where_delta_is_above_one_in_the_people_counted(fields
     run = run_draft(study, **fields)
     acts = {"study": study, "acting_user": user_create("olga")}
     head_counts_enter(**acts, counts={"HIGH": 5_000, "AVERAGE": 5_000, "LOW": 1})
-    with pytest.raises(PlanError, match=r"about 10001 people take part, so that δ may be at most 0.0001;"):
+    with pytest.raises(PlanError, match=r"about 10001 people take part, so δ may be at most 0.0001."):
         method_of(run).plan(run, 0.5)
     with pytest.raises(PlanError, match="new study with a smaller δ"):
         run_approve(run=run, acting_user=user_create("olga"), share=0.5)
@@ -149,10 +149,12 @@ def test_head_counts_count_every_promise_that_can_have_been_given_if_drawn_and_t
     planned = teachers_plan(draft)
     assert [promise.epsilon for promise in planned.promises] == [1.5, 2.5, 3.5]
     assert planned.answers == 0 and any("no query can be answered" in note for note in planned.notes)
-    assert any("all that is left" in note for note in teachers_plan(draft, share_free(study)).notes)
-    assert not any("all that is left" in note for note in teachers_plan(draft, 0.5).notes)
+    assert any(
+        "The run may use everything that is left of" in note for note in teachers_plan(draft, share_free(study)).notes
+    )
+    assert not any("The run may use everything that is left of" in note for note in teachers_plan(draft, 0.5).notes)
     run_start(study, share=share_free(study), **TABLE_RUN)
-    with pytest.raises(PlanError, match="used or held for other runs"):
+    with pytest.raises(PlanError, match="cap is used or reserved for other runs"):
         teachers_plan(draft)
 
 
@@ -232,8 +234,8 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
             assert aggregator(**values).warnings(teachers, classes) == []
     for sigma, threshold, words in (
         (200.0, 75.0, "σ_T = 200 is large for 100 votes over 2 classes"),
-        (20.0, 50.0, "reach without agreeing"),
-        (20.0, 175.0, "lies above the number of votes"),
+        (20.0, 50.0, "reach it without agreeing"),
+        (20.0, 175.0, "so nearly every query will be rejected"),
     ):
         vote = AGGREGATORS["confident_gnmax"](sigma=20.0, sigma_threshold=sigma, threshold=threshold)  # type: ignore[call-arg]
         assert any(words in warning for warning in vote.warnings(100, 2))
@@ -259,7 +261,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
         assert each.releases == "labels" or (1 / each.charge * 1.001 > 59 and each.queries == 60)
     document = planned(run, share=0.9)
     assert [each["right"] for each in document["compared"]] == [each.right for each in plan.compared]
-    assert any("The plan takes" in note for note in document["notes"])
+    assert any("The plan uses" in note for note in document["notes"])
     page = as_("olga").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
     assert "Options compared by the plan" in page
     assert len(method_of(run).tiles(run)) == 3, "pages show it, too, though its choices name no vote"

@@ -138,7 +138,7 @@ def test_results_count_the_uses_of_a_model_and_say_that_it_was_withdrawn() -> No
     assert "It was withdrawn on" in page and "It misreads ages." in page
     assert "How good it is" not in page
     assert f"at most {usage_of(holder).right_guesses} times in 100 now." in page
-    assert "This stays, because what was released cannot" in page
+    assert "This is permanent, because released results cannot be taken" in page
 
 
 def test_it_works_by_link_for_a_guardian_and_after_the_end() -> None:

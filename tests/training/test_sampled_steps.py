@@ -352,9 +352,9 @@ def test_an_eleventh_run_over_samples_is_refused_at_proposal_and_plan(monkeypatc
     run = approved(study, share=0.01)
     draft = run_draft(study, **SAMPLED_RUN)
     monkeypatch.setattr(slacks, "SLACKS", 1)
-    with pytest.raises(ValidationError, match="can be approved in a study"):
+    with pytest.raises(ValidationError, match="runs over samples, because only for these a part"):
         run_draft(study, **SAMPLED_RUN)
-    with pytest.raises(PlanError, match="can be approved in a study"):
+    with pytest.raises(PlanError, match="runs over samples, because only for these a part"):
         method_of(draft).plan(draft, 0.5)
     run_commands.run_cancel(run=run, acting_user=user_create("olga"))
     assert method_of(draft).plan(draft, 0.5), "what was never charged is free again"
@@ -362,5 +362,5 @@ def test_an_eleventh_run_over_samples_is_refused_at_proposal_and_plan(monkeypatc
 
 def test_a_study_whose_delta_leaves_no_parts_takes_no_samples() -> None:
     run = run_draft(small_study(delta=2e-9), **SAMPLED_RUN | {"choices": {"steps": 500, "expected": 4}})
-    with pytest.raises(PlanError, match=r"δ of this study, 2e-09, is too small"):
+    with pytest.raises(PlanError, match=r"This study's δ, 2e-09, is too small"):
         method_of(run).plan(run, 0.5)

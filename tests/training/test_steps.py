@@ -305,5 +305,5 @@ def test_what_needs_a_student_and_images_without_public_points_are_refused() -> 
         with pytest.raises(ValidationError) as refused:
             run_like(study, COUNTED_STEPS_RUN, choices=choices)
         assert words in str(refused.value.message_dict[wrong])
-    with pytest.raises(ValidationError, match="Only of tables that declare classes"):
+    with pytest.raises(ValidationError, match="Counts can replace public points only for tables that"):
         run_draft(study_with_data(), **COUNTED_STEPS_RUN)

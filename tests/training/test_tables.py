@@ -109,7 +109,7 @@ def test_nobody_is_charged_for_head_counts_while_people_are_counted() -> None:
     """The run's limit was set when it began: who was charged since would be left out, and that is everybody."""
     study = study_with_table()
     run = attempt(run_begun(run_like(study, COUNTS_RUN, share=0.25)))
-    with pytest.raises(ValidationError, match="A run counts people"):
+    with pytest.raises(ValidationError, match="A run is counting people and would leave out"):
         head_counts_draw(study=study, acting_user=user_create("olga"))
     run = commit(run)
     head_counts_draw(study=study, acting_user=user_create("olga"))

@@ -25,7 +25,7 @@ def refusal(error: Refused) -> ValidationError:
     """Return the error for a document of the other side that does not fit; the log has the details."""
     logger.warning("Refused: %s", error)
     return ValidationError(
-        _("What hub and sites have signed does not fit together, or is not signed yet. The log says what is wrong.")
+        _("The documents signed by hub and sites do not match, or are not signed yet. The log has the details.")
     )
 
 
@@ -61,10 +61,12 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
     texts = [*message["former"], {"content": message["content"], "signature": message["signature"]}]
     if message["content"] and not alliance.is_signed:
         if alliance_follow(texts).sites.get(alliance.own_name) != public_key(identity(alliance)):
-            raise Refused(gettext_noop("The hub has signed an alliance that does not name this site with its key."))
+            raise Refused(gettext_noop("The hub has signed an alliance that does not contain this site with its key."))
         document = alliance_read(texts[-1]).document
         if document.terms != digest_of(document_text(message["terms"])):
-            raise Refused(gettext_noop("The hub has signed other terms than it tells: ask whoever runs it."))
+            raise Refused(
+                gettext_noop("The hub has signed different terms from those it sends. Ask the people who run the hub.")
+            )
         names = ("name", "content", "signature", "terms", "former")
         values = {name: message[name] for name in names} | {"colluding": document.colluding}
     elif alliance.is_signed:
@@ -100,14 +102,14 @@ def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> 
     if contents[-1] in [each["content"] for each in alliance.former]:
         raise Refused(
             gettext_noop(
-                "The hub tells a former document of the alliance, as after a restored backup: let it replace the "
-                "key anew that was replaced since."
+                "The hub sends an earlier document of the alliance, probably after a restored backup. Ask the people "
+                "who run the hub to replace the key again."
             )
         )
     if alliance.content not in contents:
         raise Refused(
             gettext_noop(
-                "The hub has signed another alliance than the one that is on record here: ask whoever runs it."
+                "The hub has signed a different alliance from the one recorded here. Ask the people who run the hub."
             )
         )
     after = list(texts[contents.index(alliance.content) + 1 :])
@@ -171,7 +173,7 @@ def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
     if gone := [name for name in names if name not in there]:
         return _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)}
     if unsigned := [name for name in names if not there[name].is_eligible]:
-        text = _("The key of a site was replaced, and these sites have not confirmed it yet: %(sites)s.")
+        text = _("A site's key was replaced, but these sites have not confirmed the new one yet: %(sites)s.")
         return text % {"sites": ", ".join(unsigned)}
     return ""
 
@@ -179,7 +181,7 @@ def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
 def renewal_check(alliance: Alliance) -> None:
     """Check at a site that it has confirmed every key that was replaced. Raises ValidationError."""
     if alliance.offered:
-        raise ValidationError(_("The key of a site was replaced. Compare its fingerprint, and confirm it first."))
+        raise ValidationError(_("A site's key was replaced. First compare its fingerprint and confirm it."))
 
 
 def run_terms(run: Run) -> dict[str, Any]:
@@ -212,9 +214,9 @@ def _site_check(run: Run, alliance: Alliance) -> None:
     if run.joint.ended:
         raise ValidationError(_("The hub has ended the run: %(why)s") % {"why": run.joint.ended})
     if run.joint.document.alliance != alliance.document.digest():
-        raise ValidationError(_("The key of a site was replaced since the hub proposed this run. It ends it."))
+        raise ValidationError(_("A site's key was replaced after the hub proposed this run, so the hub ends the run."))
     if not form_tells(alliance):
-        raise ValidationError(_("The consent form in force does not tell people of this alliance."))
+        raise ValidationError(_("The consent form in force does not mention this alliance."))
 
 
 def _site_sign(run: Run, alliance: Alliance) -> None:

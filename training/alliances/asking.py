@@ -56,14 +56,14 @@ from training.models import JointQuestion, JointRun, Round, Run
 
 logger = logging.getLogger(__name__)
 
-_APPROVALS = gettext_noop("Waits for the approval of %(sites)s.")
-_SITES = gettext_noop("Waits for %(sites)s.")
-_HUB = gettext_noop("Waits for the hub and the other sites.")
+_APPROVALS = gettext_noop("Waiting for the approval of %(sites)s.")
+_SITES = gettext_noop("Waiting for %(sites)s.")
+_HUB = gettext_noop("Waiting for the hub and the other sites.")
 #: Message of a site's run after its hub has ended it.
 ENDED = gettext_noop("The hub has ended the run: %(why)s")
 _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
-_REFUSED = gettext_noop("This site has refused, and takes no more part in the run: %(why)s")
+_REFUSED = gettext_noop("This site has refused and no longer takes part in the run: %(why)s")
 _RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose it again.")
 #: Seconds between two questions of a worker to the hub: after news, and at most.
 _PAUSE, _PAUSES = 0.1, 1.0
@@ -209,7 +209,7 @@ class HubAsking(JointAsking):
                 roster(question.joint), question.document, [answer_of(each) for each in question.answers.all()]
             )
         except Refused as error:
-            question_end(run, Sentence(gettext_noop("The answers do not fit: %(why)s"), why=error.sentence), [])
+            question_end(run, Sentence(gettext_noop("The answers do not match: %(why)s"), why=error.sentence), [])
             raise RunError(error.sentence) from error
         vector = total_bytes(summed, question.document.grain)
         document = Answer(question.document.digest(), "", tuple(summed.shape), hashlib.sha256(vector).hexdigest())
@@ -280,7 +280,7 @@ class SiteAsking(JointAsking):
             return None
         try:
             if not form_tells(run.alliance):  # type: ignore[arg-type]
-                raise Refused(gettext_noop("The consent form in force does not tell people of this alliance any more."))
+                raise Refused(gettext_noop("The consent form in force no longer mentions this alliance."))
             return self._act_on(run, current, question)
         except Unreachable as error:
             if joint.ended:  # a hub that has deleted the run's data has no total of it any more
@@ -314,7 +314,9 @@ class SiteAsking(JointAsking):
         """Refuse a question that does not follow from the data of this site."""
         document = question.document
         if self.question_of(question.joint, current, document.number, document.participants) != document:
-            raise Refused(gettext_noop("The hub has asked something else than follows from the plan and its releases."))
+            raise Refused(
+                gettext_noop("The hub has asked something that does not follow from the plan and its releases.")
+            )
 
     def _endorse(self, run: Run, current: Round, entry: JointQuestion) -> None:
         joint, document = entry.joint, entry.document
@@ -324,7 +326,7 @@ class SiteAsking(JointAsking):
         room = lattice_of(known, own).most(len(own.participants))
         if 2 * people * own.spread / question.sigma > room:
             raise Refused(
-                gettext_noop("With so many people and so little noise the sums could overflow: plan for more noise.")
+                gettext_noop("With so many people and so little noise, the sums could overflow. Plan more noise.")
             )
         site = site_of(joint)
         signed = endorse(site, known, Signed(entry.document, signature_of(entry.signature)), own, SiteLedger(run))
@@ -400,7 +402,7 @@ def _room_check(run: Run, bounds: Sequence[float]) -> None:
     """
     allowed = [budget.allowed * (1 + ROUNDING) for budget in budgets_from_json(run.plan)]
     if any(spent + bound > most for spent, bound, most in zip(run.spent, bounds, allowed, strict=True)):
-        raise Refused(gettext_noop("Questions that ended without a total have used up the share of the run here."))
+        raise Refused(gettext_noop("Questions that ended without a total have used up the run's share here."))
 
 
 def _in_force_check(run: Run) -> None:
@@ -463,7 +465,7 @@ class SiteLedger:
         assert self.charges is not None, "made to commit"
         row = JointQuestion.objects.select_for_update().get(joint__run=self.run.pk, number=question.number)
         if question.number <= self.last(question.roster):
-            raise Refused(gettext_noop("This question, or a later one of the run, was answered meanwhile."))
+            raise Refused(gettext_noop("This question, or a later one of the run, has been answered in the meantime."))
         artifact = f"{sums_folder(row.joint)}/{question.number}-{uuid4().hex[:12]}.npz"
         vector_save(artifact, answer.vector)
         document = answer.answer.document

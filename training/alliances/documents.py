@@ -76,12 +76,14 @@ def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
         Refused: There is no such document, or it is not signed.
     """
     if not alliance.is_signed:
-        raise Refused(gettext_noop("The hub has not signed the alliance yet: wait until all sites have registered."))
+        raise Refused(gettext_noop("The hub has not signed the alliance yet. Wait until all sites have registered."))
     known = documents_of(alliance)
     signed = next((each for each in known if digest and each.document.digest() == digest), known[-1])
     document = signed.checked(known[0].document.hub, "the hub")
     if document.terms != digest_of(document_text(alliance.terms)):
-        raise Refused(gettext_noop("The hub has signed other terms than it tells: ask whoever runs it."))
+        raise Refused(
+            gettext_noop("The hub has signed different terms from those it sends. Ask the people who run the hub.")
+        )
     return document
 
 
@@ -178,9 +180,11 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
     Signed(summed, signature_of(question.total_signature)).checked(alliance.document.hub, "the hub")
     document: QuestionDocument = question.document
     if summed.question != document.digest() or summed.site:
-        raise Refused(gettext_noop("The hub has sent the total of another question: ask whoever runs it."))
+        raise Refused(
+            gettext_noop("The hub has sent the total of a different question. Ask the people who run the hub.")
+        )
     if summed.vector != hashlib.sha256(vector).hexdigest() or len(vector) != 8 * int(np.prod(summed.shape)):
-        raise Refused(gettext_noop("The total is not the one that the hub has signed: it is asked for again."))
+        raise Refused(gettext_noop("The total is not the one that the hub signed, so this site requests it again."))
     grains = np.frombuffer(vector, "<i8").astype(np.int64).reshape(summed.shape)
     return grains if document.grain == 1 else grains * document.grain
 
@@ -258,7 +262,7 @@ def model_content(joint: JointRun, file: str) -> bytes:
     """Return a file of the model, at the hub. Raises Refused."""
     version = model_of(joint)
     if version is None or version.is_withdrawn or file not in FILES:
-        raise Refused(gettext_noop("There is no such file of this run."))
+        raise Refused(gettext_noop("This run has no such file."))
     return model_fetch(version.artifact if file == "file" else version.onnx)
 
 
@@ -269,7 +273,7 @@ def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
     document = Publication.read(joint.model["content"].encode())
     Signed(document, signature_of(joint.model["signature"])).checked(alliance.document.hub, "the hub")
     if document.run != joint.document.digest() or document.told != digest_of(joint.model["told"]):
-        raise Refused(gettext_noop("The hub has signed the model of another run, or tells something else of it."))
+        raise Refused(gettext_noop("The hub has signed the model of a different run, or describes it differently."))
     return document, json.loads(joint.model["told"])
 
 
@@ -284,7 +288,7 @@ def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
     assert alliance is not None, "a joint run is one of an alliance"
     content = Hub(alliance).get(f"runs/{joint.document.number}/model/{file}")
     if hashlib.sha256(content).hexdigest() != digest:
-        raise Refused(gettext_noop("The model is not the one that the hub has signed."))
+        raise Refused(gettext_noop("The model is not the one that the hub signed."))
     return content
 
 

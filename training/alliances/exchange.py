@@ -197,12 +197,12 @@ def exchange(alliance: Alliance) -> bool:
     try:
         answer = Hub(alliance).post("exchange", message)
         if answer.get("protocol") != DOMAIN:
-            text = gettext_noop("The hub speaks %(theirs)s and this site %(ours)s: update the older one of the two.")
+            text = gettext_noop("The hub uses %(theirs)s and this site uses %(ours)s. Update the older of the two.")
             raise Unreachable(Sentence(text, theirs=str(answer.get("protocol"))[:40], ours=DOMAIN))
         reply = HubMessage.model_validate(answer).model_dump()
     except ValidationError as error:
         raise Refused(
-            gettext_noop("What the hub sends cannot be read: compare the versions of hub and site.")
+            gettext_noop("The hub's message cannot be read. Compare the versions of hub and site.")
         ) from error
     except Unreachable as error:
         Alliance.objects.filter(pk=alliance.pk).update(problem=error.sentence.to_json())
@@ -326,7 +326,9 @@ def _proposal(alliance: Alliance, message: Mapping[str, Any]) -> RunDocument:
     document = RunDocument.read(message["content"].encode())
     Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
     if message["told"] and digest_of(message["told"]) != document.plan:
-        raise Refused(gettext_noop("The hub tells another plan than it has signed: ask whoever runs it."))
+        raise Refused(
+            gettext_noop("The hub sends a different plan from the one it has signed. Ask the people who run the hub.")
+        )
     return document
 
 
@@ -340,7 +342,7 @@ def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool
         if key in answer["runs"]:
             changed |= _run_keep(joint.pk, answer["runs"][key])
         elif not joint.ended:
-            why = _("It knows nothing of this run any more, as after a restored backup.")
+            why = _("It no longer has this run, probably after a restored backup.")
             changed |= bool(JointRun.objects.filter(pk=joint.pk, ended="").update(ended=why))
     return changed
 
@@ -363,7 +365,10 @@ def _run_keep(pk: Any, message: Mapping[str, Any]) -> bool:
     for site, approval in message["approvals"].items():
         if joint.approvals.get(site) not in (None, approval):
             raise Refused(
-                gettext_noop("The hub shows another approval of %(site)s than before: ask whoever runs it."), site=site
+                gettext_noop(
+                    "The hub shows a different approval of %(site)s than before. Ask the people who run the hub."
+                ),
+                site=site,
             )
         if site not in joint.approvals:
             joint.approvals[site] = approval
@@ -391,12 +396,14 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
         assert alliance is not None, "a joint run is one of an alliance"
         Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
         if document.number != message["number"]:
-            raise Refused(gettext_noop("The hub has numbered a question in two ways: ask whoever runs it."))
+            raise Refused(gettext_noop("The hub has given one question two numbers. Ask the people who run the hub."))
         row = JointQuestion(
             joint=joint, number=document.number, content=message["content"], signature=message["signature"]
         )
     elif row.content != message["content"]:
-        raise Refused(gettext_noop("The hub has asked two questions of one number: ask whoever runs it."))
+        raise Refused(
+            gettext_noop("The hub has asked two questions with the same number. Ask the people who run the hub.")
+        )
     elif row.closed_at is not None:
         return False
     before = (row.pk, dict(row.endorsements), row.ended, row.total_content)
@@ -424,11 +431,11 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
         message = SiteMessage.model_validate(said).model_dump()
     except ValidationError as error:
         raise Refused(
-            gettext_noop("What the site sends cannot be read: compare the versions of hub and site.")
+            gettext_noop("The site's message cannot be read. Compare the versions of hub and site.")
         ) from error
     if message["protocol"] != DOMAIN:
         raise Refused(
-            gettext_noop("The hub speaks %(protocol)s and the site %(theirs)s: update the older one of the two."),
+            gettext_noop("The hub uses %(protocol)s and the site uses %(theirs)s. Update the older of the two."),
             protocol=DOMAIN,
             theirs=message["protocol"],
         )
@@ -550,7 +557,7 @@ def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
         signed = Signed(Approval.read(approval["content"].encode()), signature_of(approval["signature"]))
         document = signed.checked(key, site)
         if (document.run, document.site) != (joint.document.digest(), site):
-            raise Refused(gettext_noop("The approval is of another run, or of another site."))
+            raise Refused(gettext_noop("The approval belongs to a different run or site."))
         joint.approvals[site] = {"content": approval["content"], "signature": approval["signature"]}
         changed = True
     if changed:
@@ -582,13 +589,13 @@ def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, 
         earlier = row.answers.filter(site=site.name).first()
         if earlier is not None:
             if earlier.content != content:
-                raise Refused(gettext_noop("The site has answered this question before, with other numbers."))
+                raise Refused(gettext_noop("The site has already answered this question with different numbers."))
             return
         document = Signed(Answer.read(content.encode()), signature_of(signature)).checked(signed_by, site.name)
         if document.question != row.document.digest() or document.site != site.name:
-            raise Refused(gettext_noop("The answer is to another question, or of another site."))
+            raise Refused(gettext_noop("The answer belongs to a different question or site."))
         if document.vector != hashlib.sha256(vector).hexdigest():
-            raise Refused(gettext_noop("The numbers are not those that the site has signed."))
+            raise Refused(gettext_noop("The numbers are not the ones that the site signed."))
         artifact = f"{sums_folder(joint)}/{number}-{site.pk}.npz"
         vector_save(artifact, vector)
         row.answers.create(site=site.name, content=content, signature=signature, artifact=artifact)
@@ -602,7 +609,7 @@ def total_content(joint: JointRun, number: int) -> bytes:
     """Return the numbers of a total, for sites. Raises Refused."""
     row = joint.questions.filter(number=number).exclude(total="").first()
     if row is None:
-        raise Refused(gettext_noop("There is no total of this question."))
+        raise Refused(gettext_noop("This question has no total."))
     return vector_load(row.total)
 
 
@@ -619,4 +626,4 @@ def json_of(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError as error:
-        raise Refused(gettext_noop("This is no JSON.")) from error
+        raise Refused(gettext_noop("This is not valid JSON.")) from error

@@ -51,8 +51,8 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
             return key
     raise Refused(
         gettext_noop(
-            "The secret key of this installation is not the one with which it joined the "
-            "alliance: add the old one to IPATE_SECRET_KEY_FALLBACKS. A hub can also replace the key of a site."
+            "This installation joined the alliance with a different secret key. Add that key to "
+            "IPATE_SECRET_KEY_FALLBACKS. A hub can also replace a site's key."
         )
     )
 
@@ -116,8 +116,8 @@ def site_of(joint: JointRun) -> Site:
     except (FileNotFoundError, ValueError) as error:
         raise Refused(
             gettext_noop(
-                "The key that this site has made for the run is gone, as after a restored backup: the "
-                "site takes no more part in it."
+                "The key that this site made for the run is gone, probably after a restored backup. The site no "
+                "longer takes part in the run."
             )
         ) from error
     return Site(alliance.own_name, known_identity(alliance), X25519PrivateKey.from_private_bytes(raw))
@@ -145,7 +145,9 @@ def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
     except ValueError:
         known = None
     if not known or not code or not parts.hostname or (parts.scheme != "https" and not loopback):
-        raise ValidationError({"invitation": _("This is no invitation: it begins with https:// and holds one #.")})
+        raise ValidationError(
+            {"invitation": _("This is not an invitation. An invitation starts with https:// and contains one #.")}
+        )
     return address.rstrip("/"), known, code
 
 

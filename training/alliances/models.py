@@ -36,7 +36,9 @@ class Alliance(Recorded):
     colluding = models.PositiveSmallIntegerField(
         _("sites that may collude"),
         default=1,
-        help_text=_("Of them with the hub, or leave their noise out, without anybody learning more."),
+        help_text=_(
+            "How many of them may collude with the hub, or leave out their noise, without anyone learning more."
+        ),
     )
     terms = models.JSONField(
         _("terms"), default=dict, blank=True, help_text="What is common: schema, levels, public points."
@@ -45,14 +47,16 @@ class Alliance(Recorded):
     certificate = models.TextField(
         _("certificate of the hub"),
         blank=True,
-        help_text=_("As PEM, where it is not signed by an authority that everybody trusts: no other one is accepted."),
+        help_text=_(
+            "As PEM, if it is not signed by a generally trusted authority. Then no other certificate is accepted."
+        ),
     )
     content = models.TextField(
         _("signed document"), blank=True, help_text="The document that is signed; empty before the hub has."
     )
     signature = models.CharField(_("signature"), max_length=128, blank=True, help_text="Of the hub.")
     former = models.JSONField(
-        _("former documents"),
+        _("earlier documents"),
         default=list,
         blank=True,
         help_text="Content and signature of each that was in force before, from the first on.",
@@ -152,8 +156,8 @@ class JointRun(models.Model):
     """The additional data of a run over sites."""
 
     class Mode(models.TextChoices):
-        TOGETHER = "together", _("together: sums are masked, and the noise of all is that of one study")
-        SEPARATE = "separate", _("separate: every site adds the whole noise, and nobody is trusted")
+        TOGETHER = "together", _("together: sums are masked, and all noise together is that of a single study")
+        SEPARATE = "separate", _("separate: every site adds all of the noise, and no one needs to be trusted")
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="joint", primary_key=True)
     mode = models.CharField(_("mode"), max_length=10, choices=Mode, default=Mode.TOGETHER)

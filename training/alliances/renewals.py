@@ -79,12 +79,14 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
     """
     alliance = _held(alliance)
     if not alliance.is_hub or not alliance.is_signed or alliance.left_at is not None:
-        raise ValidationError(_("Keys are replaced at the hub of an alliance that is signed and goes on."))
+        raise ValidationError(
+            _("Keys can only be replaced at the hub of an alliance that is signed and has not ended.")
+        )
     if alliance.renewal:
-        raise ValidationError(_("A key waits to be replaced already. Confirm it, or drop it."))
+        raise ValidationError(_("A key is already waiting to be replaced. Confirm it, or discard it."))
     row = AllianceSite.objects.filter(alliance=alliance, name=site, left_at=None).first()
     if row is None:
-        raise ValidationError({"site": _("There is no such site in the alliance.")})
+        raise ValidationError({"site": _("The alliance has no such site.")})
     code = secrets.token_urlsafe(24)
     row.code_digest = code_digest(code)
     row.save(update_fields=["code_digest"])
@@ -99,13 +101,13 @@ def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
     alliance = _held(alliance)
     waiting = alliance.renewal
     if waiting.get("site") != site.name or waiting["key"] not in ("", key):
-        raise Refused(gettext_noop("With this code another key was registered: ask the hub for a new invitation."))
+        raise Refused(gettext_noop("A different key was registered with this code. Ask the hub for a new invitation."))
     documents = [each.document for each in documents_of(alliance)]
     if any(key in (document.hub, *document.sites.values()) for document in documents):
         raise Refused(
             gettext_noop(
-                "The alliance knows this key already: give the site another IPATE_SECRET_KEY, and keep the one of "
-                "before in IPATE_SECRET_KEY_FALLBACKS for whatever else it stands for."
+                "The alliance already knows this key. Give the site another IPATE_SECRET_KEY, and keep the current "
+                "one in IPATE_SECRET_KEY_FALLBACKS for its other uses."
             )
         )
     if not waiting["key"]:
@@ -141,7 +143,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
     if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
-        raise ValidationError(_("No such key waits here. Look again at what does."))
+        raise ValidationError(_("No such key is waiting here. Check again which one is."))
     try:
         before = alliance_verify(alliance)
         if alliance.is_hub:
@@ -149,7 +151,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
                 alliance.study,
                 waiting[0].proposed_by,
                 acting_user,
-                own=_("You asked for this key yourself. Another operator has to compare and confirm it."),
+                own=_("You requested this key yourself. Another operator has to compare and confirm it."),
             )
             followed = [_signed_anew(alliance, before)]
         else:
@@ -194,7 +196,7 @@ def identity_renew(*, alliance: Alliance, invitation: str, acting_user: Abstract
     """
     _address, key, code = invitation_read(invitation)
     if alliance.is_hub or key != alliance.key:
-        raise ValidationError({"invitation": _("This invitation is of another alliance.")})
+        raise ValidationError({"invitation": _("This invitation belongs to a different alliance.")})
     own = public_key(identity(alliance))
     try:
         Hub(alliance).post("register", {"code": code, "key": own}, signed=False)

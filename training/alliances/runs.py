@@ -48,7 +48,7 @@ from training.services.students import student_withdraw
 
 logger = logging.getLogger(__name__)
 
-_LEFT_OUT = gettext_noop("Operators of the hub have gone on without %(site)s.")
+_LEFT_OUT = gettext_noop("The hub's operators have continued without %(site)s.")
 
 
 @transaction.atomic
@@ -68,7 +68,7 @@ def joint_run_propose(
         ValidationError: by field.
     """
     if not alliance.is_hub:
-        raise ValidationError(_("The hub proposes joint runs."))
+        raise ValidationError(_("Only the hub can propose joint runs."))
     there = [site.name for site in alliance.sites.order_by("name") if site.is_eligible]
     chosen = there if sites is None else sorted(set(sites))
     if fault := sites_fault(alliance, chosen):
@@ -121,7 +121,7 @@ def joint_run_take(
         document = RunDocument.read(proposal["content"].encode())
         Signed(document, signature_of(proposal["signature"])).checked(alliance.document.hub, "the hub")
         if document.plan != digest_of(proposal["told"]) or document.alliance != alliance.document.digest():
-            raise Refused(gettext_noop("The hub has signed another plan, or for another alliance."))
+            raise Refused(gettext_noop("The hub has signed a different plan, or a plan for a different alliance."))
     except Refused as error:
         raise refusal(error) from error
     planned = json.loads(proposal["told"])
@@ -153,7 +153,7 @@ def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
     """Return a proposal of the hub that can still be taken up. Raises ValidationError."""
     proposal = alliance.proposals.get(number)
     if proposal is None or proposal.get("declined") or alliance.left_at is not None:
-        raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
+        raise ValidationError(_("The hub does not propose such a run, or this study has already taken it up."))
     return proposal
 
 
@@ -166,7 +166,7 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
     if number not in held.proposals or held.left_at is not None:
-        raise ValidationError(_("The hub proposes no such run, or it was taken up before."))
+        raise ValidationError(_("The hub does not propose such a run, or this study has already taken it up."))
     held.proposals[number] = held.proposals[number] | {"declined": True}
     held.save(update_fields=["proposals"])
     send("alliance_contact", alliance.pk)
@@ -190,7 +190,7 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
     joint = JointRun.objects.select_for_update(of=("self",)).select_related("run__alliance").get(run=run.pk)
     question = joint.questions.filter(closed_at=None).first()
     if not joint.run.alliance.is_hub or question is None or without not in question.waits_for:  # type: ignore[union-attr]
-        raise ValidationError(_("No question waits for this site."))
+        raise ValidationError(_("No question is waiting for this site."))
     question_end(run, Sentence(_LEFT_OUT, site=without), [without])
     send("run_advance", run.pk)
     with logging_run(run.pk):
@@ -210,9 +210,9 @@ def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> D
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             x = arrays["x"]
     except (ValueError, KeyError, OSError) as error:
-        raise ValidationError(_("What the hub sends are no points.")) from error
+        raise ValidationError(_("The data sent by the hub are not points.")) from error
     if content_digest({"x": x}) != digest:
-        raise ValidationError(_("The hub sends other public points than those of the alliance."))
+        raise ValidationError(_("The hub has sent different public points from those of the alliance."))
     return dataset_import(
         study=alliance.study,
         name=dataset_name(alliance.study, _("public points of %(name)s") % {"name": alliance.name}),
@@ -238,8 +238,8 @@ def points_content(alliance: Alliance) -> bytes:
 # --- The model of the hub ---------------------------------------------------------------------------------------------
 
 
-_WAITS = gettext_noop("Everything is answered. Waits for the model of the hub.")
-_NOT_OURS = gettext_noop("The model of the hub cannot be taken over: %(why)s")
+_WAITS = gettext_noop("Everything is answered. Waiting for the hub's model.")
+_NOT_OURS = gettext_noop("The hub's model cannot be used: %(why)s")
 
 
 def is_taught_elsewhere(run: Run) -> bool:
@@ -380,4 +380,4 @@ def _withdrawn_at_hub(published: StudentModel | RunResult) -> str:
         return ""
     why = Withdrawal.read(word["content"].encode()).reason
     longest = StudentModel._meta.get_field("withdrawal_reason").max_length
-    return (_("The hub of the run has withdrawn it: %(why)s") % {"why": why})[:longest]
+    return (_("The run was withdrawn by its hub: %(why)s") % {"why": why})[:longest]

@@ -81,12 +81,12 @@ def alliance_found(
     study = study_lock(study.pk)
     study_open_check(study)
     if study.rehearsal:
-        raise ValidationError(_("A rehearsal asks nobody, and has no sites. Set up a study."))
+        raise ValidationError(_("A rehearsal asks no one and has no sites. Create another study."))
     names = [each.strip() for each in sites]
     if not all(names) or len(set(names)) != len(names):
-        raise ValidationError({"sites": _("Give each site a name of its own.")})
+        raise ValidationError({"sites": _("Give each site a different name.")})
     if colluding < 0 or len(names) < colluding + 2:
-        text = _("Where %(colluding)d of the sites may collude, at least %(least)d are needed.")
+        text = _("If %(colluding)d of the sites may collude, at least %(least)d are needed.")
         raise ValidationError({"sites": text % {"colluding": colluding, "least": colluding + 2}})
     terms = {
         "hub": study.controller,
@@ -113,7 +113,7 @@ def code_owner(alliance: Alliance, code: str) -> AllianceSite:
     """Return the site that a code belongs to. Raises Refused."""
     site = AllianceSite.objects.filter(alliance=alliance, code_digest=code_digest(code)).first()
     if site is None:
-        raise Refused(gettext_noop("The alliance knows no such code: ask its hub for a new invitation."))
+        raise Refused(gettext_noop("The alliance does not know this code. Ask its hub for a new invitation."))
     return site
 
 
@@ -131,7 +131,7 @@ def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
         if len(bytes.fromhex(key)) != 32:
             raise ValueError
     except ValueError as error:
-        raise Refused(gettext_noop("The key is no public key of Ed25519.")) from error
+        raise Refused(gettext_noop("The key is not a public Ed25519 key.")) from error
     if alliance.renewal.get("site") == site.name or site.public_key not in ("", key):
         key_register(alliance, site, key)
         return site
@@ -206,7 +206,7 @@ def private_datasets(study: Study) -> QuerySet[Dataset]:
 
 
 #: Provenance that identifies the dataset of `people_of_sites`.
-EMPTY = gettext_noop("The records of a joint run stay at its sites; here are none.")
+EMPTY = gettext_noop("The records of a joint run stay at its sites, so there are none here.")
 
 
 # --- At a site ------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def alliance_connect(
     """
     study_open_check(study)
     if study.rehearsal:
-        raise ValidationError(_("A rehearsal asks nobody, and joins no alliance."))
+        raise ValidationError(_("A rehearsal asks no one and cannot join an alliance."))
     address, known, code = invitation_read(invitation)
     alliance = Alliance(
         study=study, key=known, name="…", own_name="…", address=address, certificate=certificate.strip()
@@ -241,11 +241,11 @@ def alliance_connect(
     except Unreachable as error:
         raise ValidationError(str(error)) from error
     except (KeyError, ValueError) as error:
-        raise ValidationError({"certificate": _("The certificate cannot be read: give it as PEM.")}) from error
+        raise ValidationError({"certificate": _("The certificate cannot be read. Enter it as PEM.")}) from error
     with transaction.atomic():
         study_lock(study.pk)
         if Alliance.objects.filter(study=study, key=known).exists():
-            raise ValidationError(_("This study has registered at that alliance before."))
+            raise ValidationError(_("This study has already registered with this alliance."))
         alliance.name, alliance.terms = str(answer["name"])[:100], answer["terms"]
         alliance.colluding, alliance.last_contact = int(answer["colluding"]), timezone.now()
         alliance.full_clean(exclude=["key", "address"])
@@ -287,7 +287,7 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
                     if here[name].get(what) != value
                 ]
         if not found and list(there) != list(here):
-            found.append(Sentence(gettext_noop("The columns are in another order here.")))
+            found.append(Sentence(gettext_noop("The columns are in a different order here.")))
     for what in sorted({*theirs, *ours} - {"columns", *_OF_FILES}):
         if theirs.get(what) != ours.get(what):
             text = gettext_noop("“%(what)s” of a record is %(ours)s here and %(theirs)s there.")
@@ -337,8 +337,8 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
     if not form_tells(alliance):
         raise ValidationError(
             _(
-                "The consent form in force does not tell people of this alliance. Let its next version tell them, and "
-                "join once a second person has published it."
+                "The consent form in force does not mention this alliance. Mention it in the next version, and join "
+                "when a second person has published that version."
             )
         )
     if differences := schema_differences(alliance):

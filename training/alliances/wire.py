@@ -71,13 +71,15 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
         fields = header.removeprefix("Site ").split(":")
         name, at, signature = bytes.fromhex(fields[0]).decode(), int(fields[1]), bytes.fromhex(fields[2])
     except (IndexError, ValueError) as error:
-        raise Refused(gettext_noop("This address is for sites of an alliance, whose requests are signed.")) from error
+        raise Refused(
+            gettext_noop("This address is only for sites of an alliance, which sign their requests.")
+        ) from error
     off = at - time.time()
     if abs(off) > CLOCK_SKEW:
         raise Refused(
             gettext_noop(
-                "The clocks of site and hub differ by %(seconds).0f seconds, and at most %(most)s are "
-                "allowed: set both by a time server."
+                "The clocks of site and hub differ by %(seconds).0f seconds, but at most %(most)s are allowed. Set "
+                "both with a time server."
             ),
             seconds=abs(off),
             most=CLOCK_SKEW,
@@ -89,7 +91,7 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
         )
     except (InvalidSignature, ValueError) as error:
         raise Refused(
-            gettext_noop("The request is not signed by a site of this alliance: compare the fingerprints.")
+            gettext_noop("The request is not signed by a site of this alliance. Compare the fingerprints.")
         ) from error
     return name
 
@@ -141,7 +143,7 @@ class Hub:
         try:
             return json.loads(answer)
         except ValueError:
-            text = gettext_noop("What answers at %(address)s is no hub of iPATE.")
+            text = gettext_noop("The server at %(address)s is not an iPATE hub.")
             raise Unreachable(Sentence(text, address=self._alliance.address)) from None
 
     def _ask(
@@ -157,7 +159,7 @@ class Hub:
             if answer.status_code != HTTPStatus.UNAUTHORIZED:
                 break
         if answer.status_code >= 300:
-            text = gettext_noop("The hub refuses (%(status)s): %(problem)s")
+            text = gettext_noop("The hub has refused (%(status)s): %(problem)s")
             raise Unreachable(
                 Sentence(text, status=answer.status_code, problem=_problem(content, answer.reason_phrase))
             )
@@ -171,9 +173,9 @@ class Hub:
                 for piece in answer.iter_bytes():
                     content += piece
                     if len(content) > _MOST:
-                        raise Unreachable(Sentence(gettext_noop("The hub sends more than a site takes.")))
+                        raise Unreachable(Sentence(gettext_noop("The hub sends more data than a site accepts.")))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            text = gettext_noop("The hub at %(address)s cannot be reached: %(problem)s. It is tried again.")
+            text = gettext_noop("The hub at %(address)s cannot be reached: %(problem)s. This site will try again.")
             raise Unreachable(Sentence(text, address=self._alliance.address, problem=_short(error))) from error
         return answer, content
 

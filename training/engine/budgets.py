@@ -80,14 +80,14 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
     if not counts:
         raise PlanError(
             gettext_noop(
-                "The study has no head counts yet, on which numbers of teachers and weights rest. Draw them with "
-                "noise, or enter numbers that are public anyway."
+                "The study has no head counts yet, but numbers of teachers and weights depend on them. Draw them "
+                "with noise, or enter numbers that are public anyway."
             )
         )
     if share_free(run.study) <= 0:
         raise PlanError(
             gettext_noop(
-                "All of every holder's cap is used or held for other runs. Wait until one ends, or cancel one."
+                "All of every holder's cap is used or reserved for other runs. Wait until one ends, or cancel one."
             )
         )
     people = sum(count.count for count in counts)
@@ -95,9 +95,9 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
         raise PlanError(
             Sentence(
                 gettext_noop(
-                    "The head counts say that about %(people)d people take part, so that δ may be at most %(most).2g; "
-                    "in this study it is %(delta).2g, and what people were promised is not changed. Ask them in a new "
-                    "study with a smaller δ."
+                    "According to the head counts, about %(people)d people take part, so δ may be at most "
+                    "%(most).2g. In this study it is %(delta).2g, and promises to people cannot be changed. Ask them "
+                    "in a new study with a smaller δ."
                 ),
                 people=people,
                 most=MOST_DELTA / people,
@@ -126,7 +126,9 @@ def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
     found: dict[tuple[float, str], int] = {}
     for site in _sites_of(run):
         if not site.head_counts:
-            text = gettext_noop("%(site)s has told no head counts yet. Ask its operators to draw or to enter them.")
+            text = gettext_noop(
+                "%(site)s has not released any head counts yet. Ask its operators to draw or enter them."
+            )
             raise PlanError(Sentence(text, site=site.name))
         for count in site.head_counts:
             promise = (float(count["epsilon"]), str(count["level"]))
@@ -196,16 +198,18 @@ def rehearsed_check(rehearsed: dict[str, Any]) -> dict[str, Any]:
     if unknown := known.keys() - DEFAULTS.keys():
         raise ValidationError(_("Unknown parameters: %(names)s.") % {"names": ", ".join(sorted(unknown))})
     if known["method"] not in get_args(Method):
-        raise ValidationError(_("Costs are counted by one of: %(names)s.") % {"names": ", ".join(get_args(Method))})
+        raise ValidationError(_("The cost method must be one of: %(names)s.") % {"names": ", ".join(get_args(Method))})
     if known["conversion"] not in get_args(Conversion):
-        raise ValidationError(_("The conversion is one of: %(names)s.") % {"names": ", ".join(get_args(Conversion))})
+        raise ValidationError(
+            _("The conversion must be one of: %(names)s.") % {"names": ", ".join(get_args(Conversion))}
+        )
     levels = known["levels"]
     if not isinstance(levels, dict) or not levels or levels.keys() - set(Level.values):
-        raise ValidationError(_("Give share and ε of the levels HIGH, AVERAGE and LOW, or of some of them."))
+        raise ValidationError(_("Enter share and ε for some or all of the levels HIGH, AVERAGE and LOW."))
     for level in levels.values():
         numbers = [level.get(name) if isinstance(level, dict) else None for name in ("share", "epsilon")]
         if not all(isinstance(number, int | float) and 0 < number < np.inf for number in numbers):
-            raise ValidationError(_("Share and ε of each level are numbers above 0."))
+            raise ValidationError(_("Share and ε of each level must be numbers above 0."))
     return known
 
 

@@ -21,10 +21,10 @@ from training.models import Run
 from training.notices import share_used_tell
 
 LOCKED = gettext_noop(
-    "The study is locked: its database was restored from a backup. An administrator settles that with ipate "
+    "The study is locked: its database was restored from a backup. An administrator resolves this with ipate "
     "settle_restore."
 )
-WAITS = gettext_noop("Waits for another run of this study, which uses its share first.")
+WAITS = gettext_noop("Waiting for another run of this study, which uses its share first.")
 
 
 @contextmanager

@@ -253,7 +253,7 @@ class EngineMethod(ABC):
 
     def counted(self, run: Run) -> Sentence:
         return Sentence(
-            gettext_noop("The most that anybody of a level can have been charged, in Gaussian differential privacy.")
+            gettext_noop("The most that any person at a level can have been charged, in Gaussian differential privacy.")
         )
 
     def stages(self, run: Run) -> list[Stage]:

@@ -50,8 +50,8 @@ class Cells(Questions):
     shard = 200_000
     release_kind = Release.Kind.TABLE.value
     died = gettext_noop(
-        "Workers died again and again over the counts of the same holders; most likely their memory did not suffice. "
-        "Give the workers more memory."
+        "Workers repeatedly died while counting the same holders, probably for lack of memory. Give the workers more "
+        "memory."
     )
 
     def stop_reason(self, run: Run) -> str:
@@ -138,7 +138,7 @@ def sums_of(batch: Batch) -> NDArray[np.int64]:
 # --- Tables of counts -------------------------------------------------------------------------------------------------
 
 
-_SPACE = Sentence(gettext_noop("The cells of the table, by what the schema declares."))
+_SPACE = Sentence(gettext_noop("The cells of the table, as declared in the schema."))
 
 
 class TableCells(Cells):

@@ -22,8 +22,8 @@ from training.methods.base import EngineMethod, RunMethod, Stage, Step, Wrong, s
 from training.methods.planning import MethodPlan
 from training.models import Batch, JointQuestion, Run
 
-_UNSOUND = gettext_noop("The plan of the hub uses more than the share of a run, or has no noise: do not approve it.")
-_OVERFLOWS = gettext_noop("With so many people and so little noise the sums could overflow: plan for more noise.")
+_UNSOUND = gettext_noop("The hub's plan uses more than the share of a run, or has no noise. Do not approve it.")
+_OVERFLOWS = gettext_noop("With so many people and so little noise, the sums could overflow. Plan more noise.")
 _NOISIER = gettext_noop("The noise of a total over these sites is %(factor).2f times that of a single study.")
 
 
@@ -131,7 +131,7 @@ class NoJointMethod(JointMethod):
         super().check(run, wrong)
         wrong(
             "method",
-            _("This method cannot be carried out over sites. Choose votes of all people, individual steps, or counts."),
+            _("This method cannot be used over sites. Choose votes of all people, individual steps, or counts."),
         )
 
 

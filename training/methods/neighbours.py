@@ -254,7 +254,7 @@ def affordable(
         if holders[level]
     )
     if not levels:
-        raise PlanError(gettext_noop("By these numbers nobody takes part, so that there is nobody to ask."))
+        raise PlanError(gettext_noop("According to these numbers no one takes part, so there is no one to ask."))
     rounds, notes, _forecasts = rounds_plan(
         public, _test(public), NeighbourChoices(rounds=1), levels, share=1.0, wanted=wanted
     )
@@ -314,10 +314,13 @@ class Neighbours(EngineMethod):
         run.variant = ""
         chosen = holder_choices_check(run, wrong, self.choices)
         if run.private_dataset_id and not run.private_dataset.outcome.categories:
-            wrong("method", _("Votes cannot be for so many labels. Choose private gradient steps."))
+            wrong("method", _("People cannot vote on so many labels. Choose private gradient steps."))
         first = chosen.first_queries if chosen is not None else None
         if run.public_dataset_id and first and first >= run.public_points.rows:
-            wrong("choices.first_queries", _("The first round has to leave public points for the next: ask for fewer."))
+            wrong(
+                "choices.first_queries",
+                _("The first round has to leave public points for the next one. Use fewer points."),
+            )
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
         points_sentence = Sentence(gettext_noop("all public points"))

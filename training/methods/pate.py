@@ -43,7 +43,7 @@ from training.methods.planning import choices_check
 from training.methods.space import points_of, space_first
 from training.models import Batch, Round, Run
 
-_SPACE = Sentence(gettext_noop("The public points as they are, each put to all teachers."))
+_SPACE = Sentence(gettext_noop("The public points as they are. Each one is put to all teachers."))
 _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
 
 
@@ -200,8 +200,8 @@ class Pate(EngineMethod):
         Run.Variant.VANISHING.value,
     )
     charged = gettext_noop(
-        "Charges are public and the same for everybody in a group or, in the vanishing variant, in a teacher. They "
-        "follow from what was released, never from anybody's records."
+        "Charges are public and the same for everyone in a group (in the vanishing variant, for everyone in a "
+        "teacher). They follow from releases, never from anyone's records."
     )
     choices = Teachers
     parts = "pate"
@@ -220,7 +220,7 @@ class Pate(EngineMethod):
         if run.variant not in self.variants:
             wrong("variant", _("Choose a variant."))
         if run.alliance_id and run.variant == Run.Variant.VANISHING:
-            wrong("variant", _("Over sites all teachers take part in every vote. Choose another variant."))
+            wrong("variant", _("Over sites, all teachers take part in every vote. Choose another variant."))
         chosen = choices_check(run, wrong, self.choices)
         if chosen is None:
             return
@@ -230,12 +230,15 @@ class Pate(EngineMethod):
             place = "choices.teachers" if chosen.teachers is None else "choices.aggregator"
             wrong(place, _("The plan cannot choose this for rehearsals, nor over sites: choose it yourself."))
         if run.alliance_id and vote is not None and (not vote.adds_noise_once or vote.asks_student):
-            message = _("Over sites teachers vote with GNMax: its labels follow from one noisy sum.")
+            message = _("Over sites, teachers vote with GNMax, because its labels follow from one noisy sum.")
             wrong("choices.aggregator", message)
         if run.alliance_id and chosen.on_exhausted != STOP:
-            wrong("choices.on_exhausted", _("Over sites the vote ends when the share of one group is used up."))
+            wrong("choices.on_exhausted", _("Over sites, the vote ends when one group's share is used up."))
         if run.variant == Run.Variant.VANISHING and chosen.small_groups == "copy":
-            wrong("choices.small_groups", _("Small groups are copied into other teachers in weighting alone."))
+            wrong(
+                "choices.small_groups",
+                _("Small groups can be copied into other teachers only in the weighting variant."),
+            )
         if run.variant == Run.Variant.VANISHING and vote is not None and vote.pays_once:
             message = _("Residual votes are paid for once, by teachers who take part in every vote.")
             wrong("choices.aggregator", message)
@@ -248,7 +251,7 @@ class Pate(EngineMethod):
         if not run.rehearsal and chosen.weight_scheme == "calibrated":
             wrong(
                 "choices.weight_scheme",
-                _("Weights calibrated for Rényi costs are for rehearsals. Choose those in proportion to μ."),
+                _("Weights calibrated for Rényi costs are only for rehearsals. Choose weights in proportion to μ."),
             )
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
@@ -261,11 +264,11 @@ class Pate(EngineMethod):
             counted = Sentence(
                 "%(method)s, %(conversion)s", **{of: run.rehearsed[of] for of in ("method", "conversion")}
             )
-            facts.append((gettext_noop("Costs are counted"), [counted]))
+            facts.append((gettext_noop("Method of counting costs"), [counted]))
         return facts
 
     def counted(self, run: Run) -> Sentence:
-        text = gettext_noop("Counted as in the papers: %(method)s, conversion %(conversion)s.")
+        text = gettext_noop("As in the papers: %(method)s, conversion %(conversion)s.")
         return Sentence(text, method=run.outcome["method"], conversion=run.outcome["conversion"])
 
     def tiles(self, run: Run) -> list[Tile]:
@@ -298,7 +301,7 @@ class Pate(EngineMethod):
         if any(document[name] != hub_plan[name] for name in names):
             raise PlanError(
                 gettext_noop(
-                    "Teachers and budgets of the hub's plan do not follow from its head counts here: approve it with "
+                    "The head counts here do not give the teachers and budgets of the hub's plan. Approve it with "
                     "the share that the hub has given it, in a study with the same δ."
                 )
             )

@@ -54,16 +54,17 @@ _AS_GOOD = 0.02
 _KINDS = {"counts": NoisyCounts.name, "labels": ConfidentGNMax.name}
 
 _COUNTS = gettext_noop(
-    "The plan releases noisy counts: those of %(queries)d points are expected to tell %(counts)d of 100 right, where "
-    "%(answers)d labels tell %(labels)d."
+    "The plan releases noisy counts: with those of %(queries)d points, %(counts)d of 100 are expected to be right, "
+    "compared with %(labels)d with %(answers)d labels."
 )
 _LABELS = gettext_noop(
-    "The plan releases labels: %(answers)d of them are expected to tell %(labels)d of 100 right, where noisy counts of "
-    "%(queries)d points tell %(counts)d."
+    "The plan releases labels: with %(answers)d of them, %(labels)d of 100 are expected to be right, compared with "
+    "%(counts)d with noisy counts of %(queries)d points."
 )
-_NUMBER = gettext_noop("The plan takes %(teachers)d teachers, each of about %(records)d people.")
+_NUMBER = gettext_noop("The plan uses %(teachers)d teachers with about %(records)d people each.")
 _UNJUDGED = gettext_noop(
-    "Without labelled points in a test dataset the plan cannot compare: it takes about 13 people for each teacher."
+    "Without labelled points in a test dataset, the plan cannot compare numbers of teachers, so it uses about 13 "
+    "people per teacher."
 )
 
 
@@ -280,8 +281,8 @@ def _rehearsal(
 #: Number of labelled public points below which there is no forecast.
 _LEAST = 12
 _TOO_DEAR = gettext_noop(
-    "A single answered query costs group %(group)s more than the run may use: no query can be answered. Give the run a "
-    "larger share, more noise, or more teachers."
+    "A single answered query costs group %(group)s more than the run may use, so no query can be answered. Give the "
+    "run a larger share, more noise, or more teachers."
 )
 
 
@@ -452,12 +453,14 @@ def _warnings(run: Run, plan: Plan, budgets: list[VoteBudget], share: float) -> 
             warnings.append(Sentence(_TOO_DEAR, group=group.name))
     if min([1 if run.wanted_labels == 1 else 2, *(number for number in answers if number is not None)]) == 1:
         text = gettext_noop(
-            "The run may end with 1 label, and a student needs 2 at least: then it has no model. Give the run a larger "
-            "share, more noise, or more teachers, and don't end it at 1 label."
+            "The run may end with 1 label, but a student needs at least 2, so there would be no model. Give the run "
+            "a larger share, more noise, or more teachers, and don't end it at 1 label."
         )
         warnings.append(Sentence(text))
     if not run.rehearsal and share >= share_free(run.study) - RESERVE:
-        text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
+        text = gettext_noop(
+            "The run may use everything that is left of every holder's cap, so no later run could ask anything."
+        )
         warnings.append(Sentence(text))
     return warnings
 

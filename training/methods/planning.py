@@ -120,7 +120,9 @@ def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: fl
     )
     if not levels:
         raise PlanError(
-            gettext_noop("By the head counts nobody takes part, so that there is nobody to ask. Wait for consents.")
+            gettext_noop(
+                "According to the head counts no one takes part, so there is no one to ask. Wait for consents."
+            )
         )
     return levels
 
@@ -129,7 +131,9 @@ def share_warning(run: Run, share: float) -> tuple[Sentence, ...]:
     """Return warnings about a ``share`` of every cap, for the person who approves it."""
     if share < 1 - RESERVE or run.rehearsal:
         return ()
-    text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
+    text = gettext_noop(
+        "The run may use everything that is left of every holder's cap, so no later run could ask anything."
+    )
     return (Sentence(text),)
 
 
@@ -172,9 +176,9 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
         if named.images and not is_image:
             wrong("choices.representation", _("This representation is for images. Choose another one."))
         elif named.texts != is_text:
-            wrong("choices.representation", _("This representation is not for such records. Choose another one."))
+            wrong("choices.representation", _("This representation does not fit these records. Choose another one."))
     if is_text and run.public_dataset_id is None:
-        wrong("public_dataset", _("Texts are described by public texts. Choose some."))
+        wrong("public_dataset", _("Texts are described with the help of public texts. Choose a public dataset."))
     return chosen
 
 
@@ -185,15 +189,15 @@ def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) 
     """
     if run.alliance_id:
         # Vectors of the same points differ in their last bits between machines, and so would the sites' questions.
-        return wrong("choices.encoder", _("A run over sites learns from records as they are. Choose no encoder."))
+        return wrong("choices.encoder", _("A run over sites uses the records as they are. Do not choose an encoder."))
     encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
     if encoder is None:
         return wrong("choices.encoder", _("The study has no such encoder. Register it first."))
     if run.public_dataset_id is None:
-        return wrong("choices.encoder", _("With an encoder a run needs public points. Choose some."))
+        return wrong("choices.encoder", _("With an encoder, a run needs public points. Choose a public dataset."))
     done = set(encoder.encodings.filter(state=Encoding.State.DONE).values_list("dataset", flat=True))
     for field in ("public_dataset", "test_dataset", "labelled_dataset"):
         dataset = getattr(run, field)
         if dataset is not None and dataset.pk not in done:
             names = {"name": dataset.name}
-            wrong(field, _("The encoder has not encoded “%(name)s”. Look at the page of encoders.") % names)
+            wrong(field, _("The encoder has not encoded “%(name)s”. See the page “Encoders”.") % names)

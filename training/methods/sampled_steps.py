@@ -57,10 +57,10 @@ from training.models import Batch, Round, Run, StudentModel
 
 AS_THEY_ARE = Sentence(gettext_noop("The records as they are: pixels, or columns between their public bounds."))
 
-ONLY_REHEARSED = gettext_noop("Baselines are for rehearsal studies: choose another variant.")
+ONLY_REHEARSED = gettext_noop("Baselines are only for rehearsal studies. Choose another variant.")
 SLACKS_USED = gettext_noop(
-    "At most %(most)d runs over samples can be approved in a study: for no more is a part of its δ set aside. Choose "
-    "the variant in which everyone is charged for their own gradients."
+    "A study can approve at most %(most)d runs over samples, because only for these a part of its δ is set aside. "
+    "Choose the variant that charges everyone for their own gradients."
 )
 
 
@@ -154,8 +154,8 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         raise PlanError(
             Sentence(
                 gettext_noop(
-                    "The δ of this study, %(delta).2g, is too small to set parts of it aside for steps over samples: "
-                    "take the variant in which everyone is charged for their own gradients."
+                    "This study's δ, %(delta).2g, is too small to set parts of it aside for steps over samples. "
+                    "Choose the variant that charges everyone for their own gradients."
                 ),
                 delta=run.study.delta,
             )
@@ -210,7 +210,7 @@ def _notes(run: Run) -> tuple[Sentence, ...]:
     ]
     if run.public_dataset is None:
         notes.append(
-            Sentence(gettext_noop("Without public points there is no student: the network itself is published."))
+            Sentence(gettext_noop("Without public points there is no student, so the network itself is published."))
         )
     return tuple(notes)
 
@@ -324,7 +324,7 @@ class SgdSampled(GradientSteps):
         if chosen.network == "cnn" and (len(shape) < 2 or min(shape[:2]) < SMALLEST_SIDE):
             wrong(
                 "choices.network",
-                _("The convolutional network takes images from 16 × 16 pixels. Choose another model."),
+                _("The convolutional network needs images of at least 16 × 16 pixels. Choose another model."),
             )
         if not run.private_dataset.outcome.categories:
             student_refused(chosen, wrong)
@@ -333,7 +333,10 @@ class SgdSampled(GradientSteps):
         if chosen.representation:
             wrong(
                 "choices.representation",
-                _("A representation is fitted on public points. Name a public dataset, or leave it out."),
+                _(
+                    "A representation is fitted on public points. Choose a public dataset, or leave out the "
+                    "representation."
+                ),
             )
         student_without_points_refused(chosen, wrong)
 

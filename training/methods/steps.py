@@ -153,9 +153,9 @@ def _counts_planned(run: Run, levels: Sequence[PlannedLevel], share: float) -> S
 
 def _counts_note(counts: SynthesisPlan) -> Sentence:
     text = gettext_noop(
-        "There are no public points: %(part)s of the run's share counts people first, in three rounds, and %(rows)d "
-        "rows drawn from these counts take their place. They say where a column has its thresholds, and how columns go "
-        "together."
+        "There are no public points, so %(part)s of the run's share first counts people in three rounds. %(rows)d "
+        "rows drawn from these counts replace the public points. They show where a column has its thresholds, and "
+        "how columns depend on each other."
     )
     return Sentence(text, part=f"{round(100 * COUNTED)} %", rows=counts.rows)
 
@@ -279,7 +279,7 @@ def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
 def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
     """Report that no student is published without public points."""
     if chosen.publish == "student":
-        wrong("choices.publish", _("A student learns on public points. Name a public dataset, or publish the model."))
+        wrong("choices.publish", _("A student learns on public points. Choose a public dataset, or publish the model."))
 
 
 class GradientSteps(EngineMethod):
@@ -324,8 +324,8 @@ class Sgd(GradientSteps):
         "gradients was charged less; the amount stays secret."
     )
     curves_help = gettext_noop(
-        "Length of every released gradient and of the noise in it, in clipping norms: where the two are alike a step "
-        "says little"
+        "Length of every released gradient and of the noise in it, in clipping norms: where the two are equal, a "
+        "step says little"
     )
     choices = Steps
     parts = "sgd"
@@ -349,19 +349,19 @@ class Sgd(GradientSteps):
         if chosen.rounds > 1:
             wrong(
                 "choices.rounds",
-                _("The second round needs a student, and none learns so many labels. Choose one."),
+                _("The second round needs a student, but no student can learn so many labels. Choose one round."),
             )
 
     @staticmethod
     def _check_without_points(run: Run, chosen: Steps, wrong: Wrong) -> None:
         student_without_points_refused(chosen, wrong)
         if chosen.rounds > 1:
-            wrong("choices.rounds", _("The second round needs a student, and none learns without public points."))
+            wrong("choices.rounds", _("The second round needs a student, but no student learns without public points."))
         schema = schema_from_json(run.private_dataset.schema)
         if run.private_dataset.outcome.kind == Classes.kind and isinstance(schema, TabularSchema):
             rows_check(run, wrong, "public_dataset")
         else:
-            text = _("Only of tables that declare classes counts can take the place of public points. Choose some.")
+            text = _("Counts can replace public points only for tables that declare classes. Choose a public dataset.")
             wrong("public_dataset", text)
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> DescentPlan:

@@ -38,9 +38,9 @@ from training.methods.planning import budgets_of, levels_of, share_warning
 from training.models import Batch, Round, Run
 
 _SPACES = (
-    Sentence(gettext_noop("Every column against the classes, by what the schema declares.")),
-    Sentence(gettext_noop("Every pair of columns, in groups that follow from the round before.")),
-    Sentence(gettext_noop("Columns along the strongest tree, in groups that follow from the rounds before.")),
+    Sentence(gettext_noop("Every column with the classes, as declared in the schema.")),
+    Sentence(gettext_noop("Every pair of columns, in groups that follow from the previous round.")),
+    Sentence(gettext_noop("Columns along the strongest tree, in groups that follow from the previous rounds.")),
 )
 
 
@@ -67,7 +67,7 @@ def rows_check(run: Run, wrong: Wrong, field: str) -> None:
         wrong(field, _("Rows can only be drawn from tables, and this dataset is not one. Choose another."))
     elif not 2 <= (columns := len(feature_columns(schema, 1))) <= MOST_COLUMNS:
         numbers = {"most": MOST_COLUMNS, "columns": columns}
-        text = _("Rows are drawn of 2 to %(most)d columns, and this dataset has %(columns)d. Ignore some of them.")
+        text = _("Rows are drawn with 2 to %(most)d columns, but this dataset has %(columns)d. Ignore some of them.")
         wrong(field, text % numbers)
 
 
@@ -134,7 +134,7 @@ class SynthesisMethod(CountedMethod):
 # --- Plausible deniability --------------------------------------------------------------------------------------------
 
 
-_SPACE = Sentence(gettext_noop("Values, and bins of numbers, by what the schema declares."))
+_SPACE = Sentence(gettext_noop("Values, and bins of numbers, as declared in the schema."))
 
 
 class Seeds(Cells):
@@ -171,8 +171,8 @@ class DeniabilityMethod(CountedMethod):
 
     def counted(self, run: Run) -> Sentence:
         text = gettext_noop(
-            "By Theorem 1 of the paper for each row (Bindschaedler, Shokri, Gunter 2017), and for all rows by the "
-            "composition theorem of Kairouz, Oh, Viswanath (2015): for every record alike."
+            "For each row by Theorem 1 of the paper (Bindschaedler, Shokri, Gunter 2017), and for all rows by the "
+            "composition theorem of Kairouz, Oh, Viswanath (2015). It is the same for every record."
         )
         return Sentence(text)
 

@@ -12,7 +12,7 @@ from consent.models.recorded import actor_or_null
 from learning.formats import outcome_of
 from learning.outcomes import Outcome
 
-DRAWN = gettext_noop("Synthetic rows, drawn from what a run of this study has released.")
+DRAWN = gettext_noop("Synthetic rows, drawn from a release of a run of this study.")
 """Provenance of synthetic rows; provenance stated by people is in their own words."""
 
 
@@ -88,7 +88,7 @@ class DatasetImport(models.Model):
     """
 
     class State(models.TextChoices):
-        DRAFT = "draft", _("schema to be declared")
+        DRAFT = "draft", _("waiting for a schema")
         CHECKING = "checking", _("being checked")
         CHECKED = "checked", _("checked")
         IMPORTING = "importing", _("being imported")
@@ -153,10 +153,10 @@ class Encoder(Recorded):
     name = models.CharField(_("name"), max_length=100)
     digest = models.CharField(max_length=64, editable=False, help_text="Of all that its vectors follow from.")
     file_digest = models.CharField(_("SHA-256 of the file"), max_length=64, editable=False)
-    takes = models.JSONField(_("It takes"), help_text="See learning.encoders.files.")
-    width = models.PositiveIntegerField(_("Numbers of a record"))
+    takes = models.JSONField(_("Input"), help_text="See learning.encoders.files.")
+    width = models.PositiveIntegerField(_("Numbers per record"))
     licence = models.CharField(_("licence"), max_length=200)
-    source = models.TextField(_("where it comes from"), help_text=_("And on which data it was made, if known."))
+    source = models.TextField(_("where it comes from"), help_text=_("And the data it was made with, if known."))
     artifact = models.CharField(
         max_length=200, blank=True, help_text="File and tokenizer in private storage. Empty: deleted."
     )

@@ -84,21 +84,21 @@ class Run(Recorded):
         WITHOUT_STRICTEST = "without_strictest", _("baseline: without the strictest level")
         GROUP_AFTER_GROUP = "group_after_group", _("baseline: one level after the other")
         NON_PRIVATE = "non_private", _("baseline: without privacy")
-        MARGINALS = "marginals", _("from noisy counts of everybody")
+        MARGINALS = "marginals", _("from noisy counts of everyone")
         DENIABILITY = "deniability", _("from real rows that many others could have been (plausible deniability)")
 
     class StopReason(models.TextChoices):
         USED_UP = "used_up", _("every public point was put to the vote")
-        ENOUGH = "enough", _("the wanted number of labels was reached")
+        ENOUGH = "enough", _("the requested number of labels was reached")
         SHARE = "share", _("the run's share was used up")
         RETIRED = "retired", _("no group was left to vote")
         STEPS = "steps", _("every planned step was taken")
-        COUNTED = "counted", _("everything that was planned was counted")
+        COUNTED = "counted", _("everything planned was counted")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="runs")
     title = models.CharField(_("title"), max_length=200)
-    purpose = models.TextField(_("what it is for"), blank=True)
+    purpose = models.TextField(_("permissions"), blank=True)
     status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
     rehearsal = models.BooleanField(
         _("rehearsal"),
@@ -141,7 +141,7 @@ class Run(Recorded):
     student_parameters = models.JSONField(default=dict, blank=True)
     batch_size = models.PositiveIntegerField(default=50, validators=[MinValueValidator(1)])
     wanted_labels = models.PositiveIntegerField(
-        _("wanted labels"), null=True, blank=True, validators=[MinValueValidator(1)]
+        _("requested labels"), null=True, blank=True, validators=[MinValueValidator(1)]
     )
 
     alliance = models.ForeignKey(
@@ -157,7 +157,7 @@ class Run(Recorded):
         _("share"),
         default=1.0,
         validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
-        help_text=_("How much of every holder's cap the run may use; set at its approval."),
+        help_text=_("Part of every holder's cap that the run may use, set at approval."),
     )
 
     created_by = actor_or_null()

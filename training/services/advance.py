@@ -33,8 +33,10 @@ from training.services.runs import run_fail, run_forget
 
 logger = logging.getLogger(__name__)
 
-_NO_ANSWER = gettext_noop("Database or storage did not answer; the run is tried again. If it stays so, see the logs.")
-_UNEXPECTED = gettext_noop("An unexpected error; the logs of the worker tell it under this run's id.")
+_NO_ANSWER = gettext_noop(
+    "Database or storage did not respond, so the run will be tried again. If the problem continues, see the logs."
+)
+_UNEXPECTED = gettext_noop("An unexpected error. The worker's logs contain it under this run's id.")
 
 
 #: The last step of a run, by its outcome.

@@ -25,34 +25,39 @@ from training.models import Run
 from training.selectors import run_promises
 
 ROUNDING = gettext_noop(
-    "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."
+    "Accuracies are rounded: to 0.1 % if they are based on at least 2,000 points, to 0.5 % from 400 points, "
+    "otherwise to 1 %."
 )
 
 OUTSIDE = gettext_noop(
-    "A number beyond the range that the schema declares counts as the end of the range, and a category that it does "
-    "not declare as “other”: the model has seen nothing like them. The site and the client name these columns of each "
-    "row; the ONNX file does not, and holds the schema."
+    "A number beyond its range in the schema counts as the end of the range, and an undeclared category as “other”, "
+    "because the model has seen nothing like them. The site and the client list these columns for each row. The ONNX "
+    "file does not list them, but contains the schema."
 )
 
 STATEMENT = gettext_noop("It was made without the private data, as the person who registered it confirmed.")
 
-CHOICE = gettext_noop("Which of these is published was settled before the run, not by how often they are right.")
+CHOICE = gettext_noop(
+    "The choice between them was made before the run, and does not depend on how often they are right."
+)
 
 DIFFERING = gettext_noop(
-    "The people are not as the public points are: these classes have other shares among them: %(names)s."
+    "People differ from the public points: these classes have different shares among them: %(names)s."
 )
 ALIKE = gettext_noop(
-    "No class has another share among the people than among the public points, as far as noise and chance let see."
+    "No class has a clearly different share among people than among the public points, allowing for noise and chance."
 )
-UNCOMPARED = gettext_noop("No public points have labels that the shares among the people could be compared with.")
+UNCOMPARED = gettext_noop("No labelled public points are available to compare with the shares among people.")
 
 CHOSEN = gettext_noop(
-    "Of %(points)d labelled public points that the student had not learned from it said %(student)d right, and what "
-    "taught it %(model)d: the student is published where it is right more often. The test data had no part in that."
+    "Of %(points)d labelled public points that the student had not learned from, the student got %(student)d right "
+    "and the model that taught it %(model)d. The student is published if it is right more often. The test data "
+    "played no part in this."
 )
 
 UNJUDGED = gettext_noop(
-    "No labelled public points could say whether the student is better, so what taught it is published."
+    "There are no labelled public points to show whether the student is better, so the model that taught it is "
+    "published."
 )
 
 EXCEPTION = gettext_noop(
@@ -229,7 +234,7 @@ def _privacy(run: Run) -> dict:
         "unit": gettext_noop("data holder"),
         "neighbours": "one holder's records and participation, added or removed",
         "accounting": gettext_noop(
-            "(ε, δ)-differential privacy, by one account per holder in Gaussian differential privacy"
+            "(ε, δ)-differential privacy, with one account per holder in Gaussian differential privacy"
         ),
         "mechanism": method_of(run).mechanism(run),
         "method": run.method,
@@ -245,7 +250,7 @@ def _privacy(run: Run) -> dict:
 def _rehearsal_privacy(run: Run) -> dict:
     """Return the costs of a rehearsal by the papers' accounting; it promises nothing."""
     return {
-        "note": gettext_noop("A rehearsal on data that are nobody's secret: nothing is promised."),
+        "note": gettext_noop("A rehearsal with data that is not secret. It makes no promises."),
         "mechanism": method_of(run).mechanism(run),
         "method": run.method,
         "variant": run.variant,

@@ -118,7 +118,7 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
         errors["reason"] = _("Enter a reason. Data holders read it, and it is logged.")
     last = erase_after or study.retention_until
     if last is None and not study.rehearsal:
-        errors["erase_after"] = _("Say until when the private records are kept.")
+        errors["erase_after"] = _("Enter the last day on which the private records are kept.")
     elif last is not None and study.retention_until is not None and last > study.retention_until:
         errors["erase_after"] = _(
             "Data holders were promised an earlier day. Records can be erased earlier, never later."
@@ -126,7 +126,7 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
     if errors:
         raise ValidationError(errors)
     if Run.objects.filter(study=study, status__in=Run.ACTIVE).exists():
-        raise ValidationError(_("A run of this study is under way. Wait until it has ended, or cancel it."))
+        raise ValidationError(_("A run of this study is in progress. Wait until it has ended, or cancel it."))
     for unfinished in DatasetImport.objects.filter(study=study):
         import_drop(dataset_import=unfinished)
     for draft in Run.objects.filter(study=study, status=Run.Status.DRAFT):
@@ -156,10 +156,12 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     if study.expired_at is not None or not is_over(study, today):
         return 0
     for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
-        run_cancel(run=run, acting_user=None, message=gettext_noop("The last day of the study's records is over."))
+        run_cancel(run=run, acting_user=None, message=gettext_noop("The last day of the study's records has passed."))
     _alliances_leave(study, None)
     if not study.is_closed:
-        study_close_record(study=study, acting_user=None, reason=gettext_noop("The last day of its records is over."))
+        study_close_record(
+            study=study, acting_user=None, reason=gettext_noop("The last day of its records has passed.")
+        )
     for unfinished in DatasetImport.objects.filter(study=study):
         import_drop(dataset_import=unfinished)
     datasets = Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None)

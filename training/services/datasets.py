@@ -166,7 +166,7 @@ def _require_rows(rows: Rows, kind: str) -> None:
     if kind not in Dataset.Kind.values:
         raise DataError(f"There is no kind of dataset “{kind}”.", f"Choose one of: {', '.join(Dataset.Kind.values)}.")
     if len(rows) == 0:
-        raise DataError(gettext_noop("There are no rows."), gettext_noop("Give at least one."))
+        raise DataError(gettext_noop("There are no rows."), gettext_noop("Add at least one row."))
     for start in range(0, len(rows), _AT_ONCE):
         finite = np.isfinite(rows.x[start : start + _AT_ONCE])
         if not finite.all():

@@ -100,12 +100,12 @@ def question_draw(
         ValidationError: The share is not free, a run counts people, or there is a newer release.
     """
     if follows is not None and follows != drawing_last(study, kind):
-        raise ValidationError(_("There are newer numbers than when you opened the page. Nothing was drawn again."))
+        raise ValidationError(_("There are newer numbers than when you opened the page, so nothing was drawn."))
     if any(map(_counts_people, Run.objects.filter(study=study, status=Run.Status.ASKING, rehearsal=False))):
         raise ValidationError(
             _(
-                "A run counts people, and would leave out everybody who is charged for something else meanwhile. "
-                "Wait until it ends."
+                "A run is counting people and would leave out everyone who is charged for something else in the "
+                "meantime. Wait until it ends."
             )
         )
     subject = uuid4()
@@ -186,7 +186,7 @@ def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Ma
     """
     study = study_lock(study.pk)
     if set(counts) != set(Level.values) or not all(type(each) is int and 0 <= each <= MOST for each in counts.values()):
-        message = _("Give a whole number of holders, from 0 to %(most)d, for each of the three levels.")
+        message = _("Enter a whole number of holders from 0 to %(most)d for each of the three levels.")
         raise ValidationError(message % {"most": MOST})
     promises = drawing_plan(study).promises
     newest: dict[str, Promise] = {promise.level: promise for promise in promises if promise.in_force}
@@ -267,7 +267,7 @@ def check_answers_count(
     study = study_lock(study.pk)
     form = consent_form_in_force(study)
     if form is None:
-        raise ValidationError(_("The study has no published consent form, so nobody was asked anything."))
+        raise ValidationError(_("The study has no published consent form, so no one was asked anything."))
     question, snapshot = _question(study), consent_snapshot(study)
     release = question_draw(
         study=study,

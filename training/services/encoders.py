@@ -230,7 +230,7 @@ def encoding_work(encoding_id: int | str) -> None:
         def fail(message: str) -> None:
             mine.update(state=Encoding.State.FAILED, message=message)
 
-        unexpected = gettext_noop("An unexpected error; the logs of the worker tell it under this encoding's id.")
+        unexpected = gettext_noop("An unexpected error. The worker's logs contain it under this encoding's id.")
         with guarded(f"Encoding {encoding_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
                 if encoding.dataset.removed_at is not None:

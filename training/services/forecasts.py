@@ -28,8 +28,8 @@ from training.models import Run
 _LITTLE = 0.1
 
 _BRINGS_LITTLE = gettext_noop(
-    "Levels bring little here: the same promise of ε = %(epsilon)g to everybody who allows so much, with nobody "
-    "else asked, would have %(part)d %% of this plan's signal."
+    "Levels help little here: asking only the people who allow ε = %(epsilon)g, all at this promise, would give "
+    "%(part)d %% of this plan's signal."
 )
 #: A gain in the forecast share of correct answers below which levels bring little.
 _HALF_A_POINT = 0.005
@@ -177,26 +177,26 @@ _LABELLED = gettext_noop(
     "without noise, and for free."
 )
 _FEW = gettext_noop(
-    "Only %(holders)d holders have the promise %(group)s (ε = %(epsilon)g): what is learned from them is little, and "
-    "each hides among few. Wait for more, or leave the group out."
+    "Only %(holders)d holders have the promise %(group)s (ε = %(epsilon)g), so little is learned from them and each "
+    "of them hides among few. Wait for more, or leave the group out."
 )
 _UNCERTAIN = gettext_noop(
-    "The head count of %(group)s, %(holders)d, was drawn with noise of standard deviation %(sigma)g: how many there "
-    "are is hardly known, and the plan rests on it."
+    "The head count of %(group)s, %(holders)d, was drawn with noise of standard deviation %(sigma)g. The true number "
+    "is hardly known, although the plan depends on it."
 )
 _LITTLE_LEFT = gettext_noop(
-    "Only %(share).3g %% of every holder's cap is left for this run, so that about %(right)d of 100 are expected to be "
-    "right. With the whole cap it would be about %(most)d. The rest is used or held by other runs: wait until one of "
-    "them returns some, or ask people in a new study."
+    "Only %(share).3g %% of every holder's cap is left for this run, so about %(right)d of 100 answers are expected "
+    "to be right. With the whole cap it would be about %(most)d. The rest is used or reserved by other runs: wait "
+    "until one of them returns some, or ask people in a new study."
 )
 _LITTLE_GIVEN = gettext_noop(
-    "With %(share).3g %% of every holder's cap about %(right)d of 100 are expected to be right, and with the whole cap "
-    "about %(most)d. Give the run a larger share: %(free).3g %% is free."
+    "With %(share).3g %% of every holder's cap, about %(right)d of 100 answers are expected to be right, and with "
+    "the whole cap about %(most)d. Give the run a larger share: %(free).3g %% is free."
 )
 _NO_AREA = Sentence(
     gettext_noop(
-        "The area under the curve is not forecast for this run, only how many answers will be right. If one class is "
-        "rare, that says little: look at the area once the model is measured."
+        "For this run, the forecast covers only how many answers will be right, not the area under the curve. If one "
+        "class is rare, that says little, so look at the area when the model has been measured."
     )
 )
 #: Smallest gain in the share of correct answers at which a plan recommends a larger share.

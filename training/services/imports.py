@@ -176,7 +176,7 @@ def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], act
             touched_at=timezone.now(),
         )
         if not changed:
-            raise ValidationError(_("This import is being worked on, or done. Look at its page."), code=STATE)
+            raise ValidationError(_("This import is in progress or finished. See its page."), code=STATE)
         send("import_work", dataset_import.pk)
     logger.info("User %s declared the schema of import %s.", acting_user.pk, dataset_import.pk)
 
@@ -191,7 +191,7 @@ def import_revise(*, dataset_import: DatasetImport, schema: dict[str, Any], acti
         schema=schema, state=State.DRAFT, rows=None, faults=None, message="", touched_at=timezone.now()
     )
     if not changed:
-        raise ValidationError(_("This import is being worked on, or done. Look at its page."), code=STATE)
+        raise ValidationError(_("This import is in progress or finished. See its page."), code=STATE)
     logger.info("User %s changed the schema of import %s.", acting_user.pk, dataset_import.pk)
 
 
@@ -210,7 +210,7 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
             )
         )
         if not changed:
-            raise ValidationError(_("Only a file that was checked and has no fault can be imported."), code=STATE)
+            raise ValidationError(_("Only a file that was checked and has no errors can be imported."), code=STATE)
         arrays_delete(_progress_name(dataset_import))
         send("import_work", dataset_import.pk)
     logger.info("User %s imports %s.", acting_user.pk, dataset_import.pk)
@@ -233,12 +233,14 @@ def import_work(import_id: str) -> None:
         def fail(message: str) -> None:
             mine.update(state=State.DRAFT, message=message, touched_at=timezone.now())
 
-        unexpected = gettext_noop("An unexpected error; the logs of the worker tell it under this import's id.")
+        unexpected = gettext_noop("An unexpected error. The worker's logs contain it under this import's id.")
         with guarded(f"Import {import_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
                 (_check if row.state == State.CHECKING else _store)(row, mine)
             except FileNotFoundError:
-                fail(gettext_noop("The uploaded file is not there any more: drop this import, and upload it again."))
+                fail(
+                    gettext_noop("The uploaded file no longer exists. Discard this import, and upload the file again.")
+                )
 
 
 def _check(row: DatasetImport, mine: Any) -> None:
@@ -457,7 +459,7 @@ def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: Abstract
     """
     study_open_check(study)
     if not study.rehearsal:
-        message = _("Only a rehearsal study takes data this way. Records of people are imported on the study's pages.")
+        message = _("Only a rehearsal study accepts data this way. Import people's records on the study's pages.")
         raise ValidationError(message, code=STATE)
     declared = schema_from_json(last_schema(study) if upload.schema is None else upload.schema)
     report = Report()
@@ -488,7 +490,7 @@ def last_schema(study: Study) -> dict[str, Any]:
     """Return the schema of a study's last dataset. Raises ValidationError if there is none."""
     last = study.datasets.order_by("imported_at").last()
     if last is None:
-        raise ValidationError({"schema": _("It is not known what a row holds. Give a schema.")})
+        raise ValidationError({"schema": _("The contents of a row are unknown. Provide a schema.")})
     return last.schema
 
 

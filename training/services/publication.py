@@ -76,7 +76,7 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
         return []
     points = evaluation["points"] if evaluation else 0
     if evaluation is None or points < least:
-        text = gettext_noop("It was judged by %(points)d points, and at least %(least)d are needed.")
+        text = gettext_noop("It was measured on %(points)d points, but at least %(least)d are needed.")
         return [Sentence(text, points=points, least=least)]
     if "measures" in evaluation:
         return _target_doubts(evaluation["measures"][0])
@@ -84,7 +84,7 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
         return [
             Sentence(
                 gettext_noop(
-                    "On the test data it tells classes apart no better than whoever always says the most frequent one: "
+                    "On the test data, it tells classes apart no better than always naming the most frequent class: "
                     "the interval of the area under its ROC curve does not lie above 0.5."
                 )
             )
@@ -94,8 +94,8 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
         return [
             Sentence(
                 gettext_noop(
-                    "On the test data it may be right no more often than the most frequent class, named for every "
-                    "point: the interval of the difference does not lie above 0."
+                    "On the test data, it may be right no more often than always naming the most frequent class: the "
+                    "interval of the difference does not lie above 0."
                 )
             )
         ]
@@ -106,8 +106,8 @@ def _target_doubts(measure: dict[str, Any]) -> list[Sentence]:
     if measure["interval"] and measure["interval"][0] > measure["nothing"]:
         return []
     text = gettext_noop(
-        "On the test data it is no better than whoever knows nothing of a record: the interval of its %(measure)s does "
-        "not lie above %(nothing)s."
+        "On the test data, it is no better than a guess without any knowledge of a record: the interval of its "
+        "%(measure)s does not lie above %(nothing)s."
     )
     return [Sentence(text, measure=measure["label"], nothing=f"{measure['nothing']:g}")]
 
@@ -148,7 +148,7 @@ def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> S
             "stage": model.get_stage_display(),
             "next": ", ".join(str(_Stage(each).label) for each in NEXT[model.stage]),
         }
-        raise ValidationError(_("This model is %(stage)s. It can become: %(next)s.") % words, code=STATE)
+        raise ValidationError(_("This model is at the stage “%(stage)s”. It can become: %(next)s.") % words, code=STATE)
     before, model.stage = model.stage, stage
     model.save(update_fields=["stage"])
     if not run.rehearsal:
@@ -193,7 +193,7 @@ def model_threshold_set(
     if model is None or model.is_withdrawn:
         raise ValidationError(_("The run has no published model yet, or it was withdrawn."), code=STATE)
     if run.learns.kind != Classes.kind:
-        raise ValidationError(_("Only a model that tells classes apart has a threshold."), code=STATE)
+        raise ValidationError(_("Only a model that predicts classes has a threshold."), code=STATE)
     model.run = run
     choice = _chosen(run, model, class_name, missed, false_alarm, sensitivity) if class_name else None
     if model.card.get("threshold") == choice:
@@ -225,17 +225,21 @@ def _chosen(
     loaded = version_load(model)
     if sensitivity is not None:
         if missed is not None or false_alarm is not None:
-            raise ValidationError({"sensitivity": _("Give costs or a sensitivity, not both.")})
+            raise ValidationError({"sensitivity": _("Enter costs or a sensitivity, not both.")})
         if not 0 < sensitivity <= 1:
-            raise ValidationError({"sensitivity": _("A sensitivity is above 0 and at most 1.")})
+            raise ValidationError({"sensitivity": _("A sensitivity must be above 0 and at most 1.")})
         if run.public_dataset is None or run.public_dataset.removed_at is not None:
-            raise ValidationError({"sensitivity": _("There are no public points to find it by: give costs.")})
+            raise ValidationError(
+                {"sensitivity": _("There are no public points to find the threshold with. Enter costs.")}
+            )
         public = loaded.predict_proba(points_of(run.public_dataset, run.encoder))
         least = least_by_sensitivity(public[:, number], sensitivity)
         choice: dict[str, Any] = {"sensitivity": sensitivity}
     else:
         if missed is None or false_alarm is None or min(missed, false_alarm) < 0 or missed + false_alarm <= 0:
-            raise ValidationError({"missed": _("Give both costs, or a sensitivity; one of the costs is above 0.")})
+            raise ValidationError(
+                {"missed": _("Enter both costs or a sensitivity. At least one of the costs must be above 0.")}
+            )
         least = least_by_costs(missed, false_alarm)
         choice = {"missed": missed, "false_alarm": false_alarm}
     threshold = {"class": class_name, "least": least, "by": choice, "evaluation": None}

@@ -108,26 +108,26 @@ def restore_settle(
 def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
     """Refuse to unlock a study that has fewer of people's acts than the journal."""
     if (not lost.is_complete or is_distrusted(study)) and not entered:
-        why = _("The journal does not have all that people decided since the backup.")
+        why = _("The journal does not contain everything that people decided since the backup.")
         if is_distrusted(study):
             why = _(
-                "The journal does not continue this backup. It was lost or is older, or the backup was made before an "
-                "earlier restore that gave up what the backup holds; then restore one that was made afterwards, if you "
-                "can."
+                "The journal does not continue this backup. The journal was lost or is older, or the backup was made "
+                "before an earlier restore that gave up the backup's contents. In that case, restore a backup made "
+                "after it, if you can."
             )
         what = _(
-            "Enter what people decided since the backup from mails and letters: withdrawals, consents, deaths and who "
-            "answers for whom; ask again for erasures, remove the datasets that were removed. Then call this again "
-            "with --decisions-entered."
+            "From emails and letters, enter what people decided since the backup: withdrawals, consents, deaths, and "
+            "who answers for whom. Request erasures again, and remove the datasets that were removed. Then run this "
+            "command again with --decisions-entered."
         )
         raise ValidationError(f"{why} {what}")
     unknown = len(lost.unrecordable)
     if unknown != given_up:
         raise ValidationError(
             _(
-                "%(count)d decisions since the backup cannot be recorded again: the person, the form or the policy "
-                "that they name was lost, too. List them with --list FILE and invite these people again. To continue "
-                "without these decisions, call this again with --give-up %(count)d."
+                "%(count)d decisions since the backup cannot be recorded again, because the person, the form or the "
+                "policy they name was lost too. List them with --list FILE and invite these people again. To "
+                "continue without these decisions, run this command again with --give-up %(count)d."
             )
             % {"count": unknown}
         )

@@ -104,7 +104,7 @@ def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser | No
         raise ValidationError(_("The run has no table."))
     if result.is_withdrawn:
         return result
-    message = _("Say why: everybody who took the table or asks for it reads this.")
+    message = _("Enter a reason. Everyone who downloaded the table or asks for it sees this.")
     withdrawal_record(result, study=study, reason=reason, unexplained=message, content={}, acting_user=acting_user)
     result_withdrawn_mail(result, takers(run, [result.digest]))
     with logging_run(run.pk):

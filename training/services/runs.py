@@ -111,18 +111,18 @@ def run_check(run: Run) -> RunMethod:
     elif (run.public_dataset_id and learns) or (method is not None and not method.needs_public_points):
         run.student_learner, run.student_parameters = "", {}
     else:
-        wrong("public_dataset", _("Choose the public points that this method asks about, or learns on."))
+        wrong("public_dataset", _("Choose the public points that this method asks about or learns from."))
     if of_texts and learns and run.method != Run.Method.SGD:
-        wrong("method", _("Texts are learned from by gradient steps, or with an encoder. Choose one of the two."))
+        wrong("method", _("Learning from texts requires gradient steps or an encoder. Choose one of them."))
     if run.seed is not None and not run.rehearsal:
-        wrong("seed", _("Only a rehearsal may have a seed: noise that can be repeated protects nobody."))
+        wrong("seed", _("Only a rehearsal can have a seed, because noise that can be repeated protects no one."))
     if run.rehearsal:
         try:
             run.rehearsed = rehearsed_check(run.rehearsed)
         except ValidationError as error:
             wrong("rehearsed", "; ".join(error.messages))
     elif run.rehearsed:
-        wrong("rehearsed", _("Only a run of a rehearsal study has these parameters."))
+        wrong("rehearsed", _("Only runs of rehearsal studies have these parameters."))
     if method is not None:
         method.check(run, wrong)
     if errors:
@@ -142,7 +142,7 @@ def _check_outcome(run: Run, method: RunMethod, wrong: Callable[[str, object], N
         words = {"kind": _(OUTCOME_LABELS[kind])}
         wrong(
             "method",
-            _("This method does not learn %(kind)s, which the private dataset declares. Choose private gradient steps.")
+            _("This method cannot learn %(kind)s, which the private dataset declares. Choose private gradient steps.")
             % words,
         )
 
@@ -278,7 +278,7 @@ def run_withdraw(*, run: Run, acting_user: AbstractBaseUser) -> Run:
         return Run.objects.get(pk=run.pk)
     run = _own_draft(run, acting_user, _("Only a draft can be withdrawn. An operator can cancel a run."))
     run.status, run.ended_at = Run.Status.WITHDRAWN, timezone.now()
-    run.message = gettext_noop("Its proposer has withdrawn the proposal.")
+    run.message = gettext_noop("Its proposer has withdrawn the run.")
     run.save(update_fields=["status", "ended_at", "message"])
     _record(run, ProposalChange.Kind.WITHDRAWN, [], acting_user)
     return run
@@ -391,19 +391,19 @@ def suggested_method(kind: str, points: int) -> Suggestion:
     """
     if kind != "image":
         reason = gettext_noop(
-            "Of tables its linear model was the most accurate at every promise that was measured, by far where an "
-            "outcome is rare."
+            "For tables, its linear model was the most accurate at every promise that was measured, and by far for "
+            "rare outcomes."
         )
         return Suggestion("sgd", "shares", Sentence(reason))
     if 0 < points < FEW_POINTS:
         reason = gettext_noop(
-            "Of images its noisy counts teach a student best. With so few public images their number limits the "
-            "student, and not privacy: add more of them; they need no labels."
+            "For images, its noisy counts teach a student best. With so few public images, their number limits the "
+            "student, not privacy. Add more of them; they need no labels."
         )
         return Suggestion("neighbours", "consistency", Sentence(reason))
     reason = gettext_noop(
-        "Of images its noisy counts, with a student that learns from all public points, need the fewest people for the "
-        "same accuracy."
+        "For images, its noisy counts and a student that learns from all public points need the fewest people for "
+        "the same accuracy."
     )
     return Suggestion("neighbours", "consistency", Sentence(reason))
 

@@ -118,8 +118,8 @@ def student_teach(
     if lesson.model is None and not len(lesson.releases):
         raise RunError(
             gettext_noop(
-                "No label was released, so there is nothing for a student to learn from. Propose a run with more noise "
-                "(a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
+                "No label was released, so there is nothing a student could learn from. Propose a run with more "
+                "noise (a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
     truth = truth_of(run.public_dataset) if run.public_dataset is not None else None
@@ -245,7 +245,9 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
         raise ValidationError(_("This version was withdrawn. Publish a different one."), code=STATE)
     if publication_doubts(chosen.card.get("evaluation")):
         if not reason.strip():
-            raise ValidationError({"reason": _("Say why this version is published all the same: its card shows it.")})
+            raise ValidationError(
+                {"reason": _("Enter a reason for publishing this version anyway. Its card shows this.")}
+            )
         chosen.publication_reason = reason.strip()
         chosen.save(update_fields=["publication_reason"])
     run.student = chosen
@@ -281,7 +283,10 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
         raise ValidationError(_("The run has no such version of its student."))
     if chosen.is_withdrawn:
         return chosen
-    problem, number = _("Say why: everybody who took the model or asks for it reads this."), {"version": chosen.version}
+    problem, number = (
+        _("Enter a reason. Everyone who downloaded the model or asks for it sees this."),
+        {"version": chosen.version},
+    )
     withdrawal_record(chosen, study=study, reason=reason, unexplained=problem, content=number, acting_user=acting_user)
     model_withdrawn_mail(chosen, model_takers(chosen))
     with logging_run(run.pk):
@@ -300,7 +305,7 @@ def _as_learned(run: Run, rows: np.ndarray) -> np.ndarray:
 def student_predict(student: StudentModel, rows: list) -> dict:
     """Ask a student for predictions on raw ``rows``, in the form of the dataset's schema. Raises DataError."""
     if not rows:
-        raise DataError("There are no rows.", "Give at least one.")
+        raise DataError("There are no rows.", "Add at least one row.")
     schema: Schema = schema_from_json(student.run.schema)
     probabilities = version_load(student).predict_proba(_as_learned(student.run, schema.encode(rows)))
     if schema.target is not None:

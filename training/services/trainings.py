@@ -57,14 +57,14 @@ def student_ask(
     run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
     if run.public_dataset is None:
         raise ValidationError(
-            _("The run has no public points that a student could learn of. What it released is its model.")
+            _("The run has no public points that a student could learn from. The model that it released is its result.")
         )
     if not run.learns.categories:
         raise ValidationError(
             _("That is too many labels for a student to learn. This run publishes its model instead.")
         )
     if run.are_points_removed:
-        raise ValidationError(_("The public points were removed: no student can learn of them any more."))
+        raise ValidationError(_("The public points were removed, so no student can learn from them any more."))
     recipe_check(run, student_learner, student_parameters)
     if run.status != Run.Status.FINISHED:
         raise ValidationError(_("You can only train the student of a finished run again."), code=STATE)
@@ -111,7 +111,7 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> b
             "The training of the student",
             expected=(RunError, PartDied, ValueError),
             fail=partial(_fail, training),
-            unexpected=gettext_noop("An unexpected error; the logs of the worker tell it under this run's id."),
+            unexpected=gettext_noop("An unexpected error. The worker's logs contain it under this run's id."),
         ),
     ):
         try:
@@ -119,7 +119,7 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> b
                 training,
                 status=Run.Status.FINISHED,
                 work=lambda found: _worked(found, progress),
-                died=gettext_noop("Too many workers died over it; the logs of the workers tell why."),
+                died=gettext_noop("Too many workers died during this task. The workers' logs contain the reason."),
             )
         except StepAside:
             logger.info("The training of the student steps aside for other work.")
@@ -139,7 +139,7 @@ def _worked(training: StudentTraining, also: Progress | None) -> str:
     Raises RunError if the public points were removed after the request.
     """
     if training.run.are_points_removed:
-        raise RunError(gettext_noop("The public points were removed: no student can learn of them any more."))
+        raise RunError(gettext_noop("The public points were removed, so no student can learn from them any more."))
     with progress_of(StudentTraining.objects.filter(pk=training.pk), "progress", end=1.0) as noted:
 
         def progress(done: int, total: int) -> None:

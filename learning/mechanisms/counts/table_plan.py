@@ -30,7 +30,8 @@ _ROUNDING = 1 + 1e-9
 
 NOISE_DISTANCE = gettext_noop("distance from the same table without noise, 0 to 1")
 _BY_NOISE = gettext_noop(
-    "Noise, cells and head counts alone: half of the sum over the cells of what the noise moves them by, as shares."
+    "Based only on noise, cells and head counts: half of the sum, over all cells, of how far the noise moves their "
+    "shares."
 )
 
 
@@ -42,31 +43,31 @@ class Counts(Choices):
         str,
         None,
         gettext_noop("Column"),
-        gettext_noop("Of the private dataset, or its classes. Its schema says which values there are."),
+        gettext_noop("A column of the private dataset, or its classes. The schema lists its values."),
         optional=False,
         is_column=True,
     )
     across: str = choice(
         str,
         "",
-        gettext_noop("Against"),
-        gettext_noop("A second column: people are counted in each pair of values."),
+        gettext_noop("Second column"),
+        gettext_noop("People are counted for each pair of values."),
         is_column=True,
     )
     bins: int = choice(
         int,
         10,
         gettext_noop("Bins of a column of numbers"),
-        gettext_noop("Of equal width, over the range that the schema declares."),
+        gettext_noop("Of equal width over the range declared in the schema."),
         minimum=2,
         maximum=MOST_BINS,
     )
     weighing: str = choice(
         str,
         "promise",
-        gettext_noop("How much people count"),
+        gettext_noop("How people count"),
         gettext_noop(
-            "By their promise, the noise is smallest, and numbers of people are estimated. Equally, everyone counts "
+            "By their promise: the noise is smallest, and numbers of people are estimated. Equally: everyone counts "
             "as one, with the noise that the smallest ε needs."
         ),
         values={"promise": gettext_noop("by their promise"), "alike": gettext_noop("all equally")},
@@ -238,8 +239,8 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
     notes = [
         Sentence(
             gettext_noop(
-                "Every one of %(cells)d cells is released with noise: 95 times in 100 the number of people in a cell "
-                "of average size is right to within %(error)d."
+                "Each of the %(cells)d cells is released with noise: in a cell of average size, the number of people "
+                "is right to within %(error)d, 95 times in 100."
             ),
             cells=plan.cells,
             error=math.ceil(plan.error),

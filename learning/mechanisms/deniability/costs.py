@@ -22,7 +22,7 @@ class Deniability(Choices):
         int,
         1000,
         gettext_noop("Rows to release"),
-        gettext_noop("Each of them has a cost of its own; the plan says what all cost together."),
+        gettext_noop("Each row has a cost of its own. The plan shows the total."),
         minimum=1,
         maximum=100_000,
     )
@@ -30,15 +30,15 @@ class Deniability(Choices):
         int,
         50,
         gettext_noop("Plausible seeds (k)"),
-        gettext_noop("A row is released only if about so many records could as well have been its seed."),
+        gettext_noop("A row is released only if about this many records could equally well have been its seed."),
         minimum=2,
         maximum=100_000,
     )
     gamma: float = choice(
         float,
         4.0,
-        gettext_noop("How alike plausible seeds are (γ)"),
-        gettext_noop("They give the row with probabilities between the same two powers of γ."),
+        gettext_noop("How similar plausible seeds are (γ)"),
+        gettext_noop("Their probabilities of producing the row lie between the same two powers of γ."),
         minimum=1.01,
         maximum=1000.0,
     )
@@ -46,7 +46,7 @@ class Deniability(Choices):
         float,
         1.0,
         gettext_noop("ε₀ of the test"),
-        gettext_noop("The number of plausible seeds is compared with k and Laplace noise of scale 1/ε₀."),
+        gettext_noop("The number of plausible seeds is compared with k plus Laplace noise of scale 1/ε₀."),
         minimum=0.01,
         maximum=100.0,
     )
@@ -63,7 +63,7 @@ class Deniability(Choices):
         int,
         None,
         gettext_noop("Redrawn columns, at most (ω)"),
-        gettext_noop("Of each row the number is drawn between the two."),
+        gettext_noop("For each row, the number is drawn between the two."),
         minimum=0,
         maximum=1000,
         unset=gettext_noop("all of them"),
@@ -72,7 +72,7 @@ class Deniability(Choices):
         int,
         20,
         gettext_noop("Values of a column of numbers"),
-        gettext_noop("Bins of equal width, over the range that the schema declares."),
+        gettext_noop("Bins of equal width over the range declared in the schema."),
         minimum=2,
         maximum=100,
     )
@@ -80,7 +80,10 @@ class Deniability(Choices):
         float,
         1.0,
         gettext_noop("ε of the network"),
-        gettext_noop("For the quarter of the records that its structure follows from, and for that of its parameters."),
+        gettext_noop(
+            "For the quarter of the records that determines its structure, and for the quarter that "
+            "determines its parameters."
+        ),
         minimum=0.01,
         maximum=100.0,
     )
@@ -195,8 +198,8 @@ def plan_notes(plan: DeniabilityPlan, promised: float) -> tuple[Sentence, ...]:
         Sentence(
             gettext_noop(
                 "%(rows)d rows together cost ε = %(spent).1f, and the largest promise of this rehearsal is "
-                "%(promised)g: nobody could be promised that. Rows from noisy counts cost the same however many are "
-                "drawn."
+                "%(promised)g, so no one could be promised this. Rows from noisy counts cost the same no matter how "
+                "many are drawn."
             ),
             rows=plan.rows,
             spent=plan.spent,

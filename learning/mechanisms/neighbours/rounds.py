@@ -32,12 +32,12 @@ from learning.mechanisms.neighbours.stand_ins import Sample
 LARGEST_SIGMA = 16_384.0
 """The largest standard deviation of a count: 2³⁰ of the units in which votes are counted."""
 
-_BY_FORECAST = gettext_noop("Empty: chosen by the forecast.")
+_BY_FORECAST = gettext_noop("Leave empty to let the forecast choose.")
 _UNSET = gettext_noop("chosen by the forecast")
 _SEVERAL = {"rounds": (None, *(rounds for rounds in ROUNDS if rounds > 1))}
 _KERNEL_LABELS = {
     "uniform": gettext_noop("in full within the radius"),
-    "epanechnikov": gettext_noop("less with the distance (Epanechnikov)"),
+    "epanechnikov": gettext_noop("less with increasing distance (Epanechnikov)"),
 }
 
 MOST_FIRST = 600
@@ -54,13 +54,13 @@ class NeighbourChoices(HolderChoices):
     """Choices about the votes. See :class:`learning.mechanisms.choices.Choices`."""
 
     representation: str = representation_choice(
-        gettext_noop("The space in which neighbours are near, fitted only on the public points.")
+        gettext_noop("The space in which neighbours are close to each other, fitted only on the public points.")
     )
     rounds: int | None = choice(
         int,
         1,
         gettext_noop("Rounds"),
-        gettext_noop("From the second on votes correct what the student learned so far predicts."),
+        gettext_noop("From the second round on, votes correct the current student's predictions."),
         minimum=1,
         maximum=len(ROUNDS),
         values=ROUNDS,
@@ -71,17 +71,17 @@ class NeighbourChoices(HolderChoices):
         int,
         None,
         gettext_noop("Points of the first round"),
-        gettext_noop("Empty: a fifteenth of all that are asked, at most 600."),
+        gettext_noop("Leave empty for a fifteenth of all points that are asked about, at most 600."),
         minimum=1,
         maximum=10**9,
-        unset=gettext_noop("a fifteenth of all that are asked, at most 600"),
+        unset=gettext_noop("a fifteenth of all points that are asked about, at most 600"),
         only_if=_SEVERAL,
     )
     embedded: bool = choice(
         bool,
         False,
         gettext_noop("The second round compares points by the student's inner layer"),
-        gettext_noop("If the student of the first round has one, as networks do."),
+        gettext_noop("If the first round's student has one, as networks do."),
         only_if=_SEVERAL,
     )
     sigma: float | None = choice(
@@ -96,7 +96,7 @@ class NeighbourChoices(HolderChoices):
     radius_share: float | None = choice(
         float,
         None,
-        gettext_noop("Radius, in per cent of the public points"),
+        gettext_noop("Radius, in percent of the public points"),
         _BY_FORECAST,
         minimum=1e-9,
         maximum=1.0,
@@ -110,7 +110,7 @@ class NeighbourChoices(HolderChoices):
         float,
         1.0,
         gettext_noop("Records per holder"),
-        gettext_noop("A public figure, on which the forecast rests; not counted from the data."),
+        gettext_noop("A public number that the forecast uses. It is not counted from the data."),
         minimum=1.0,
         maximum=1e4,
     )
@@ -386,13 +386,13 @@ def _chosen(single: RoundForecast, enough: bool) -> Sentence:
     """Return the reason for one round, or for two."""
     if enough:
         text = gettext_noop(
-            "The number of rounds was left to the planner. It chose one: the right class is expected to lead at "
-            "%(clear)d of 100 points if all are asked at once."
+            "The plan chose one round: if all points are asked about at once, the right class is expected to lead at "
+            "%(clear)d of 100 points."
         )
     else:
         text = gettext_noop(
-            "The number of rounds was left to the planner. It chose two: if all points were asked at once, the right "
-            "class would be expected to lead at no more than %(clear)d of 100."
+            "The plan chose two rounds: if all points were asked about at once, the right class would be expected to "
+            "lead at no more than %(clear)d of 100 points."
         )
     return Sentence(text, clear=round(100 * single.clear))
 

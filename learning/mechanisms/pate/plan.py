@@ -219,7 +219,9 @@ def make_plan(
             plan = _plan_upsampling(present, teachers, aggregator, _factors(present, weight_scheme, delta, precision))
         else:
             if small_groups == "copy" and variant != "weighting":
-                raise PlanError(gettext_noop("Small groups are copied into other teachers in weighting alone."))
+                raise PlanError(
+                    gettext_noop("Small groups can be copied into other teachers only in the weighting variant.")
+                )
             plan, copied = _plan_teachers_of_one_group(present, teachers, aggregator, variant, small_groups)
             if variant == "weighting":
                 plan = _with_weights(plan, copied, weight_scheme, delta, conversion)
@@ -239,7 +241,7 @@ def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -
     everyone = _group_plan(groups, teachers)
     notes: tuple[Sentence, ...] = ()
     if everyone.merged:
-        note = gettext_noop("All groups live under the smallest ε, ε = %(epsilon)g of %(group)s.")
+        note = gettext_noop("All groups use the smallest ε, ε = %(epsilon)g of %(group)s.")
         notes = (Sentence(note, epsilon=everyone.epsilon, group=everyone.name),)
     return Plan("standard", (everyone,), aggregator, teachers, notes=notes)
 
@@ -257,8 +259,8 @@ def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator,
     grown = round(teachers * growth)
     if factors.max() > grown:
         problem = gettext_noop(
-            "Upsampling would give a holder %(copies)d duplicates, but there are only %(teachers)d teachers to spread "
-            "them over: ask for more teachers, or round the budgets more coarsely."
+            "Upsampling would give a holder %(copies)d copies, but there are only %(teachers)d teachers. Use more "
+            "teachers, or round the budgets more coarsely."
         )
         raise PlanError(Sentence(problem, copies=int(factors.max()), teachers=grown))
     return Plan(
@@ -297,7 +299,7 @@ def _plan_teachers_of_one_group(
         words = {"group": parts[i][0].name, "holders": holders[i], "usual": usual}
         if small_groups == "merge":
             merged = gettext_noop(
-                "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
+                "Group %(group)s has too few holders for one teacher (%(holders)d; about %(usual)d are usual) and is "
                 "merged into %(other)s."
             )
             notes.append(Sentence(merged, **words, other=parts[i - 1][0].name))
@@ -306,15 +308,15 @@ def _plan_teachers_of_one_group(
             copied += parts.pop(i)
         else:
             alone = gettext_noop(
-                "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
+                "Group %(group)s has too few holders for one teacher (%(holders)d; about %(usual)d are usual) and is "
                 "left out."
             )
             notes.append(Sentence(alone, **words))
             left_out += [group.name for group in parts.pop(i)]
     if unhelped is not None:
         small_teacher = gettext_noop(
-            "Group %(group)s has few holders for one teacher (%(holders)d, usual are about %(usual)d) and there is no "
-            "stricter group to merge it into: its one teacher is small."
+            "Group %(group)s has few holders for one teacher (%(holders)d; about %(usual)d are usual), and there is "
+            "no stricter group to merge it into. Its only teacher is small."
         )
         notes.append(Sentence(small_teacher, group=parts[unhelped][0].name, holders=holders[unhelped], usual=usual))
     plan = Plan(
@@ -408,9 +410,7 @@ def _require_groups(groups: Sequence[Group]) -> list[Group]:
         raise PlanError(f"Two groups have the same name ({', '.join(names)}): give each its own.")
     present = [group for group in groups if group.holders > 0]
     if not present:
-        raise PlanError(
-            gettext_noop("There is no group with a holder who consented: wait for consents before planning a run.")
-        )
+        raise PlanError(gettext_noop("No holder has consented yet. Wait for consents before you plan a run."))
     for group in present:
         if not math.isfinite(group.epsilon) or group.epsilon <= 0:
             raise PlanError(
@@ -425,7 +425,7 @@ def _require_teachers(teachers: int, groups: list[Group]) -> None:
     holders = sum(group.holders for group in groups)
     if holders < teachers:
         problem = gettext_noop(
-            "%(holders)d holders for %(teachers)d teachers are too few: ask for at most %(holders)d teachers."
+            "%(holders)d holders are too few for %(teachers)d teachers. Use at most %(holders)d teachers."
         )
         raise PlanError(Sentence(problem, holders=holders, teachers=teachers))
 

@@ -52,7 +52,7 @@ _SMALL_LABELS = {
 }
 _EXHAUSTED_LABELS = {
     STOP: gettext_noop("end the vote"),
-    "retire": gettext_noop("retire that group's teachers and go on"),
+    "retire": gettext_noop("retire that group's teachers and continue"),
 }
 
 _NEAREST = 5
@@ -67,12 +67,12 @@ TEACHERS = 10
 _VOTES = 2000  # simulated if everything is assumed
 _SEED = 0
 _TAUGHT = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers of %(records)d records each vote about "
+    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers with %(records)d records each vote on "
     "%(judged)d other points."
 )
 _TAUGHT_QUICKLY = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers of %(records)d records each vote about "
-    "%(judged)d other points. They are quicker models than the run's, which would take too long here."
+    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers with %(records)d records each vote on "
+    "%(judged)d other points. They are faster models than the run's, which would take too long here."
 )
 
 
@@ -84,7 +84,7 @@ class Teachers(Choices):
         int,
         None,
         gettext_noop("number of teachers"),
-        gettext_noop("Left empty, the plan compares several numbers and takes the best."),
+        gettext_noop("If you leave this empty, the plan compares several numbers and uses the best."),
         minimum=1,
         maximum=10**9,
     )
@@ -97,7 +97,10 @@ class Teachers(Choices):
         optional=False,
     )
     learner_parameters: Mapping[str, Any] = choice(
-        dict, {}, gettext_noop("Parameters of the learner"), gettext_noop("What is missing has its default.")
+        dict,
+        {},
+        gettext_noop("Parameters of the learner"),
+        gettext_noop("Parameters you leave out have their defaults."),
     )
     unlabelled: str = choice(
         str,
@@ -113,7 +116,7 @@ class Teachers(Choices):
         dict,
         None,
         gettext_noop("Aggregator"),
-        gettext_noop("Name and parameters, before any scaling."),
+        gettext_noop("Name and parameters before any scaling."),
         kinds=AGGREGATORS,
         unset=gettext_noop("the plan chooses"),
     )

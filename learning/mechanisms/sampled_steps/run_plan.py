@@ -103,7 +103,7 @@ class Samples(StepChoices):
     expected: float | None = choice(
         float,
         None,
-        gettext_noop("Holders drawn in a step, on average"),
+        gettext_noop("Holders drawn per step, on average"),
         BY_RULE,
         minimum=1.0,
         maximum=1e9,
@@ -114,7 +114,7 @@ class Samples(StepChoices):
         float,
         None,
         gettext_noop("Momentum"),
-        gettext_noop("Share of the last movement that is kept in the next. Empty: chosen by rule."),
+        gettext_noop("Share of the last update that is kept in the next one. Leave empty to choose it by rule."),
         minimum=0.0,
         maximum=0.999,
         unset=UNSET,
@@ -123,7 +123,7 @@ class Samples(StepChoices):
     def faults(self) -> Iterator[Fault]:
         yield from super().faults()
         if self.network == "cnn" and self.representation:
-            message = gettext_noop("The convolutional network takes images as they are: leave it at the usual one.")
+            message = gettext_noop("The convolutional network uses images as they are. Keep the default.")
             yield "representation", message
 
 
@@ -367,8 +367,8 @@ def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
     if loudness <= _LOUD:
         return ()
     template = gettext_noop(
-        "The noise of a step is %(times)d times as long as the sum of its contributions if all point the same way: "
-        "little will be learned. A larger rate, a smaller network or more people help."
+        "The noise of a step is %(times)d times as long as the sum of its contributions if all point the same way, "
+        "so the run will learn little. A larger rate, a smaller network or more people help."
     )
     return (Sentence(template, times=round(loudness)),)
 

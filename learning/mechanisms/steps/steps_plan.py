@@ -24,7 +24,7 @@ MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
 """Largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ leaves sites hardly a finer unit."""
 
-BY_RULE = gettext_noop("Empty: chosen by rule.")
+BY_RULE = gettext_noop("Leave empty to choose it by rule.")
 UNSET = gettext_noop("chosen by rule")
 
 _STRENGTH_PER_NUMBER = 12.0
@@ -71,9 +71,9 @@ class StepChoices(HolderChoices):
         "",
         gettext_noop("Published"),
         values={
-            "": gettext_noop("the student where labelled public points say that it is better, else the model"),
+            "": gettext_noop("the student if labelled public points show that it is better, otherwise the model"),
             "student": gettext_noop("the student"),
-            "model": gettext_noop("the model that the steps led to"),
+            "model": gettext_noop("the model from the gradient steps"),
         },
         needs_public_points=True,
     )
@@ -90,7 +90,7 @@ class Steps(StepChoices):
         int,
         1,
         gettext_noop("Rounds"),
-        gettext_noop("In the second the model learns in the inner layer of the student of the first."),
+        gettext_noop("In the second round, the model learns in the inner layer of the first round's student."),
         minimum=1,
         maximum=len(ROUNDS),
         values=ROUNDS,
@@ -103,8 +103,8 @@ class Steps(StepChoices):
         None,
         gettext_noop("Ridge"),
         gettext_noop(
-            "What is added to the curvature of the public points, in noises of a step: directions that noise drowns "
-            "are followed less. Empty: chosen by rule."
+            "Added to the curvature of the public points, in units of a step's noise: directions drowned out by "
+            "noise are followed less. Leave empty to choose it by rule."
         ),
         minimum=0.0,
         maximum=1e6,
@@ -263,9 +263,9 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
     if plan.signal >= _FEW:
         return ()
     text = gettext_noop(
-        "Too few people for these promises and so many numbers: over all steps they are heard %(signal).1f "
-        "times as loud as the noise, and models need about %(few)d times. Choose a representation of fewer "
-        "coordinates, invite more people, or spend a larger share."
+        "There are too few people for these promises and so many numbers: over all steps, the signal is %(signal).1f "
+        "times as large as the noise, and models need about %(few)d times. Choose a representation with fewer "
+        "coordinates, invite more people, or use a larger share."
     )
     return (Sentence(text, signal=plan.signal, few=round(_FEW)),)
 
@@ -292,9 +292,9 @@ def _notes(count: int, sigma: float, people: float) -> tuple[Sentence, ...]:
     return (
         Sentence(
             gettext_noop(
-                "%(steps)d steps of all holders together. In each, every number is released with noise of ±%(noise)d "
-                "times the largest contribution of one person; all people together move it by at most %(people)d times "
-                "as much."
+                "%(steps)d steps of all holders together. In each step, every number is released with noise of "
+                "±%(noise)d times the largest contribution of one person. All people together move it by at most "
+                "%(people)d times this contribution."
             ),
             steps=count,
             noise=round(sigma),
@@ -307,7 +307,7 @@ def _warnings(count: int, lasting: int) -> tuple[Sentence, ...]:
     if lasting >= count:
         return ()
     text = gettext_noop(
-        "With this noise an account lasts for %(lasting)d of %(steps)d steps at the largest contributions: "
-        "whom the model fits worst falls silent before the end. Add noise or take fewer steps."
+        "With this noise, a budget lasts for %(lasting)d of %(steps)d steps at the largest contributions, so people "
+        "whom the model fits worst run out of budget before the end. Add noise or take fewer steps."
     )
     return (Sentence(text, lasting=lasting, steps=count),)

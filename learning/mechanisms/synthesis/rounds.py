@@ -42,12 +42,12 @@ MOST_COLUMNS = 100
 
 MOST_COARSE, MOST_FINE = 8, 96
 """Least part of all people in a group, for counting pairs and the tree."""
-PAIRS_DISTANCE = gettext_noop("what noise adds to the distance of all pairs of columns, 0 to 1")
+PAIRS_DISTANCE = gettext_noop("distance over all pairs of columns that comes from noise, 0 to 1")
 
 _SPARE = 2  # groups: of unknown or rare values
 _BY_NOISE = gettext_noop(
-    "Noise, head counts, and how many groups of values each column can have. What rows miss because columns have more "
-    "in common than a tree says is not in it."
+    "This includes noise, head counts, and how many groups of values each column can have. It does not include how "
+    "columns depend on each other beyond a tree."
 )
 _ROUNDING = 1 + 1e-9
 _FEW = 8.0
@@ -68,17 +68,17 @@ class Synthesis(Choices):
         int,
         None,
         gettext_noop("Synthetic rows"),
-        gettext_noop("However many are drawn costs nobody anything."),
+        gettext_noop("The number of rows does not change what people are charged."),
         minimum=100,
         maximum=MOST_ROWS,
-        unset=gettext_noop("as many as there are people by the head counts"),
+        unset=gettext_noop("as many as there are people according to the head counts"),
     )
     bins: int = choice(
         int,
         100,
         gettext_noop("Bins of a column of numbers"),
         gettext_noop(
-            "Of equal width, over the range that the schema declares; a number of a synthetic row is as fine as that."
+            "Of equal width over the range declared in the schema. Numbers in synthetic rows are as precise as that."
         ),
         minimum=2,
         maximum=100,
@@ -201,8 +201,9 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
     notes = [
         Sentence(
             gettext_noop(
-                "%(rows)d rows are drawn from counts of the classes with every column and along a tree of %(columns)d "
-                "columns. What more than two columns have in common beyond their classes, the rows do not show."
+                "%(rows)d rows are drawn from counts of the classes with every column and along a tree of "
+                "%(columns)d columns. The rows do not show how more than two columns depend on each other beyond "
+                "their classes."
             ),
             rows=plan.rows,
             columns=last.cells,
@@ -212,8 +213,8 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "By the head counts the noise drowns most of the counts: each of them is right to within "
-                    "%(error)d of %(people)d people. Plan a larger share, or ignore columns."
+                    "According to the head counts, the noise drowns out most of the counts: each is right to within "
+                    "%(error)d of %(people)d people. Use a larger share, or ignore columns."
                 ),
                 error=math.ceil(last.error_of(0.0)),
                 people=round(last.people),

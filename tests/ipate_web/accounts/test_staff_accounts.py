@@ -137,7 +137,7 @@ def test_a_closed_account_is_out_at_once_and_comes_back_without_what_ended(
     assert sign_in(Client(), "olga").url == reverse("account_inactive")
     mails_send("account_changed", [olga.pk], about="password_changed")
     assert mailbox.deliver() == []
-    assert "Open it again" in administrator.get(reverse("staff_accounts")).text
+    assert "Reopen" in administrator.get(reverse("staff_accounts")).text
     administrator.post(close(olga))
     assert hers.get("/studies/digits/").status_code == 302, "the session does not come back"
     assert Client().get(reverse("api:studies"), **program).status_code == 401, "nor does the token"

@@ -75,7 +75,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"title": ""}, "title", "blank"),
     ({"variant": ""}, "variant", "Choose a variant"),
     ({"test_dataset": 10**6}, "test_dataset", "does not exist"),
-    ({"seed": 3}, "seed", "Only a rehearsal may have a seed"),
+    ({"seed": 3}, "seed", "Only a rehearsal can have a seed, because noise"),
     ({"rehearsal": True}, "rehearsal", "There is no such field"),
 ]
 
@@ -125,7 +125,7 @@ def test_a_plan_rests_on_what_is_public(study: Study, client: Client) -> None:
         answer = client("researcher").post(f"{RUNS}/plan", proposal(study, share=share), format="json")
         assert (answer.status_code, errors(answer).keys()) == (400, {"share"}), share
     too_many = client("researcher").post(f"{RUNS}/plan", proposal(study, teachers=1 + PUBLIC), format="json")
-    assert too_many.status_code == 409 and f"ask for at most {PUBLIC} teachers" in too_many.json()["detail"]
+    assert too_many.status_code == 409 and f"Use at most {PUBLIC} teachers" in too_many.json()["detail"]
     assert not Run.objects.exists()
 
 

@@ -50,9 +50,9 @@ def form(**fields: object) -> dict[str, object]:
 def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> None:
     page, steward, operator = reverse("staff:encoders", args=[study.slug]), as_("sven"), as_("operator")
     for fields, message in (
-        ({"file": SimpleUploadedFile("small.onnx", b"nothing")}, "The file is no ONNX file"),
+        ({"file": SimpleUploadedFile("small.onnx", b"nothing")}, "The file is not an ONNX file"),
         ({"mean": "half"}, "Write numbers with a decimal point, separated"),
-        ({"spread": ""}, "Mean and spread are not one number each"),
+        ({"spread": ""}, "Mean and spread must have one number each, or"),
         ({"stated": ""}, "You can use this only if you confirm it"),
     ):
         answer = steward.post(page, form(**fields))

@@ -176,7 +176,7 @@ def test_a_dropped_import_leaves_nothing(client: Client, study: Study) -> None:
 def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(client: Client, study: Study) -> None:
     for content, name, fields, message in (
         ("", "rows.csv", {}, "The submitted file is empty."),
-        ("one\ntwo\n", "rows.csv", {}, "The file has one column"),
+        ("one\ntwo\n", "rows.csv", {}, "The file has only one column"),
         (b"PK\x03\x04junk", "rows.zip", {}, "damaged or cut off"),
         (CSV, "rows.csv", {"kind": "public", "holder_prefix": "P"}, "Only private rows belong to people"),
         (CSV, "rows.csv", {"schema_file": SimpleUploadedFile("s.json", b"{")}, "This is not valid JSON"),
@@ -382,7 +382,7 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
     answer = give(wrong)
     page = answer.text
     assert answer.status_code == 422
-    assert "Row 2 (lab_0): What it is" in page and "Row 3: “lab_2000” is not a column" in page and "Row 5" in page
+    assert "Row 2 (lab_0): Used as" in page and "Row 3: “lab_2000” is not a column" in page and "Row 5" in page
     begun.refresh_from_db()
     assert begun.schema["columns"][3] == before["columns"][3]
 

@@ -45,7 +45,7 @@ def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
     for words in ("Votes in the first round", "labelled points of the test dataset", votes):
         assert words in page.text, words
     unlabelled = as_("operator").post(url("run_new", study), filled_in(study, test_dataset=None)).text
-    assert "An assumption, since no public points are labelled" in unlabelled
+    assert "An assumption, because no public points are labelled: half" in unlabelled
 
 
 def test_choices_are_saved_and_proposed_again(study: Study) -> None:
@@ -66,7 +66,7 @@ def test_choices_are_saved_and_proposed_again(study: Study) -> None:
         "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
         "records": 1.5, "encoder": "",
     }  # fmt: skip
-    assert "Radius, in per cent of the public points</dt><dd>2.5 %" in client.get(url("run", run)).text
+    assert "Radius, in percent of the public points</dt><dd>2.5 %" in client.get(url("run", run)).text
     form = client.get(new, {"like": str(run.pk)}).context["form"]
     offered = changes | {"asking-stated-embedding": None, "asking-embedded": True}
     assert {name: form[name].value() for name in offered} == offered
@@ -82,7 +82,7 @@ def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
             "You can use this only if you confirm it",
         ),
         (filled_in, {"asking-representation": "wavelets"}, "asking-representation", "is for images"),
-        (filled_in, {"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "ask for fewer"),
+        (filled_in, {"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "Use fewer points"),
         (filled_in, {"asking-rounds": 5}, "asking-rounds", "5"),
         (filled_in, {"asking-sigma": 16_385}, "asking-sigma", "less than or equal to 16384"),
         (filled_in, {"asking-radius_share": 101}, "asking-radius_share", "less than"),
@@ -99,7 +99,7 @@ def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
         ),
         (steps_form, {"wanted_labels": 5}, "wanted_labels", "no labels"),
         (steps_form, ALL | {"steps-expected": 0.5}, "steps-expected", "greater than"),
-        (steps_form, ALL | network, "steps-network", "takes images from"),
+        (steps_form, ALL | network, "steps-network", "needs images of at least"),
         (steps_form, ALL | network | {"steps-representation": "standardised"}, "steps-representation", "as they are"),
         (steps_form, ALL | {"steps-variant": "non_private"}, "steps-variant", "valid choice"),
         (steps_form, ALL | none | {"steps-publish": "student"}, "steps-publish", "student learns on public points"),

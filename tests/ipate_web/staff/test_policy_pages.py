@@ -167,9 +167,9 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(table: Study) -> None:
 
 def test_too_few_people_and_missing_levels_are_said_and_the_whole_cap_counts_though_runs_hold_it(table: Study) -> None:
     few = forecast_page(table, SMALLER, **dict.fromkeys(HOLDERS, "9"))
-    assert "Too few people for these promises" in text(few)
-    assert "Too few people" not in text(forecast_page(table, {"high": "5", "average": "6", "low": "7"}))
-    assert "nobody takes part" in text(forecast_page(table, SMALLER, **dict.fromkeys(HOLDERS, "0")))
+    assert "There are too few people for these promises" in text(few)
+    assert "too few people" not in text(forecast_page(table, {"high": "5", "average": "6", "low": "7"}))
+    assert "no one takes part" in text(forecast_page(table, SMALLER, **dict.fromkeys(HOLDERS, "0")))
     page = forecast_page(table, SMALLER, **{"holders-HIGH": "0"})
     assert [row["forecast"] is None for row in page.context["forecasts"][1]["levels"]] == [True, False, False]
     for values, changes, message in (

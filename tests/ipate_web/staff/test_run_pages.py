@@ -178,7 +178,7 @@ def test_a_mistake_in_the_share_starts_nothing(study: Study) -> None:
     assert run.status == Run.Status.DRAFT
     run_start(study, share=0.6, **TABLE_RUN)
     page = client.get(url("run_approve", run)).text
-    assert "All of every holder&#x27;s cap is used or held for other runs." in page
+    assert "All of every holder" in page
     assert "Approve and start" not in page
 
 
@@ -265,7 +265,7 @@ def test_an_unseen_draft_is_not_approved(draft: Run) -> None:
     run_edit(run=draft, acting_user=factories.user_create("researcher"), **changed)
     for revision in (1, "", "two"):
         answer = client.post(approve, {"per_cent": 10, "revision": revision}, follow=True)
-        assert "The proposal was changed since you looked." in answer.text
+        assert "The proposal has changed since you opened it" in answer.text
     draft.refresh_from_db()
     assert draft.status == "draft"
     run_approve(run=draft, acting_user=factories.user_create("operator"), share=0.1, revision=2)
@@ -282,7 +282,7 @@ def test_a_withdrawn_run_is_shown_as_such_and_stays_so(draft: Run) -> None:
     client = as_("researcher")
     assert "Withdraw “First”?" in client.get(url("run_withdraw", draft)).text
     page = client.post(url("run_withdraw", draft), follow=True).text
-    assert "withdrawn</span>" in page and "Its proposer has withdrawn the proposal." in page
+    assert "withdrawn</span>" in page and "Its proposer has withdrawn the run." in page
     draft.refresh_from_db()
     assert (draft.status, draft.has_ended) == ("withdrawn", True)
     assert run_withdraw(run=draft, acting_user=factories.user_create("researcher")).status == "withdrawn"
@@ -380,7 +380,7 @@ def tells_thirty(page: str) -> bool:
 
 
 def test_everybody_reads_why_a_run_failed_and_staff_why_it_waits(study: Study) -> None:
-    waits, failed = "Waits for another run of this study.", "No label was released."
+    waits, failed = "Waiting for another run of this study.", "No label was released."
     waiting, ended = run_start(study, share=0.5, **TABLE_RUN), run_draft(study, **TABLE_RUN)
     Run.objects.filter(pk=waiting.pk).update(message=waits)
     Run.objects.filter(pk=ended.pk).update(status="failed", message=failed)

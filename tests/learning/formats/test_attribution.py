@@ -185,7 +185,7 @@ def test_one_page_of_a_search_is_refused(tmp_path: Path) -> None:
     entries = [{"resource": patient("a"), "search": {"mode": "match"}}]
     link = {"link": [{"relation": "next", "url": f"{SERVER}?page=2"}]}
     for page in ({"type": "searchset", **link}, {"type": "searchset", "total": 2}):
-        with pytest.raises(DataError, match="only some of the pages"):
+        with pytest.raises(DataError, match="The file contains only some pages of a search"):
             read(tmp_path, *entries, bundle=page)
     assert read(tmp_path, *entries, bundle={"type": "searchset", "total": 1})[0]
 

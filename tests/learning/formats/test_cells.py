@@ -101,8 +101,8 @@ def test_a_table_is_refused_for_the_same_reasons_in_every_format(tmp_path: Path,
     assert [fault[:3] for fault in faults] == [
         (0, "dose", "“1_0” is not a number."),
         (1, "dose", "“１” is not a number."),
-        (1, "ill", "“perhaps” is no class."),
-        (2, "ill", "“” is no class."),
+        (1, "ill", "“perhaps” is not a class."),
+        (2, "ill", "“” is not a class."),
     ]
     assert report.balance.parts["rows"].refused == 3
 
@@ -168,15 +168,15 @@ def test_titles_are_no_header(tmp_path: Path, kind: str) -> None:
     schema = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))
     records, _faults, report = reading(path, schema)
     assert [holder for holder, _x, _label in records] == ["ada", "eve"] and [each.row for each in report.faults] == [5]
-    assert report.balance.parts["rows"].left_out["The row stands above the header."].places == [1]
+    assert report.balance.parts["rows"].left_out["The row is above the header."].places == [1]
     draft = schema_draft(path)
     assert [each["name"] for each in draft.document["columns"]] == ["who", "dose", "ill"]
-    assert "The header is row 3: what stands above it is not read." in draft.remarks
+    assert "The header is row 3. Rows above it are not read." in draft.remarks
 
 
 def test_a_table_whose_header_is_not_certain_is_not_drafted(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("Study,of,\nwho,dose,ill,\n" + "ada,1,yes,x\n" * 5)
-    with pytest.raises(DataError, match="no header that names all 4 columns"):
+    with pytest.raises(DataError, match="no header with the names of all 4 columns"):
         schema_draft(tmp_path / "a.csv")
 
 
@@ -185,7 +185,7 @@ def test_decimals_and_whole_floats_of_parquet_are_numbers() -> None:
     assert not faults and [x for _holder, x, _label in records] == [[np.float32(0.15)], [np.float32(0.225)]]
     records, faults, _report = field("parquet-float-ids.parquet", V)
     assert [holder for holder, *_rest in records] == ["101", "102"]
-    assert [fault[2] for fault in faults] == ["The record has no holder."]
+    assert [fault[2] for fault in faults] == ["The record does not belong to anyone."]
 
 
 def test_commas_between_thousands_are_never_decimal_marks() -> None:

@@ -102,7 +102,7 @@ def test_an_answer_may_stand_in_one_record_alone_and_numbers_are_combined(tmp_pa
     frame, report = drawn(4).assign(who=["a", "a", "b", "b"], ill=["", "J", "", ""]), Report()
     rows = read(tmp_path, frame, schema(), report=report)
     assert rows.holders == ["a"] and rows.y is not None and rows.y.tolist() == [1]
-    assert [str(fault.problem) for fault in report.faults] == ["Nothing says what is to be learned of “b”."]
+    assert [str(fault.problem) for fault in report.faults] == ["The value to learn is missing for “b”."]
     columns = [each for each in DOCUMENT["columns"] if each["name"] != "ill"]
     columns += [{"name": "ill", "role": "target", "part": "value", "numbers": {"J": 10, "N": 20}}]
     target = {"kind": "numbers", "minimum": 0, "maximum": 100}
@@ -113,7 +113,11 @@ def test_an_answer_may_stand_in_one_record_alone_and_numbers_are_combined(tmp_pa
 
 @pytest.mark.parametrize(
     ("column", "value", "words"),
-    [("visited", "soon", "neither date nor number"), ("who", "", "no holder"), ("pulse", "high", "not a number")],
+    [
+        ("visited", "soon", "is neither a date nor a number"),
+        ("who", "", "belong to anyone"),
+        ("pulse", "high", "not a number"),
+    ],
 )
 def test_errors_name_their_row_and_a_missing_column_once(tmp_path: Path, column: str, value: str, words: str) -> None:
     frame, wrong, missing = drawn(3).astype({column: object}), Report(), Report()

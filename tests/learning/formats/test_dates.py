@@ -80,7 +80,7 @@ def test_a_number_within_the_range_is_the_duration_already_and_an_error_says_wha
     report, other = Report(), Report()
     assert encoded(tmp_path, table(BORN), "born,back\n50,no\n1960,no\n", report).tolist() == [[0.5]]
     [fault] = report.faults
-    assert (fault.row, fault.column, str(fault.problem)) == (3, "born", "“1960” is no date.")
+    assert (fault.row, fault.column, str(fault.problem)) == (3, "born", "“1960” is not a date.")
     assert table(BORN).encode([{"born": 50}]).tolist() == [[0.5]]
     with pytest.raises(DataError, match="as a number"):
         table(BORN).encode([{"born": "1976-01-01"}])
@@ -94,7 +94,7 @@ def test_a_schema_says_what_dates_are_counted_from_and_is_written_as_it_was_read
     for change, words in (
         *(({"until": value}, "counted from") for value in (None, "born")),
         ({"since": "2026-01-01"}, "counted from"),
-        *(({"until": value}, "no column of dates") for value in ("back", "2026-02-30")),
+        *(({"until": value}, "which is not a column of dates") for value in ("back", "2026-02-30")),
         *(({name: value}, name) for name, value in (("unit", "weeks"), ("written", "iso"))),
     ):
         with pytest.raises(DataError) as error:
@@ -139,10 +139,10 @@ def test_a_time_to_learn_follows_from_two_dates(tmp_path: Path) -> None:
     path.write_text("age\n50\n")  # rows to predict have neither date
     assert len(read_file(path, schema, labels=False, holders=False)) == 1
     for came, seen, message in (
-        ("2026-02-01", "soon", "“soon” is no date"),
-        ("2026-02-01", "2026-01-01", "“-31.0” is no value of “time”"),
-        ("?", "2026-01-01", "counted from is “\\?”"),
-        ("2026-02-01", "", "“” is no value of “time”"),
+        ("2026-02-01", "soon", "“soon” is not a date"),
+        ("2026-02-01", "2026-01-01", "“-31.0” is not a value of “time”"),
+        ("?", "2026-01-01", "count from is “\\?”"),
+        ("2026-02-01", "", "“” is not a value of “time”"),
     ):
         report = Report()
         path.write_text(f"who,age,came,seen,dead\na,50,{came},{seen},J\nb,50,2026-01-01,2026-02-01,N\n")

@@ -135,12 +135,12 @@ def test_a_draft_says_size_colours_classes_and_window(tmp_path):
     ("members", "message"),
     [
         ({"cats/a.png": picture()[:30], "dogs/b.png": picture()}, "row 1, column cats/a.png: The image cannot be read"),
-        ({"birds/a.png": picture()}, "column birds/a.png: “birds” is no class. Use one of: cats, dogs"),
+        ({"birds/a.png": picture()}, "column birds/a.png: “birds” is not a class. Use one of: cats, dogs"),
         *(({f"cats/{name}": content}, "cannot be read") for name, content in BROKEN.items()),
         ({"cats/a.png": picture(), "t.csv": "name,class\na.png,cats\n"}, "t.csv has no column “file”"),
-        ({"cats/a.png": picture(), "t.csv": "file,class\nz.png,cats\n"}, "names “z.png”, and the archive holds 0"),
+        ({"cats/a.png": picture(), "t.csv": "file,class\nz.png,cats\n"}, "names “z.png”, but the archive contains 0"),
         ({"cats/a.png": picture(), "t.csv": "file\n", "u.csv": "file\n"}, "several tables: t.csv, u.csv"),
-        ({"cats/a.png": picture(), "t.csv": "file,class\n"}, "holds no images"),
+        ({"cats/a.png": picture(), "t.csv": "file,class\n"}, "contains no images"),
     ],
 )
 def test_the_error_of_an_archive_is_one_line(tmp_path, members, message):
@@ -188,10 +188,10 @@ def test_wrong_idx_files_are_refused(tmp_path):
     images = _idx(tmp_path / "images", PIXELS)
     for path, labels, problem in [
         (_idx(tmp_path / "kind", PIXELS, kind=9), None, "begins with 00000903, not with 00000803"),
-        (_idx(tmp_path / "long", PIXELS, lengths=(3, 2, 3)), None, "announces 18 values and holds > 18"),
+        (_idx(tmp_path / "long", PIXELS, lengths=(3, 2, 3)), None, "should contain 18 values, but contains > 18"),
         (_idx(tmp_path / "turned", PIXELS.reshape(4, 3, 2)), None, "measure 3 × 2"),
         (images, _idx(tmp_path / "fewer", np.array([1, 2, 3])), "3 labels for 4 images"),
-        (images, _idx(tmp_path / "eleven", np.array([1, 2, 3, 10])), "row 4: The label 10 is no class"),
+        (images, _idx(tmp_path / "eleven", np.array([1, 2, 3, 10])), "row 4: The label 10 is not a class"),
         (tmp_path / "nowhere", None, "cannot be opened"),
     ]:
         with pytest.raises(DataError) as error:
@@ -228,10 +228,10 @@ def test_the_content_of_a_file_decides_its_format(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,0\n")
     assert read_file(tmp_path / "t.csv", TABLE, labels=False, holders=False).x.tolist() == [[1, 0]]
     for path, schema, options, problem in [
-        (images, SMALL, {"labels": False}, "no place for holders"),
-        (images, SMALL, {"holders": False}, "holds no labels"),
+        (images, SMALL, {"labels": False}, "The format cannot store holders"),
+        (images, SMALL, {"holders": False}, "contains no labels"),
         (images, TABLE, {}, "the schema declares a table"),
-        (tmp_path / "t.csv", SMALL, {"holders": False}, "neither a zip file of images, npz, mat nor idx"),
+        (tmp_path / "t.csv", SMALL, {"holders": False}, "The file is not a zip file of images,"),
     ]:
         with pytest.raises(DataError, match=problem):
             read_file(path, schema, **options)

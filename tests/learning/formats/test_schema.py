@@ -79,7 +79,7 @@ def test_records_and_labels_must_be_whole_and_declared(schema):
     with pytest.raises(DataError, match="row 1: A record is no object"):
         schema.encode(["age"])
     assert schema.encode_labels(["N", "yes", "Y", "no"]).tolist() == [0, 1, 1, 0]
-    with pytest.raises(DataError, match=r"row 2, column ill: “maybe” is no class\. Use one of: no, yes, N, Y\."):
+    with pytest.raises(DataError, match=r"row 2, column ill: “maybe” is not a class\. Use one of: no, yes, N, Y\."):
         schema.encode_labels(["no", "maybe"])
 
 
@@ -94,29 +94,29 @@ IMAGES = {"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (None, "is no object"),
+        (None, "is not an object"),
         ({"kind": "sound"}, "“kind”"),
         ({name: value for name, value in IMAGES.items() if name != "channels"}, "“channels” is missing"),
         (IMAGES | {"height": 0}, "height of the images is 0"),
         (IMAGES | {"classes": ["a"]}, "fewer than two classes"),
-        (IMAGES | {"classes": ["a", "=cmd|' /C calc'!A0"]}, "begins like a formula"),
+        (IMAGES | {"classes": ["a", "=cmd|' /C calc'!A0"]}, "starts like a spreadsheet formula"),
         (IMAGES | {"classes": ["a", "b\r\nc"]}, "in one line"),
         (IMAGES | {"classes": ["a", "a"]}, "named twice"),
         (IMAGES | {"classes": "ab"}, "“classes” is 'ab'"),
         *((IMAGES | {"window": window}, "window") for window in ([40, 0], [40], "soft tissue")),
-        ({**DOCUMENT, "delimiter": ""}, "delimiter '' is not one character"),
+        ({**DOCUMENT, "delimiter": ""}, "delimiter '' is not a single character"),
         ({**DOCUMENT, "delimiter": ",", "decimal": ","}, "decimal mark ',' is neither a point nor a comma, or it is"),
-        ({**DOCUMENT, "columns": ["age"]}, "“columns.1” is no object"),
+        ({**DOCUMENT, "columns": ["age"]}, "“columns.1” is not an object"),
         ({**DOCUMENT, "columns": [DOCUMENT["columns"][3]] * 2}, "column height: The column is declared twice"),
         ({**DOCUMENT, "columns": [DOCUMENT["columns"][0]]}, "No column has the role feature"),
         (DOCUMENT | {"columns": [*DOCUMENT["columns"], {"name": "id", "role": "holder"}]}, "Two columns have the role"),
         (_with_column(type="numeric", minimum=0), "column x: “maximum” is missing"),
         (_with_column(type="numeric", minimum=1, maximum=1), "column x: The declared range"),
         (_with_column(type="numeric", minimum="0", maximum=1), "“minimum” is '0'"),
-        (_with_column(type="categorical", values=[]), "declared values are empty"),
+        (_with_column(type="categorical", values=[]), "No values are declared, or one is declared twice"),
         (_with_column(type="categorical", values=["a"], other=1), "“other” is 1. Make it true or false"),
         (_with_column(type="time"), "type 'time' is unknown"),
-        (_with_column("label", labels={"1": "c"}), "leads to “c”, which is no class"),
+        (_with_column("label", labels={"1": "c"}), "contains “c”, which is not a class"),
         (_with_column("label", labels=["1"]), "“labels” is ['1']. Make it an object of texts"),
     ],
 )

@@ -56,7 +56,7 @@ def test_compressed_files_read_alike(tmp_path):
     expected = read_file(plain, SCHEMA)
     for rows in (read_file(gzipped, SCHEMA), read_file(zipped, SCHEMA, member="people.csv")):
         assert (rows.x == expected.x).all() and rows.holders == expected.holders
-    with pytest.raises(DataError, match=r"not exactly one file, but: inner/people.csv, inner/readme.txt"):
+    with pytest.raises(DataError, match=r"exactly one file, but contains: inner/people.csv, inner/readme.txt"):
         read_file(zipped, SCHEMA)
 
 
@@ -82,8 +82,8 @@ def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path
 @pytest.mark.parametrize(
     ("value", "schema", "message"),
     [
-        ("1.234", GERMAN, "“1.234” has a point, where the decimal mark is a comma"),
-        ("viel", GERMAN, "Write a finite number, or “” / k.A. if not known."),
+        ("1.234", GERMAN, "“1.234” contains a point, but the decimal mark is a comma"),
+        ("viel", GERMAN, "Write a finite number, or “” / k.A. if it is unknown."),
         ("7,5", TabularSchema(GERMAN.columns, GERMAN.classes, delimiter=";"), "Declare “decimal”: “,” in the schema."),
         ("", TabularSchema((NumericColumn("CRP", 0, 1), *GERMAN.columns[::2]), GERMAN.classes, ";"), "“missing”"),
     ],
@@ -128,9 +128,9 @@ def test_a_schema_of_texts_is_of_texts_alone_and_written_and_read():
     assert schema_from_json(table).shape == (2000,)
     with pytest.raises(DataError, match="number of bytes from 1 to 65,536"):
         schema_from_json(table | {"columns": [document | {"length": 0}]})
-    with pytest.raises(DataError, match="Beside a column of texts"):
+    with pytest.raises(DataError, match="The schema has a column of texts and another"):
         TabularSchema((TextColumn("m", 10), NumericColumn("age", 0, 1)), ("a", "b"))
-    with pytest.raises(DataError, match="row 2, column message: 3 is no text"):
+    with pytest.raises(DataError, match="row 2, column message: 3 is not a text"):
         SMS.encode([{"message": "x"}, {"message": 3}])
 
 

@@ -215,7 +215,7 @@ def test_a_vote_of_teachers_ends_where_lost_questions_have_used_up_the_share() -
     Run.objects.filter(pk=sites[0].pk).update(spent=allowed)
     runs = finish([hub, *sites])
     assert {run.status for run in runs} == {Run.Status.FAILED}
-    assert "have used up the share of the run here" in str(runs[1].message)
+    assert "Questions that ended without a total have used up" in str(runs[1].message)
     assert not Release.objects.filter(run=runs[1].pk, kind="sums").exists()
 
 
@@ -314,7 +314,7 @@ def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
         (tasks.former_hubs_ask if is_left else tasks.alliances_contact)()
         for run in sites:
             given = run.students.get() if "student_learner" in fields else RunResult.objects.get(run=run)
-            assert given.is_withdrawn and given.withdrawal_reason == "The hub of the run has withdrawn it: It is wrong."
+            assert given.is_withdrawn and given.withdrawal_reason == "The run was withdrawn by its hub: It is wrong."
             (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
             assert entry.content["digest"] == given.digest and entry.recorded_by_id is None
             assert faults(run.study) == []
@@ -355,7 +355,7 @@ def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
     settings.SITES_INTERVAL = 0
     there = Installations()
     run = there.propose(**STEPS)
-    assert "Waits for the approval" in str(advance(run).message)
+    assert "Waiting for the approval of" in str(advance(run).message)
     with monkeypatch.context() as patched:
         patched.setattr(Hub, "post", Mock(side_effect=Unreachable(Sentence("The network is down."))))
         alliance_leave(alliance=there.sites[1], acting_user=olga())
@@ -399,7 +399,7 @@ def test_a_run_that_a_restored_hub_has_forgotten_ends_at_its_sites(monkeypatch: 
             finish(runs, lambda runs: JointQuestion.objects.filter(total="").exclude(total_content="").count() == 3)
     restore(there.hub_study, backup)
     for run in finish(runs[1:]):
-        assert run.status == Run.Status.FAILED and "knows nothing of this run any more" in str(run.message)
+        assert run.status == Run.Status.FAILED and "It no longer has this run, probably after a" in str(run.message)
         assert run.joint.questions.count() == (until != "approved") and faults(run.study) == []
 
 
@@ -478,7 +478,7 @@ def test_a_proposal_is_taken_or_declined_once_whatever_the_hub_says_meanwhile() 
     held = Alliance.objects.get(pk=site.pk)
     assert list(held.proposals) == [first.pk.hex] and held.proposals[first.pk.hex]["declined"]
     for number in (first.pk.hex, second.pk.hex):
-        with pytest.raises(ValidationError, match="taken up before"):
+        with pytest.raises(ValidationError, match="already taken it up"):
             joint_run_take(alliance=site, **{**taken, "number": number})
     assert Run.objects.filter(study=site.study).count() == 1
     stale = Alliance.objects.get(pk=site.pk)

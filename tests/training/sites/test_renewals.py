@@ -75,10 +75,10 @@ def test_a_key_is_replaced_and_everything_before_stays_what_it_was(renewed: Rene
 def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Renewed) -> None:
     renewed.lose()
     fingerprint = renewed.register()
-    with pytest.raises(ValidationError, match="You asked for this key yourself"):
+    with pytest.raises(ValidationError, match="You requested this key yourself"):
         renewed.confirm(None, fingerprint, by="otto")
     for wrong in ("", "0000 0000 0000 0000 0000"):
-        with pytest.raises(ValidationError, match="No such key waits"):
+        with pytest.raises(ValidationError, match="No such key is waiting here"):
             renewed.confirm(None, wrong)
     assert renewed.hub.document == renewed.hub.founding and renewed.hub.renewal
     renewed.confirm(None, fingerprint)
@@ -89,29 +89,29 @@ def test_two_operators_of_the_hub_are_needed_and_both_are_on_record(renewed: Ren
     changes = ConfigurationChange.objects.filter(study=renewed.there.hub_study, after__has_key="renewal")
     people = [change.changed_by_id for change in changes.order_by("sequence")][-3:]
     assert people == [user_create("otto").pk, None, olga().pk], "asked for, registered, confirmed"
-    with pytest.raises(ValidationError, match="No such key waits"):
+    with pytest.raises(ValidationError, match="No such key is waiting here"):
         renewed.confirm(None, fingerprint)
 
 
 def test_a_key_is_registered_once_and_is_new_to_the_alliance(renewed: Renewed) -> None:
     code = renewals.renewal_propose(alliance=renewed.hub, site="Clinic A", acting_user=user_create("otto"))
     invitation = invitation_write(renewed.hub, code, ADDRESS)
-    with pytest.raises(ValidationError, match="knows this key already"):
+    with pytest.raises(ValidationError, match="Give the site another IPATE_SECRET_KEY, and keep the current"):
         renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
-    with pytest.raises(ValidationError, match="waits to be replaced already"):
+    with pytest.raises(ValidationError, match="A key is already waiting to be replaced"):
         renewals.renewal_propose(alliance=renewed.hub, site="Clinic B", acting_user=olga())
     renewed.as_first()
     fingerprint = renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
     assert fingerprint == renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
     renewed.as_first("a third")
-    with pytest.raises(ValidationError, match="another key was registered"):
+    with pytest.raises(ValidationError, match="A different key was registered with this code"):
         renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
     renewed.as_others()
     renewals.renewal_drop(alliance=renewed.hub, acting_user=olga())
-    with pytest.raises(ValidationError, match="another key was registered"):
+    with pytest.raises(ValidationError, match="A different key was registered with this code"):
         renewed.as_first()
         renewals.identity_renew(alliance=renewed.first, invitation=invitation, acting_user=olga())
-    with pytest.raises(ValidationError, match="of another alliance"):
+    with pytest.raises(ValidationError, match="to a different alliance"):
         renewals.identity_renew(alliance=renewed.first, invitation=f"{ADDRESS}/#{'0' * 32}.{code}", acting_user=olga())
     renewed.as_others()
     assert renewed.contact(0).problem == "", "the key in force stays so"
@@ -119,7 +119,7 @@ def test_a_key_is_registered_once_and_is_new_to_the_alliance(renewed: Renewed) -
 
 def test_before_it_is_confirmed_the_former_key_counts_and_after_it_is_refused_in_words(renewed: Renewed) -> None:
     renewed.lose()
-    with pytest.raises(Unreachable, match="compare the fingerprints"):
+    with pytest.raises(Unreachable, match="Compare the fingerprints"):
         renewed.contact(0)
     fingerprint = renewed.register()
     with pytest.raises(Unreachable, match="has not confirmed Clinic A's new key yet"):
@@ -168,7 +168,7 @@ def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> Non
     fingerprint = renewed.register()
     renewed.confirm(None, fingerprint)
     there.hub = renewed.hub
-    with pytest.raises(ValidationError, match="not confirmed it yet: Clinic A, Clinic B, Clinic C"):
+    with pytest.raises(ValidationError, match="not confirmed the new one yet: Clinic A, Clinic B, Clinic C"):
         there.propose(**STEPS, sites=there.names)
     for place in (0, 1):
         renewed.confirm(place, fingerprint)
@@ -183,7 +183,7 @@ def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> Non
     # the third has heard of it and does not look
     alliance = renewed.contact(2)
     assert [each.fingerprint for each in renewals.renewals_waiting(alliance)] == [fingerprint]
-    with pytest.raises(ValidationError, match="Compare its fingerprint, and confirm it first"):
+    with pytest.raises(ValidationError, match="First compare its fingerprint and confirm it"):
         proposals = {run.pk.hex: {"content": run.joint.content, "signature": run.joint.signature, "told": "{}"}}
         Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
         alliance.refresh_from_db()
@@ -208,17 +208,23 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
     site = renewed.contact(1)
     monkeypatch.setattr(Hub, "post", lying)
     forgery |= {"content": former.content, "signature": former.signature, "former": []}
-    with pytest.raises(Refused, match="tells a former document"):
+    with pytest.raises(Refused, match="The hub sends an earlier document of the alliance,"):
         renewed.contact(1)
     hub, key = renewed.hub, keys.identity(renewed.hub)
     for change, message in [
         ({}, "signature of the hub"),
-        ({"colluding": 0}, "differs in more than the key of one site"),
-        ({"sites": {**hub.document.sites, "Clinic X": "ab" * 32}}, "differs in more than the key of one site"),
-        ({"sites": dict.fromkeys(hub.document.sites, "ab" * 32)}, "differs in more than the key of one site"),
+        ({"colluding": 0}, "The new document of the alliance changes more than"),
+        (
+            {"sites": {**hub.document.sites, "Clinic X": "ab" * 32}},
+            "The new document of the alliance changes more than",
+        ),
+        ({"sites": dict.fromkeys(hub.document.sites, "ab" * 32)}, "The new document of the alliance changes more than"),
         ({"sites": {**hub.document.sites, "Clinic C": hub.document.sites["Clinic A"]}}, "knows already"),
-        ({"sites": {**hub.document.sites, "Clinic B": "ab" * 32}}, "not the one with which it joined"),
-        ({"hub": "ab" * 32}, "differs in more than the key of one site"),
+        (
+            {"sites": {**hub.document.sites, "Clinic B": "ab" * 32}},
+            "This installation joined the alliance with a different secret",
+        ),
+        ({"hub": "ab" * 32}, "The new document of the alliance changes more than"),
     ]:
         document = replace(hub.document, **change)
         signed = sign(document, key if change else keys.identity(site))
@@ -227,7 +233,7 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
         with pytest.raises(Refused, match=message):
             renewed.contact(1)
     forgery["former"] = []
-    with pytest.raises(Refused, match="another alliance than the one that is on record"):
+    with pytest.raises(Refused, match="The hub has signed a different alliance from the"):
         renewed.contact(1)
     forgery.clear()
     assert renewed.contact(1).content == site.content and not renewed.contact(1).offered
@@ -252,9 +258,9 @@ def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed)
     restore(renewed.hub)
     for each in keys:
         renewed.hub.sites.filter(pk=each["pk"]).update(public_key=each["public_key"], signature=each["signature"])
-    with pytest.raises(Refused, match="let it replace the key anew"):
+    with pytest.raises(Refused, match="The hub sends an earlier document of the alliance,"):
         renewed.contact(1)
-    with pytest.raises(Unreachable, match="compare the fingerprints"):
+    with pytest.raises(Unreachable, match="Compare the fingerprints"):
         renewed.contact(0)
     renewed.confirm(None, renewed.register())
     assert renewed.hub.document == document
@@ -291,11 +297,11 @@ def test_clocks_and_versions_that_differ_are_refused_in_words(monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(wire, "request_authorization", late)
         english, german = problem(site)
-    assert "The hub refuses (401): The clocks of site and hub differ by 4" in english
-    assert "Die Zentrale weigert sich (401): Die Uhren von Standort und Zentrale gehen um 4" in german
+    assert "The hub has refused (401): The clocks of site and hub differ by 4" in english
+    assert "Die Zentrale hat abgelehnt (401): Die Uhren von Standort und Zentrale gehen um 4" in german
     monkeypatch.setattr(Hub, "post", older)
     english, german = problem(site)
-    assert "The hub speaks ipate-sites-1 and the site ipate-sites-0: update the older one" in english
+    assert "The hub uses ipate-sites-1 and the site uses ipate-sites-0. Update the older" in english
     assert "Aktualisieren Sie die ältere Seite" in german
 
 
@@ -310,5 +316,5 @@ def test_a_site_that_tells_impossible_head_counts_stops_no_plan_of_the_hub(monke
     wrongs = ({"epsilon": 800.0}, {"epsilon": -1.0}, {"epsilon": float("nan")}, {"count": -500}, {"level": "OTHER"})
     for wrong in wrongs:
         said = {"level": "HIGH", "epsilon": 1.0, "count": 5} | wrong
-        assert "The hub refuses (409): What the site sends cannot be read" in problem(there.sites[0])[0], wrong
+        assert "The hub has refused (409): The site's message cannot be read" in problem(there.sites[0])[0], wrong
     assert run_approve(run=Run.objects.get(pk=run.pk), acting_user=olga()).status == Run.Status.APPROVED

@@ -40,20 +40,20 @@ class ConfidentGNMax(GNMax):
     sigma_threshold: float = parameter(
         "σ_T",
         gettext_noop("noise of the check"),
-        gettext_noop("Standard deviation of the Gaussian noise of the check, in votes. Usually two to four times σ."),
+        gettext_noop("Standard deviation of the check's Gaussian noise, in votes. Usually two to four times σ."),
         suggested=lambda teachers, classes=10: 0.4 * teachers,
     )
     threshold: float = parameter(
         "T",
         gettext_noop("threshold"),
-        gettext_noop("How many votes the largest count must reach, under noise, for a query to be answered."),
+        gettext_noop("Number of votes that the largest noisy count must reach for a query to be answered."),
         # Half way between agreement and the most evenly spread votes.
         suggested=lambda teachers, classes=10: teachers * (1 + 1 / classes) / 2,
     )
 
     name: ClassVar[str] = "confident_gnmax"
     label: ClassVar[str] = "Confident-GNMax"
-    help: ClassVar[str] = gettext_noop("GNMax for the queries on which enough teachers agree; it rejects the others.")
+    help: ClassVar[str] = gettext_noop("GNMax for queries on which enough teachers agree. It rejects the others.")
     adds_noise_once: ClassVar[bool] = False
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
@@ -62,19 +62,19 @@ class ConfidentGNMax(GNMax):
         warnings = []
         if self.threshold > votes:
             too_high = gettext_noop(
-                "T = %(threshold)g lies above the number of votes (%(votes)d): nearly every query will be rejected."
+                "T = %(threshold)g is above the number of votes (%(votes)d), so nearly every query will be rejected."
             )
             warnings.append(Sentence(too_high, **values))
         elif classes is not None and self.threshold * classes <= votes:
             too_low = gettext_noop(
-                "T = %(threshold)g is what %(votes)d votes over %(classes)d classes reach without agreeing: the check "
-                "costs, and hardly rejects a query."
+                "T = %(threshold)g is so low that %(votes)d votes over %(classes)d classes reach it without "
+                "agreeing. The check costs budget but rejects hardly any query."
             )
             warnings.append(Sentence(too_low, **values, classes=classes))
         if classes is not None and not self.asks_student and self._difference(votes, classes) < _DIFFERENCE:
             blind = gettext_noop(
-                "σ_T = %(sigma)g is large for %(votes)d votes over %(classes)d classes: a unanimous vote passes the "
-                "check hardly more often than one that agrees on nothing."
+                "σ_T = %(sigma)g is large for %(votes)d votes over %(classes)d classes: unanimous votes pass the "
+                "check hardly more often than votes without any agreement."
             )
             warnings.append(Sentence(blind, sigma=self.sigma_threshold, votes=votes, classes=classes))
         return warnings + super().warnings(votes, classes)
@@ -154,14 +154,14 @@ class InteractiveGNMax(ConfidentGNMax):
     confidence: float = parameter(
         "p",
         gettext_noop("confidence of the student"),
-        gettext_noop("How sure the student must be for its own label to be taken, as a probability."),
+        gettext_noop("Probability from which the student's own label is used."),
         suggested=lambda teachers, classes=10: 0.9,
         below=1.0,
     )
 
     name: ClassVar[str] = "interactive_gnmax"
     label: ClassVar[str] = "Interactive-GNMax"
-    help: ClassVar[str] = gettext_noop("Confident-GNMax for the queries on which the teachers contradict the student.")
+    help: ClassVar[str] = gettext_noop("Confident-GNMax for queries on which the teachers contradict the student.")
     asks_student: ClassVar[bool] = True
     reinforces: ClassVar[bool] = True
 

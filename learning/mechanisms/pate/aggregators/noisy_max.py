@@ -33,7 +33,7 @@ class GNMax(Aggregator):
         "σ",
         gettext_noop("noise of the vote"),
         gettext_noop(
-            "Standard deviation of the Gaussian noise on the count of each class, in votes. About 0.2 × the number of "
+            "Standard deviation of the Gaussian noise on each class's count, in votes. About 0.2 × the number of "
             "teachers; more noise makes labels cheaper."
         ),
         suggested=lambda teachers, classes=10: 0.2 * teachers,
@@ -95,8 +95,8 @@ class LNMax(Aggregator):
         "γ",
         gettext_noop("inverse scale of the noise"),
         gettext_noop(
-            "The Laplace noise on the count of each class has the scale 1/γ, in votes. About 10 / the number of "
-            "teachers; a smaller γ is more noise."
+            "The Laplace noise on each class's count has the scale 1/γ, in votes. About 10 / the number of teachers; "
+            "a smaller γ means more noise."
         ),
         suggested=lambda teachers, classes=10: 10 / teachers,
     )
@@ -144,7 +144,7 @@ class NoisyCounts(GNMax):
     name: ClassVar[str] = "noisy_counts"
     label: ClassVar[str] = gettext_noop("Noisy counts")
     help: ClassVar[str] = gettext_noop(
-        "The noisy votes for every class, at the price of GNMax's label. Many queries with much noise teach a student "
+        "The noisy votes for every class, at the cost of a GNMax label. Many queries with much noise teach a student "
         "that learns from all counts together."
     )
     releases_counts: ClassVar[bool] = True

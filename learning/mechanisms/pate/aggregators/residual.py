@@ -36,20 +36,22 @@ class ResidualGNMax(GNMax):
     first: float = parameter(
         "n",
         gettext_noop("queries of the plain vote"),
-        gettext_noop("How many queries are put to a plain vote before there is a student; at least 10."),
+        gettext_noop("Number of queries in a plain vote before there is a student, at least 10."),
         suggested=lambda teachers, classes=10: 40.0,
     )
     disagreements: float = parameter(
         "d",
         gettext_noop("disagreements"),
-        gettext_noop("After how many disagreements with the student a teacher falls silent. All of them are paid for."),
+        gettext_noop(
+            "After this many disagreements with the student, a teacher stops voting. All of them are paid for."
+        ),
         suggested=lambda teachers, classes=10: 20.0,
     )
 
     name: ClassVar[str] = "residual_gnmax"
     label: ClassVar[str] = gettext_noop("Residual GNMax")
     help: ClassVar[str] = gettext_noop(
-        "After a first plain vote only disagreements with a student count; all queries together have one price."
+        "After a first plain vote, only disagreements with a student count. All queries together have one price."
     )
     asks_student: ClassVar[bool] = True
     pays_once: ClassVar[bool] = True

@@ -44,7 +44,7 @@ def test_the_planner_takes_choices_by_hand() -> None:
 
 def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> None:
     few = plan_steps([PlannedLevel("ALL", 0.01, 100.0)], dimensions=99, n_classes=10, share=1.0)
-    assert "Too few people" in few_people_notes(few)[0] and not few.warnings
+    assert "too few people" in few_people_notes(few)[0] and not few.warnings
     # an account of 0.09 pays for 9 steps of norm 1 at σ = 10
     loud = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=Steps(sigma=10.0))
     assert "9 of 60 steps" in loud.warnings[0]
