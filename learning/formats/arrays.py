@@ -85,7 +85,7 @@ def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[An
         return x.astype(np.uint8)
     with np.errstate(over="ignore"):
         numbers = x.astype(np.float32)
-    usable, problem = np.isfinite(numbers), _("A value is infinite or not a number.")
+    usable, problem = np.isfinite(numbers), _("A value is not finite.")
     if isinstance(schema, ImageSchema):
         usable &= (numbers >= 0) & (numbers <= 1)
         problem = _("A value is not between 0 and 1.")

@@ -452,7 +452,7 @@ class NumericColumn(_Column):
         if isinstance(value, int):
             return _("A whole number is too large."), self._remedy
         if isinstance(value, float) or _INFINITE.fullmatch(str(value)) or math.isinf(number(value)):
-            return Sentence(_("“%(value)s” is not a finite number."), value=shown(value)), self._remedy
+            return Sentence(_("“%(value)s” is not finite."), value=shown(value)), self._remedy
         remedy = self._remedy
         if has_thousands(value):
             remedy = _("Write it without a comma between thousands, and with a point before decimals.")

@@ -77,7 +77,7 @@ def test_a_useless_model_needs_a_person_and_a_reason_to_publish(settings: Any) -
     assert browser.post(address, {}).status_code == 422
     run.refresh_from_db()
     assert run.student is None
-    with pytest.raises(ValidationError, match="Say why"):
+    with pytest.raises(ValidationError, match="Enter a reason"):
         student_publish(run=run, version=1, acting_user=user_create("olga"))
     assert browser.post(address, {"reason": "To show what too few labels do."}).status_code == 302
     run.refresh_from_db()

@@ -186,7 +186,7 @@ def test_predictions_are_classes_with_probabilities_and_other_rows_are_refused_w
         ([{**row, "length": "long"}], "column length"),
         ([{**row, "length": float("nan")}], "column length"),
         ([{**row, "length": None}], "column length"),
-        ([[0.1, 0.5]], "no object"),
+        ([[0.1, 0.5]], "not an object"),
     ]
     for rows, message in refused:
         with pytest.raises(DataError, match=message):

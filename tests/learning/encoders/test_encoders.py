@@ -119,7 +119,7 @@ def test_invalid_encoders_are_refused_with_a_remedy():
     nodes = [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("Gather", ["f", "first"], ["g"], axis=1)]
     last = [helper.make_node("Unsqueeze", ["g", "axis"], ["h"]), helper.make_node("Expand", ["h", "shape"], ["y"])]
     many = model_bytes([*nodes, *last], floats("x"), wide, [*sizes, ("axis", np.array([1]))])
-    for content, problem in ((b"GIF89a", "no ONNX"), (own, "may not use: me.Own"), (two, "the inputs x, z")):
+    for content, problem in ((b"GIF89a", "not an ONNX"), (own, "may not use: me.Own"), (two, "the inputs x, z")):
         graph = graphs.Graph()
         with pytest.raises(EncoderError, match=problem) as error:
             image_vectors(graph, EncoderFile(content, takes), graph.input("image", graphs.FLOAT, (4, 4, 3)), (4, 4, 3))
@@ -129,7 +129,7 @@ def test_invalid_encoders_are_refused_with_a_remedy():
             EncoderProcess(EncoderFile(content, takes), (4, 4, 3)).__enter__()
         assert error.value.remedy
     for document, problem in (
-        ({"kind": "sound"}, "not said"),
+        ({"kind": "sound"}, "is missing"),
         ({"kind": "image", "size": 4}, "not declared"),
         ({"kind": "text", "length": 1}, "length"),
         ({"kind": "image", "size": 8, "mean": [0], "spread": [0]}, "spread"),

@@ -132,13 +132,13 @@ def test_errors_name_their_row_and_a_missing_column_once(tmp_path: Path, column:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"one_record": {"rules": {"code": "mean"}}}, "Use one of: last."),
-        ({"one_record": {"rules": {"smokes": "count"}}}, "Use one of: last, any."),
+        ({"one_record": {"rules": {"code": "mean"}}}, "Use one of these: last."),
+        ({"one_record": {"rules": {"smokes": "count"}}}, "Use one of these: last, any."),
         ({"one_record": {"rules": {"who": "last"}}}, "Use one of: –."),
         ({"one_record": {"rules": {"code": "all"}}}, "“all”"),
         ({"one_record": {"rules": {"pulse": "median"}}}, "one_record.rules.pulse"),
         ({"one_record": {"by": "date"}}, "not declared"),
-        ({"columns": [each for each in DOCUMENT["columns"] if each["role"] != "holder"]}, "whose they are"),
+        ({"columns": [each for each in DOCUMENT["columns"] if each["role"] != "holder"]}, "no column of pseudonyms"),
     ],
 )
 def test_wrong_rules_are_refused_with_the_right_ones(change: dict[str, Any], words: str) -> None:

@@ -124,7 +124,7 @@ def test_a_table_of_the_display_gives_way_to_a_declared_window(tmp_path: Path) -
     ],
 )
 def test_what_is_not_handled_is_refused_by_name(tmp_path: Path, more: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=rf"A DICOM file with .*{next(iter(more))}.* is not read"):
+    with pytest.raises(DataError, match=rf"DICOM files with .*{next(iter(more))}.* are not supported"):
         reading(tmp_path, dicom(RAMP, **more))
 
 

@@ -127,7 +127,7 @@ def test_a_draft_says_size_colours_classes_and_window(tmp_path):
     mixed = {"cats/a.png": picture((9, 5)), "dogs/b.dcm": dicom(np.zeros((4, 4)), window=(40, 400))}
     draft = schema_draft(archive(tmp_path, mixed))
     assert (draft.document["height"], draft.document["channels"], draft.document["window"]) == (128, 1, [40, 400])
-    assert "several sizes" in draft.remarks[0]
+    assert "differ in size" in draft.remarks[0]
     assert schema_from_json(draft.document).window == (40, 400)
 
 
@@ -187,7 +187,7 @@ def test_idx_images_and_labels(tmp_path):
 def test_wrong_idx_files_are_refused(tmp_path):
     images = _idx(tmp_path / "images", PIXELS)
     for path, labels, problem in [
-        (_idx(tmp_path / "kind", PIXELS, kind=9), None, "begins with 00000903, not with 00000803"),
+        (_idx(tmp_path / "kind", PIXELS, kind=9), None, "starts with 00000903 instead of 00000803"),
         (_idx(tmp_path / "long", PIXELS, lengths=(3, 2, 3)), None, "should contain 18 values, but contains > 18"),
         (_idx(tmp_path / "turned", PIXELS.reshape(4, 3, 2)), None, "measure 3 × 2"),
         (images, _idx(tmp_path / "fewer", np.array([1, 2, 3])), "3 labels for 4 images"),

@@ -62,7 +62,7 @@ def test_a_record_becomes_scaled_numbers_and_one_hot_values(schema):
         ({"height": float("inf")}, "row 2, column height", "not finite"),
         *(({"height": wrong}, "row 2, column height", "not a number") for wrong in (None, True, [1, 2])),
         ({"kind": "3"}, "row 2, column kind", "not among the declared values (1, 2)"),
-        *(({"diagnosis": wrong}, "row 2, column diagnosis", "no code of ICD-9") for wrong in ("X99", ["428"])),
+        *(({"diagnosis": wrong}, "row 2, column diagnosis", "not a code of ICD-9") for wrong in ("X99", ["428"])),
         ({"shoe": 1}, "row 2", "Unknown columns: shoe"),
     ],
 )
@@ -100,7 +100,7 @@ IMAGES = {"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["
         (IMAGES | {"height": 0}, "height of the images is 0"),
         (IMAGES | {"classes": ["a"]}, "fewer than two classes"),
         (IMAGES | {"classes": ["a", "=cmd|' /C calc'!A0"]}, "starts like a spreadsheet formula"),
-        (IMAGES | {"classes": ["a", "b\r\nc"]}, "in one line"),
+        (IMAGES | {"classes": ["a", "b\r\nc"]}, "on one line"),
         (IMAGES | {"classes": ["a", "a"]}, "named twice"),
         (IMAGES | {"classes": "ab"}, "“classes” is 'ab'"),
         *((IMAGES | {"window": window}, "window") for window in ([40, 0], [40], "soft tissue")),

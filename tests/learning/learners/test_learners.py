@@ -95,7 +95,7 @@ def test_wrong_training_data_is_refused(learner, digits):
 def test_only_images_can_be_augmented_or_convolved():
     flat, y = np.zeros((4, 5)), np.array([0, 1, 0, 1])
     for name, parameters, x, problem in (
-        ("cnn", {}, flat, "takes images"),
+        ("cnn", {}, flat, "needs images"),
         ("nearest_neighbour", {"copies": 1}, flat, "Only images can be rotated"),
         ("cnn", {}, np.zeros((4, 3, 9)), "at least 4×4"),
     ):

@@ -63,7 +63,7 @@ def test_a_suggestion_can_be_taken_and_few_public_images_add_a_note() -> None:
             suggested = suggested_method(kind, points)
             assert suggested.method in METHODS and suggested.student in STUDENTS
             assert suggested.student == suggested_student(kind).name
-            assert ("add more" in suggested.because) == (kind == "image" and 0 < points < FEW_POINTS)
+            assert ("Add more" in suggested.because) == (kind == "image" and 0 < points < FEW_POINTS)
 
 
 def test_the_published_example_of_levels() -> None:

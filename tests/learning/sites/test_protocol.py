@@ -85,15 +85,15 @@ def test_a_run_needs_its_hub_its_alliance_and_the_approval_of_exactly_its_partic
     forged = sign(made[2].document, joint.sites[0].identity)
     for approvals, message in (
         (made[:2], "approval of site-02 is missing"),
-        ([*made, made[0]], "approval of site-00 too many"),
+        ([*made, made[0]], "more than one approval from site-00"),
         ([*made[:2], other.approvals[2]], "approval of site-02 belongs to a different run"),
-        ([*made[:2], forged], "signature of site-02 under this approval"),
+        ([*made[:2], forged], "signature of site-02 on this approval"),
     ):
         with pytest.raises(Refused, match=message):
             roster_of(joint.alliance, joint.run, approvals)
-    with pytest.raises(Refused, match="signature of the hub under this run"):
+    with pytest.raises(Refused, match="signature of the hub on this run"):
         roster_of(joint.alliance, sign(joint.run.document, joint.sites[0].identity), made)
-    with pytest.raises(Refused, match="another alliance"):
+    with pytest.raises(Refused, match="a different alliance"):
         roster_of(replace(joint.alliance, terms="other terms"), joint.run, made)
     with pytest.raises(Refused, match="The alliance is invalid: the number of sites that"):
         Joint(3, colluding=-1)  # the noise of all would be less than people are charged by
@@ -104,7 +104,7 @@ def test_a_run_needs_its_hub_its_alliance_and_the_approval_of_exactly_its_partic
     [
         ("01", "at least 3 are needed"),
         ("019", "site-09 must not take"),
-        ("102", "in order"),
+        ("102", "in the right order"),
         ("001", "named twice"),
     ],
 )
@@ -137,14 +137,14 @@ def test_a_question_of_somebody_else_or_of_another_run_is_refused(joint: Joint) 
     approval = sign(Approval(joint.run.document.digest(), "site-02", key), joint.sites[2].identity)
     differing = roster_of(joint.alliance, joint.run, [*joint.approvals[:2], approval])
     for roster, question, signer, message in (
-        (joint.roster, own, joint.sites[1].identity, "signature of the hub under this question"),
-        (joint.roster, other, HUB, "another run"),
+        (joint.roster, own, joint.sites[1].identity, "signature of the hub on this question"),
+        (joint.roster, other, HUB, "a different run"),
         (joint.roster, without, HUB, "at least 3"),
-        (differing, own, HUB, "another list"),
+        (differing, own, HUB, "a different list"),
     ):
         with pytest.raises(Refused, match=message):
             endorse(site, roster, sign(question, signer), question, ledger)
-    with pytest.raises(Refused, match="another run"):
+    with pytest.raises(Refused, match="a different run"):
         answered(joint, other, endorsed(joint, other))
     four = Joint(4)
     others = four.question(participants=("site-01", "site-02", "site-03"))
@@ -156,9 +156,9 @@ def test_a_question_is_answered_when_all_have_endorsed_it_and_once(joint: Joint)
     question = joint.question(2)
     made, other = endorsed(joint, question), endorsed(joint, joint.question(2, state="another state"))
     for endorsements, message in (
-        (made[:2], "not one endorsement of each"),
-        ([*made[:2], made[0]], "not one endorsement of each"),
-        ([*made[:2], sign(Endorsement(question.digest(), "site-02"), HUB)], "signature of site-02 under this endorsem"),
+        (made[:2], "exactly one endorsement from each"),
+        ([*made[:2], made[0]], "exactly one endorsement from each"),
+        ([*made[:2], sign(Endorsement(question.digest(), "site-02"), HUB)], "signature of site-02 on this endorsem"),
         ([made[0], *other[1:]], "site-01 was asked a different question"),  # a hub that asks each something else
     ):
         with pytest.raises(Refused, match=message):
@@ -167,9 +167,9 @@ def test_a_question_is_answered_when_all_have_endorsed_it_and_once(joint: Joint)
     answered(joint, question, made)
     for number in (2, 1):
         again = joint.question(number)
-        with pytest.raises(Refused, match="answered once"):
+        with pytest.raises(Refused, match="answered only once"):
             answered(joint, again, endorsed(joint, again))
-        with pytest.raises(Refused, match="answered once"):
+        with pytest.raises(Refused, match="answered only once"):
             endorse(joint.sites[0], joint.roster, sign(again, HUB), again, joint.ledgers["site-00"])
     answered(joint, joint.question(3), endorsed(joint, joint.question(3)))
 
@@ -200,13 +200,13 @@ def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
     reshaped = replace(last, answer=sign(document, joint.sites[2].identity))
     stranger = SiteAnswer(sign(Answer(question.digest(), "site-09", (2, 3), ""), HUB), b"")
     for answers, message in (
-        (made[:2], "not one answer of each"),
-        ([*made, made[0]], "not one answer of each"),
-        ([made[0], *made[:2]], "not one answer of each"),
+        (made[:2], "exactly one answer from each"),
+        ([*made, made[0]], "exactly one answer from each"),
+        ([made[0], *made[:2]], "exactly one answer from each"),
         ([*made[:2], later[2]], "site-02 has answered a different question"),
         ([*made[:2], replayed], "site-02 has answered a different question"),
         ([*made[:2], replace(last, vector=bytes(48))], "are not the ones it has signed"),
-        ([*made[:2], replace(last, answer=Signed(document, last.answer.signature))], "signature of site-02 under this"),
+        ([*made[:2], replace(last, answer=Signed(document, last.answer.signature))], "signature of site-02 on this"),
         ([*made[:2], reshaped], "site-02 has a different shape"),
         ([*made[:2], stranger], "site-09 does not take part"),
     ):

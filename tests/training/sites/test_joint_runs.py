@@ -221,7 +221,7 @@ def test_a_vote_of_teachers_ends_where_lost_questions_have_used_up_the_share() -
 
 def test_what_sites_could_not_carry_out_is_refused_at_hub_or_site(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Installations()
-    with pytest.raises((ValidationError, PlanError), match="do not follow"):
+    with pytest.raises((ValidationError, PlanError), match="do not give the teachers"):
         there.take(there.propose(share=0.5, **TEACHERS), 0, share=0.4)
     aggregator = {"name": "confident_gnmax", "sigma": 9.0, "sigma_threshold": 9.0, "threshold": 2.0}
     encoder = Encoder.objects.create(

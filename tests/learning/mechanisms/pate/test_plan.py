@@ -93,7 +93,7 @@ def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_s
     assert plan.left_out == (("LOW",) if leaves else ())
     assert plan.index_of("LOW") == (LEFT_OUT if leaves else 1 if merges else 2)
     ending = "merged into AVERAGE." if merges else "left out."
-    note = f"Group LOW has too few holders for one teacher ({holders}, usual are about 20): {ending}"
+    note = f"Group LOW has too few holders for one teacher ({holders}; about 20 are usual) and is {ending}"
     assert [str(each) for each in plan.notes if "for one teacher" in each] == [note] * is_small
     # The strictest group has no stricter one to be merged into, and limits nobody else.
     groups = [Group("HIGH", 1.0, holders), Group("AVERAGE", 2.0, 45), Group("LOW", 3.0, 155 - holders)]
@@ -148,7 +148,7 @@ def test_upsampling_never_asks_for_more_duplicates_than_teachers(groups: list[Gr
     ("options", "part"),
     [
         ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=251.0)}, "T = 251 is above the number of votes"),
-        ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=25.0), "classes": 10}, "hardly rejects"),
+        ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=25.0), "classes": 10}, "rejects hardly any"),
         ({"aggregator": GNMax(sigma=180.0)}, "lost to the noise"),
         ({"groups": [*LEVELS, Group("NONE", 1.0, 0)]}, "Group NONE has no holders."),
     ],
@@ -164,7 +164,7 @@ def test_the_plan_warns(options: dict, part: str) -> None:
         ({"groups": []}, "consent"),
         ({"groups": [Group("A", 1.0, 300), Group("A", 2.0, 300)]}, "same name"),
         ({"groups": [Group("HIGH", 0.0, 300)]}, "budget of group HIGH"),
-        ({"groups": [Group("HIGH", 1.0, 249)]}, "249 holders for 250 teachers"),
+        ({"groups": [Group("HIGH", 1.0, 249)]}, "249 holders are too few"),
         ({"teachers": 0}, "at least 1 teacher"),
         ({"variant": "weighing"}, "variant 'weighing'"),
         ({"small_groups": "drop"}, "small_groups 'drop'"),
