@@ -84,7 +84,7 @@ class OneRecord:
             allowed = rules_of(columns.get(name))
             if rule not in allowed:
                 problem = Sentence(_("Records cannot be combined by “%(rule)s” here."), rule=rule)
-                remedy = Sentence(_("Use one of these: %(names)s."), names=", ".join(allowed) or "–")
+                remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(allowed) or "–")
                 raise DataError(problem, remedy, column=name)
 
     def moments(self, values: Sequence[object]) -> list[tuple[float, str] | None]:

@@ -237,7 +237,7 @@ def _sized(image: Image.Image, width: int, height: int, fit: str) -> Image.Image
 def _number_of(entry: Entry, numbers: dict[str, int]) -> int:
     if entry.label not in numbers:
         problem = Sentence(_("“%(value)s” is not a class."), value=entry.label)
-        raise DataError(problem, Sentence(_("Use one of these: %(names)s."), names=", ".join(numbers)))
+        raise DataError(problem, Sentence(_("Use one of: %(names)s."), names=", ".join(numbers)))
     return numbers[entry.label]
 
 

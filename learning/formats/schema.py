@@ -117,7 +117,7 @@ class TabularSchema:
             for _written, meant in self.label.spellings:
                 if meant not in self.classes:
                     problem = Sentence(_("The label map contains “%(name)s”, which is not a class."), name=meant)
-                    remedy = Sentence(_("Use one of these: %(names)s."), names=", ".join(self.classes))
+                    remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(self.classes))
                     raise DataError(problem, remedy, column=self.label.name)
 
     def _check_target(self) -> None:
@@ -209,7 +209,7 @@ class TabularSchema:
         names = {column.name for column in self.features}
         for place, row in enumerate(rows, 1):
             if not isinstance(row, Mapping):
-                raise DataError("A record is no object.", "Give one object with a value per column.", row=place)
+                raise DataError("A record is not an object.", "Give one object with a value per column.", row=place)
             if row.keys() != names:
                 _check_names(set(row), names, row=place)
         return self.encode_columns({name: [row[name] for row in rows] for name in names}, len(rows))
@@ -277,7 +277,7 @@ class TabularSchema:
     def label_faults(self, values: Sequence[object]) -> Iterator[DataError]:
         """Every value that is no class, as ``encode_labels`` raises it."""
         written = [name for name, _meant in self.label.spellings] if self.label else []
-        remedy = Sentence(_("Use one of these: %(names)s."), names=", ".join(dict.fromkeys((*self.classes, *written))))
+        remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(dict.fromkeys((*self.classes, *written))))
         column = self.label.name if self.label else None
         wrong = mapped(values, lambda value: is_inexact(value) or key(value) not in self._class_numbers, bool)
         for place in np.flatnonzero(wrong).tolist():
@@ -342,7 +342,7 @@ class ImageSchema:
                 raise DataError(problem, _("Declare a whole number of at least 1."))
         if self.fit not in FITS:
             problem = Sentence(_("Images cannot be resized with “%(fit)s”."), fit=self.fit)
-            raise DataError(problem, Sentence(_("Use one of these: %(names)s."), names=", ".join(FITS)))
+            raise DataError(problem, Sentence(_("Use one of: %(names)s."), names=", ".join(FITS)))
         if self.window is not None and not (np.isfinite(self.window).all() and self.window[1] > 0):
             problem = Sentence(_("The window is %(window)s."), window=list(self.window))
             raise DataError(problem, _("Declare its centre, and a width above 0."))

@@ -214,7 +214,7 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], list[Fault]]] = {
             *((2, "age", "“” is not a number"), (2, "back", "“?” is not a class"), (2, "who", "belong to anyone")),
         ],
     ),
-    "lists in Parquet": ("a.parquet", table(age=[[1], [2]]), TABLE, [(WHOLE, "age", "holds list")]),
+    "lists in Parquet": ("a.parquet", table(age=[[1], [2]]), TABLE, [(WHOLE, "age", "contains list")]),
     "Python objects": ("a.npz", npz(y=np.array([0, None], dtype=object)), IMAGES, [(WHOLE, "", "not a valid npz")]),
     "wrong arrays": (
         "a.npz",

@@ -246,7 +246,7 @@ def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Clie
     typed = {"columns-2-minimum": 0, "columns-2-maximum": 100, "columns-3-values": "f\nm", "classes": "no\nyes"}
     answers = rules | typed | {"columns-1-use": "ignore", "combined": "on"}
     wrong = client.post(url, declared(client, begun, **answers, **{"columns-3-rule": "mean"}))
-    assert wrong.status_code == 422 and "Use one of these: last, any." in wrong.text
+    assert wrong.status_code == 422 and "Use one of: last, any." in wrong.text
     assert "rows into one: 4 rows became 2." in check(client, url, begun, **answers)
     again = declared(client, begun)
     assert again == again | rules | {"combined": True}

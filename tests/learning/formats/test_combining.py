@@ -132,12 +132,12 @@ def test_errors_name_their_row_and_a_missing_column_once(tmp_path: Path, column:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"one_record": {"rules": {"code": "mean"}}}, "Use one of these: last."),
-        ({"one_record": {"rules": {"smokes": "count"}}}, "Use one of these: last, any."),
+        ({"one_record": {"rules": {"code": "mean"}}}, "Use one of: last."),
+        ({"one_record": {"rules": {"smokes": "count"}}}, "Use one of: last, any."),
         ({"one_record": {"rules": {"who": "last"}}}, "Use one of: –."),
         ({"one_record": {"rules": {"code": "all"}}}, "“all”"),
         ({"one_record": {"rules": {"pulse": "median"}}}, "one_record.rules.pulse"),
-        ({"one_record": {"by": "date"}}, "not declared"),
+        ({"one_record": {"by": "date"}}, "not a declared column"),
         ({"columns": [each for each in DOCUMENT["columns"] if each["role"] != "holder"]}, "no column of pseudonyms"),
     ],
 )

@@ -189,7 +189,7 @@ def test_wrong_idx_files_are_refused(tmp_path):
     for path, labels, problem in [
         (_idx(tmp_path / "kind", PIXELS, kind=9), None, "starts with 00000903 instead of 00000803"),
         (_idx(tmp_path / "long", PIXELS, lengths=(3, 2, 3)), None, "should contain 18 values, but contains > 18"),
-        (_idx(tmp_path / "turned", PIXELS.reshape(4, 3, 2)), None, "measure 3 × 2"),
+        (_idx(tmp_path / "turned", PIXELS.reshape(4, 3, 2)), None, "have the size 3 × 2"),
         (images, _idx(tmp_path / "fewer", np.array([1, 2, 3])), "3 labels for 4 images"),
         (images, _idx(tmp_path / "eleven", np.array([1, 2, 3, 10])), "row 4: The label 10 is not a class"),
         (tmp_path / "nowhere", None, "cannot be opened"),

@@ -76,7 +76,7 @@ def test_a_wrong_value_is_refused_by_row_and_column(schema, change, place, probl
 def test_records_and_labels_must_be_whole_and_declared(schema):
     with pytest.raises(DataError, match=r"row 1, column kind: The column is missing"):
         schema.encode([{name: value for name, value in RECORD.items() if name != "kind"}])
-    with pytest.raises(DataError, match="row 1: A record is no object"):
+    with pytest.raises(DataError, match="row 1: A record is not an object"):
         schema.encode(["age"])
     assert schema.encode_labels(["N", "yes", "Y", "no"]).tolist() == [0, 1, 1, 0]
     with pytest.raises(DataError, match=r"row 2, column ill: “maybe” is not a class\. Use one of: no, yes, N, Y\."):

@@ -171,7 +171,7 @@ def test_the_plan_warns(options: dict, part: str) -> None:
         ({"delta": 0.0}, "delta"),
         ({"variant": "vanishing", "exponent": -1.0}, "exponent"),
         ({"groups": [Group("A", 0.04, 500)], "variant": "upsampling"}, "raise precision"),
-        ({"groups": APART, "variant": "upsampling", "teachers": 20}, "97 duplicates"),
+        ({"groups": APART, "variant": "upsampling", "teachers": 20}, "97 copies"),
     ],
 )
 def test_an_impossible_plan_is_refused_with_a_reason(options: dict, message: str) -> None:
