@@ -31,8 +31,8 @@ GAP = gettext_noop("gap after a restore")
 SUGGESTED, _LEAST = 0.25, 0.01
 #: Message for a share that is larger than the ``free`` one.
 NOT_FREE = gettext_noop(
-    "Only %(free).4g of every holder's cap is free: the rest is used, or held for other runs. "
-    "Ask for at most that much, or wait until a run has ended and returned what it did not need."
+    "Only %(free).4g of every holder's cap is free; the rest is used or reserved for other runs. Ask for less, or wait "
+    "until a run ends and returns the part it did not need."
 )
 
 

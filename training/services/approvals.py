@@ -69,7 +69,9 @@ def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, 
             _ended_check(run)
             return run
         if revision is not None and revision != run.revision:
-            raise ValidationError(_("The proposal was changed since you looked. Look at the plan again."), code=STATE)
+            raise ValidationError(
+                _("The proposal has changed since you opened it. Look at the plan again."), code=STATE
+            )
         _second_person_check(run, acting_user)
         run_check(run)
         if run.alliance is not None:
@@ -191,7 +193,9 @@ def _ended_check(run: Run) -> None:
     if run.status == Run.Status.FAILED:
         raise ValidationError(_("This run has failed. Propose it again."), code=STATE)
     if run.status == Run.Status.WITHDRAWN:
-        raise ValidationError(_("Its proposer has withdrawn this run. It cannot be approved."), code=STATE)
+        raise ValidationError(
+            _("The person who proposed this run has withdrawn it, so it cannot be approved."), code=STATE
+        )
 
 
 def _second_person_check(run: Run, acting_user: AbstractBaseUser) -> None:
