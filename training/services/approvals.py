@@ -16,7 +16,6 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -109,7 +108,7 @@ def _plan(run: Run, share: float) -> bool:
         held = _locked(run.pk)
         if (held.status, held.approved_at) != (Run.Status.PLANNING, run.approved_at):
             return held.status == Run.Status.PLANNING  # taken back meanwhile, and perhaps approved again
-        approver = get_user_model()._default_manager.filter(pk=held.approved_by_id).first()
+        approver = held.approved_by
         if approver is None or not approver.has_perm("training.approve_run", held.study):
             raise PlanError(_NO_LONGER)
         _second_person_check(held, approver)
@@ -182,7 +181,7 @@ def _draft_again(run: Run, reason: str, acting_user: AbstractBaseUser | None) ->
     runs_send_on(run)
 
 
-def _locked(pk: object) -> Run:
+def _locked(pk: str | UUID) -> Run:
     return Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=pk)
 
 
