@@ -100,7 +100,7 @@ class Plan:
 
 def renames_of(table: dict[str, Any], catalogue: polib.POFile) -> tuple[list[Rename], list[str]]:
     """Return the entries that still have to be applied, and errors of the table."""
-    known = {entry.msgid: entry for entry in catalogue if not entry.obsolete}
+    known = {entry.msgid: entry for entry in catalogue if not entry.obsolete and not entry.msgctxt}
     renames: list[Rename] = []
     errors: list[str] = []
     for row in table["text"]:
@@ -145,7 +145,7 @@ def _value_errors(rename: Rename) -> Iterator[str]:
 
 def catalogue_rename(catalogue: polib.POFile, renames: Iterable[Rename]) -> None:
     """Rename entries of the catalogue."""
-    known = {entry.msgid: entry for entry in catalogue if not entry.obsolete}
+    known = {entry.msgid: entry for entry in catalogue if not entry.obsolete and not entry.msgctxt}
     for rename in renames:
         entry = known.pop(rename.old)
         other = known.get(rename.new)

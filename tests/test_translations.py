@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import polib
@@ -23,7 +24,7 @@ VALUES = re.compile(r"%\(\w+\)\w|%%|</?\w+")
 Texts = list[tuple[tuple[str, ...], tuple[str, ...]]]
 
 
-def _texts(catalogue: polib.POFile) -> Texts:
+def _texts(catalogue: Iterable[polib.POEntry]) -> Texts:
     """Texts in use with their translations: one of each, or singular and plural."""
     return [
         ((entry.msgid, entry.msgid_plural), tuple(text for _number, text in sorted(entry.msgstr_plural.items())))
@@ -57,7 +58,7 @@ def test_translations_fill_in_the_same_values(texts: Texts) -> None:
 
 
 def test_catalogues_hold_every_translation_but_fuzzy_ones(
-    texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    catalogue: polib.POFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = shutil.copytree(ROOT / "locale", tmp_path / "locale", ignore=shutil.ignore_patterns("*.mo")) / "de"
     monkeypatch.setattr(catalogues, "FOLDER", copy.parent)
@@ -66,7 +67,9 @@ def test_catalogues_hold_every_translation_but_fuzzy_ones(
     catalogues.catalogues_compile()
     with source.with_suffix(".mo").open("rb") as file:
         german = gettext.GNUTranslations(file)
-    for english, (first, *plural) in texts:
+    for entry in (each for each in catalogue if each.msgctxt):
+        assert german.pgettext(entry.msgctxt, entry.msgid) == entry.msgstr
+    for english, (first, *plural) in _texts([entry for entry in catalogue if not entry.msgctxt]):
         assert german.ngettext(*english, 1) == first if plural else german.gettext(*english) == first
         assert not plural or german.ngettext(*english, 2) == plural[0]
     assert german.gettext("A guess") == "A guess"
