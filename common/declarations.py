@@ -29,6 +29,12 @@ DECLARED = ConfigDict(extra="forbid", json_schema_extra=_described)
 OMITTED = Field(exclude_if=lambda value: not value)
 """Marks a field that documents leave out where it is empty."""
 
+UNTOLD = Field(exclude=True)
+"""Marks a field of a plan that the API leaves out."""
+
+MAY_BE_MISSING = "may be missing"
+"""Marks a field that not every document has."""
+
 
 def _number(value: object) -> object:
     """A number as it is written: a whole one stays whole."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from common.declarations import MAY_BE_MISSING
 from common.sentences import Sentence, gettext_noop
 from learning.measures import wilson
 
@@ -53,28 +55,37 @@ _FEW = gettext_noop(
 class Forecast:
     """Forecast of a share of right results.
 
-    Attributes:
-        of: `LABELS`, `MODEL` or `TABLE`.
-        value: Expected share; None if only bounds are known.
-        low, high: 95 times in 100 the share measured later lies between these, or always if an assumption is true.
-        noiseless: `value`, or else `high`, without any noise.
-        judged: Labelled public points that judged it; 0 if it is based on an assumption.
-        rests_on: Its basis in words.
-        measure: Label of the measure that is forecast instead of a share of right results: of a table, the area of a
-            model of two classes, and of another outcome such as R²; English, marked for translation.
-        majority: Share of right results, or area, if the most frequent class were predicted for every point; None if
-            unknown.
+    If an assumption is true, the share always lies between ``low`` and ``high``. ``noiseless`` is `value`, or else
+    `high`, without noise. ``measure`` is English, marked for translation.
     """
 
-    of: str
-    value: float | None
-    low: float
-    high: float
-    noiseless: float
-    judged: int
-    rests_on: Sentence
-    measure: str = ""
-    majority: float | None = None
+    of: Annotated[
+        str,
+        Field(
+            json_schema_extra={"enum": [LABELS, MODEL, TABLE]},
+            description="Labels that are released, or what is published: a model or a table.",
+        ),
+    ]
+    value: Annotated[float | None, Field(description="Expected share; null where only bounds are known.")]
+    low: Annotated[float, Field(description="95 times in 100 the share that is measured later is not below this.")]
+    high: Annotated[float, Field(description="Nor above this.")]
+    noiseless: Annotated[float, Field(description="The same without any noise.")]
+    judged: Annotated[int, Field(description="Labelled points that judged it; 0 where it rests on an assumption.")]
+    rests_on: Annotated[Sentence, Field(description="What it rests on, in words.")]
+    measure: Annotated[
+        str,
+        MAY_BE_MISSING,
+        Field(
+            description="What is forecast in place of right ones, such as R²; also the area of a model of two classes."
+        ),
+    ] = ""
+    majority: Annotated[
+        float | None,
+        MAY_BE_MISSING,
+        Field(
+            description="Share right if the most frequent class of the test data were named for each point (area: 0.5)."
+        ),
+    ] = None
 
     @property
     def noisy(self) -> float:

@@ -13,42 +13,29 @@ from accounting.shares import share_check, suggested_share
 from common.sentences import in_words
 from common.slots import slot
 from ipate_web.api.base import ApiView, operation, request_user
+from ipate_web.api.declared import declared_by
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
 from ipate_web.api.run_documents import ForecastSerializer, PromiseSerializer, visible_run
+from learning.mechanisms.counts.table_plan import CountsPlan
+from learning.mechanisms.neighbours.forecast import LevelForecast, RoundForecast
+from learning.mechanisms.pate.ballots import VoteBudget
+from learning.mechanisms.pate.plan import GroupPlan
 from training.errors import STATE
+from training.methods.pate_plan import Compared
 from training.models import Run
-from training.services.forecasts import forecast
+from training.services.forecasts import Alternative, forecast
 from training.services.runs import run_check
 
 
+@declared_by(GroupPlan)
 class GroupPlanSerializer(serializers.Serializer):
-    name = serializers.CharField()
-    epsilon = serializers.FloatField(help_text="The smallest ε promised in the group.")
-    holders = serializers.IntegerField(help_text="A public or noisy number.")
-    teachers = serializers.IntegerField()
-    weight = serializers.FloatField()
-    factor = serializers.IntegerField()
-    participants = serializers.IntegerField(
-        required=False, help_text="How many of its teachers take part in each vote; all of them but in vanishing."
-    )
-    merged = serializers.ListField(child=serializers.CharField())
-    host = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        help_text="The group into whose teachers its holders are copied, if it is too small for its own.",
-    )
+    pass
 
 
+@declared_by(VoteBudget)
 class BudgetSerializer(serializers.Serializer):
     """Most that the run may charge a group or promise; of teachers also the cost of a query. All in μ²."""
-
-    cap = serializers.FloatField()
-    allowed = serializers.FloatField()
-    check = serializers.FloatField(required=False, help_text="Of teachers: cost of every query.")
-    label = serializers.FloatField(  # type: ignore[assignment]
-        required=False, help_text="Of teachers: cost of an answered one, beside the check."
-    )
 
 
 class PlannedPromiseSerializer(PromiseSerializer):
@@ -91,15 +78,9 @@ class PlannedStepsSerializer(serializers.Serializer):
     slack = serializers.FloatField(required=False, help_text="δ′ of the run, set aside from the study's δ.")
 
 
+@declared_by(CountsPlan)
 class PlannedCellsSerializer(serializers.Serializer):
     """Plan of counts, whatever becomes of them."""
-
-    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each cell, in people of weight 1.")
-    reference = serializers.FloatField(
-        help_text="μ² of whom counts as one; others weigh √(cap / reference), at most 1."
-    )
-    people = serializers.FloatField(help_text="By the head counts.")
-    weight = serializers.FloatField(help_text="The sum of their weights.")
 
 
 class PlannedTableSerializer(PlannedCellsSerializer):
@@ -133,62 +114,26 @@ class PlannedRoundSerializer(serializers.Serializer):
     until = serializers.FloatField(help_text="The part of the run's share that may be used by its end.")
 
 
+@declared_by(Compared)
 class ComparedTeachersSerializer(serializers.Serializer):
     """Number of teachers, and what they would release."""
 
-    teachers = serializers.IntegerField()
-    records = serializers.IntegerField(help_text="About how many people teach each.")
-    releases = serializers.ChoiceField(["counts", "labels"])
-    queries = serializers.IntegerField(help_text="Points whose counts, or labels, the run can afford.")
-    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each count, in votes.")
-    charge = serializers.FloatField(
-        help_text="Of an answered query, as a share of what the run may charge the group that it costs most."
-    )
     right = serializers.FloatField(help_text="Expected share of points that the student is told right.")
 
 
+@declared_by(LevelForecast)
 class LevelForecastSerializer(serializers.Serializer):
     """Forecast of the first round for one promise."""
 
-    name = serializers.CharField()
-    votes_allowed = serializers.IntegerField(help_text="Votes that the round's share of the cap pays for.")
-    votes_asked = serializers.FloatField(help_text="How often a holder is near a query, on average.")
-    votes_cast = serializers.FloatField(help_text="How many of these the account allows, on average.")
-    spent = serializers.FloatField(help_text="Forecast: the share of the cap that is spent on average.")
-    share = serializers.FloatField(help_text="The share of the cap that may be spent.")
 
-
+@declared_by(RoundForecast)
 class TurnoutSerializer(serializers.Serializer):
     """Who is expected to vote in the first round, by public points and head counts."""
 
-    queries = serializers.IntegerField()
-    sigma = serializers.FloatField()
-    radius_share = serializers.FloatField()
-    voters = serializers.ListField(
-        child=serializers.FloatField(), help_text="Voters of a query: 10th, 50th and 90th percentile."
-    )
-    margin = serializers.FloatField(help_text="Expected lead of the right class, in standard deviations of the noise.")
-    levels = LevelForecastSerializer(many=True)
 
-
+@declared_by(Alternative)
 class AlternativeSerializer(serializers.Serializer):
     """Way to ask people: as they chose, or all at one promise."""
-
-    kind = serializers.ChoiceField(
-        ["levels", "threshold", "smallest", "lenient"],
-        help_text="As everybody chose; the best single ε, to whoever allows it; the smallest ε, to everybody; as they "
-        "chose, without those who allow least, where accounts end the run.",
-    )
-    epsilon = serializers.FloatField(allow_null=True, help_text="Of the one promise.")
-    holders = serializers.IntegerField(help_text="Who is asked, by the head counts.")
-    signal = serializers.FloatField(help_text="Sum of everybody's μ, for their whole cap.")
-    forecast = ForecastSerializer(allow_null=True, help_text="Of the model, or of its labels, if there is one.")
-    labels = serializers.IntegerField(
-        required=False, allow_null=True, help_text="Released at least before accounts end the run, where they do."
-    )
-    left_out = serializers.ListField(
-        child=serializers.CharField(), required=False, help_text="Promises of whom the lenient way does not ask."
-    )
 
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})

@@ -11,6 +11,8 @@ from rest_framework import exceptions, serializers
 from common.sentences import in_words
 from consent.models import Level
 from ipate_web.api.base import ComputedSerializer, MinuteField, UserField, permission_check
+from ipate_web.api.declared import declared_by
+from learning.forecasts import Forecast
 from training.comparison import forecast_outcomes
 from training.models import Run
 from training.queue import Wait, run_wait
@@ -93,28 +95,9 @@ class PromiseSerializer(serializers.Serializer):
     epsilon = serializers.FloatField(help_text="ε at the study's δ.")
 
 
+@declared_by(Forecast)
 class ForecastSerializer(serializers.Serializer):
     """Forecast of a share of right ones, by public points and head counts."""
-
-    of = serializers.ChoiceField(
-        ["labels", "model", "table"], help_text="Labels that are released, or what is published: a model or a table."
-    )
-    value = serializers.FloatField(allow_null=True, help_text="Expected share; null where only bounds are known.")
-    low = serializers.FloatField(help_text="95 times in 100 the share that is measured later is not below this.")
-    high = serializers.FloatField(help_text="Nor above this.")
-    noiseless = serializers.FloatField(help_text="The same without any noise.")
-    judged = serializers.IntegerField(help_text="Labelled points that judged it; 0 where it rests on an assumption.")
-    rests_on = serializers.CharField(help_text="What it rests on, in words.")
-    measure = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        help_text="What is forecast in place of right ones, such as R²; also the area of a model of two classes.",
-    )
-    majority = serializers.FloatField(
-        required=False,
-        allow_null=True,
-        help_text="Share right if the most frequent class of the test data were named for each point (area: 0.5).",
-    )
 
 
 class ForecastOutcomeSerializer(ForecastSerializer):

@@ -12,13 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
+from pydantic import Field
 
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, epsilon_from_rdp
 from accounting.shares import share_free
 from common.artifacts import arrays_load
+from common.declarations import UNTOLD
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import Forecast, few_people
 from learning.learners import learner_create
@@ -68,29 +70,26 @@ _UNJUDGED = gettext_noop(
 )
 
 
+_CHARGE = "Of an answered query, as a share of what the run may charge the group that it costs most."
+
+
 @dataclass(frozen=True)
 class Compared:
     """A number of teachers and their kind of release, with the forecast.
 
     Attributes:
-        teachers: Number of teachers.
-        records: Approximate number of people who teach each.
-        releases: ``counts`` or ``labels``.
-        queries: Number of points whose counts, or labels, the run can afford.
-        sigma: Noise of each count, in votes.
-        charge: Charge of an answered query, as a share of what the run may charge the group that it costs most.
         forecast: Forecast of the share of points with a correct label for the student.
         is_suggested: Whether the plan chooses this if the proposal names nothing else.
     """
 
     teachers: int
-    records: int
-    releases: str
-    queries: int
-    sigma: float
-    charge: float
-    forecast: Forecast
-    is_suggested: bool = False
+    records: Annotated[int, Field(description="About how many people teach each.")]
+    releases: Annotated[str, Field(json_schema_extra={"enum": ["counts", "labels"]})]
+    queries: Annotated[int, Field(description="Points whose counts, or labels, the run can afford.")]
+    sigma: Annotated[float, Field(description="Standard deviation of the noise of each count, in votes.")]
+    charge: Annotated[float, Field(description=_CHARGE)]
+    forecast: Annotated[Forecast, UNTOLD]
+    is_suggested: Annotated[bool, UNTOLD] = False
 
     @property
     def right(self) -> float:

@@ -8,12 +8,15 @@ strictest people.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from accounting.caps import caps_of
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
+from common.declarations import MAY_BE_MISSING
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import TABLE, Forecast, headline, useless
 from learning.mechanisms.levels import PlannedLevel, best_threshold, signal
@@ -48,27 +51,28 @@ _LEAVING_OUT = gettext_noop(
 
 @dataclass(frozen=True)
 class Alternative:
-    """A way to ask people.
+    """A way to ask people; its signal is that of :func:`learning.mechanisms.levels.signal`."""
 
-    Attributes:
-        kind: ``levels``, everyone's own choice; ``threshold``, the best single promise for people who allow it;
-            ``smallest``, the strictest promise for everyone; ``lenient``, everyone's own choice, without the people who
-            allow least.
-        epsilon: ε of the one promise; None if everyone has their own.
-        holders: number of people asked, by the head counts.
-        signal: see :func:`learning.mechanisms.levels.signal`, for everyone's whole cap.
-        forecast: forecast of the model, or of its labels; None for a method without forecasts.
-        labels: number of labels released at least before accounts end the run; None if accounts do not end it.
-        left_out: the promises of the people whom the lenient way does not ask.
-    """
-
-    kind: str
-    epsilon: float | None
-    holders: int
-    signal: float
-    forecast: Forecast | None
-    labels: int | None = None
-    left_out: tuple[str, ...] = ()
+    kind: Annotated[
+        str,
+        Field(
+            json_schema_extra={"enum": ["levels", "threshold", "smallest", "lenient"]},
+            description="As everybody chose; the best single ε, to whoever allows it; the smallest ε, to everybody; as "
+            "they chose, without those who allow least, where accounts end the run.",
+        ),
+    ]
+    epsilon: Annotated[float | None, Field(description="Of the one promise.")]
+    holders: Annotated[int, Field(description="Who is asked, by the head counts.")]
+    signal: Annotated[float, Field(description="Sum of everybody's μ, for their whole cap.")]
+    forecast: Annotated[Forecast | None, Field(description="Of the model, or of its labels, if there is one.")]
+    labels: Annotated[
+        int | None,
+        MAY_BE_MISSING,
+        Field(description="Released at least before accounts end the run, where they do."),
+    ] = None
+    left_out: Annotated[
+        tuple[str, ...], MAY_BE_MISSING, Field(description="Promises of whom the lenient way does not ask.")
+    ] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON for the API."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
+from common.declarations import UNTOLD
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import TABLE, Forecast
 from learning.mechanisms.choices import Choices, Fault, choice
@@ -128,22 +130,20 @@ class CountsPlan:
     """Plan of a table.
 
     Attributes:
-        sigma: standard deviation of the noise of each cell, in people of weight 1.
-        reference: the cap of a person of weight 1, in μ²; see `weights`.
-        people: by the head counts.
-        weight: the sum of their weights.
         cells: number of the table's cells.
         weight_variance: of the weights of all people, by the head counts.
         scale_error: standard deviation of `scale` due to the noise of the head counts, as a share of it.
     """
 
-    sigma: float
-    reference: float
-    people: float
-    weight: float
-    cells: int
-    weight_variance: float = 0.0
-    scale_error: float = 0.0
+    sigma: Annotated[float, Field(description="Standard deviation of the noise of each cell, in people of weight 1.")]
+    reference: Annotated[
+        float, Field(description="μ² of whom counts as one; others weigh √(cap / reference), at most 1.")
+    ]
+    people: Annotated[float, Field(description="By the head counts.")]
+    weight: Annotated[float, Field(description="The sum of their weights.")]
+    cells: Annotated[int, UNTOLD]
+    weight_variance: Annotated[float, UNTOLD] = 0.0
+    scale_error: Annotated[float, UNTOLD] = 0.0
 
     def weights(self, caps: ArrayLike) -> NDArray[np.float64]:
         """Return weights, above 0 and at most 1, of people with these caps, in μ²: √(cap / reference)."""

@@ -21,10 +21,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
+from common.declarations import UNTOLD
 from common.sentences import Sentence
 from learning.forecasts import ASSUMED, LABELS, LABELS_FROM_SAMPLE, PURITY, Forecast, judged_forecast
 from learning.mechanisms.levels import PlannedLevel
@@ -46,36 +49,37 @@ _CLEAR = 0.95  # share of the queries for which `propose` requires the right cla
 class LevelForecast:
     """Forecast of a round for one level.
 
-    votes_allowed: votes that the share of the cap pays for: of norm 1, or disagreements of squared norm 2 in a residual
-    round.  votes_asked: the average number of votes that a holder is asked for.  votes_cast: the average number of
-    these that the account allows.  spent: the average share of the cap spent, earlier rounds included; at most `share`,
-    the public bound.
+    The votes that are allowed have norm 1; in a residual round they are disagreements of squared norm 2. What is spent
+    includes earlier rounds.
     """
 
     name: str
-    votes_allowed: int
-    votes_asked: float
-    votes_cast: float
-    spent: float
-    share: float
+    votes_allowed: Annotated[int, Field(description="Votes that the round's share of the cap pays for.")]
+    votes_asked: Annotated[float, Field(description="How often a holder is near a query, on average.")]
+    votes_cast: Annotated[float, Field(description="How many of these the account allows, on average.")]
+    spent: Annotated[float, Field(description="Forecast: the share of the cap that is spent on average.")]
+    share: Annotated[float, Field(description="The share of the cap that may be spent.")]
 
 
 @dataclass(frozen=True)
 class RoundForecast:
     """Forecast of a round.
 
-    voters: `(10th, 50th, 90th percentile)` over the queries.  margin: the expected lead of the right class in units of
-    σ, at the middle of the assumed purity or at the estimated one.  clear: the share of the queries at which it leads
-    after noise, likewise.  labels: the share of right labels.
+    margin: at the middle of the assumed purity or at the estimated one.  clear: the share of the queries at which the
+    right class leads after noise, likewise.  labels: the share of right labels.
     """
 
     queries: int
     sigma: float
     radius_share: float
-    voters: tuple[float, float, float]
-    margin: float
-    clear: float
-    labels: Forecast
+    voters: Annotated[
+        tuple[float, float, float], Field(description="Voters of a query: 10th, 50th and 90th percentile.")
+    ]
+    margin: Annotated[
+        float, Field(description="Expected lead of the right class, in standard deviations of the noise.")
+    ]
+    clear: Annotated[float, UNTOLD]
+    labels: Annotated[Forecast, UNTOLD]
     levels: tuple[LevelForecast, ...]
 
 

@@ -12,11 +12,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from common.declarations import MAY_BE_MISSING, UNTOLD
 from common.distinct import distinct
 from common.noise import GRID, Noise
 from learning.mechanisms.neighbours.released_counts import counts_digest
@@ -38,10 +40,12 @@ class VoteBudget:
 
     cap: float
     allowed: float
-    check: float
-    label: float
-    first: int | None = None
-    rest: float = 0.0
+    check: Annotated[float, MAY_BE_MISSING, Field(description="Of teachers: cost of every query.")]
+    label: Annotated[
+        float, MAY_BE_MISSING, Field(description="Of teachers: cost of an answered one, beside the check.")
+    ]
+    first: Annotated[int | None, UNTOLD] = None
+    rest: Annotated[float, UNTOLD] = 0.0
 
     @property
     def answer(self) -> float:

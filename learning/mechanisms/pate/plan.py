@@ -3,12 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from accounting.privacy import gdp_mu
 from accounting.privacy.papers.curves import Conversion
+from common.declarations import MAY_BE_MISSING
 from common.noise import GRID
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.pate.aggregators import Aggregator
@@ -56,25 +59,27 @@ class Group:
     holders: int
 
 
+_PARTICIPANTS = "How many of its teachers take part in each vote; all of them but in vanishing."
+_HOST = "The group into whose teachers its holders are copied, if it is too small for its own."
+
+
 @dataclass(frozen=True)
 class GroupPlan:
     """Plan for one group and the groups merged into it.
 
-    name, epsilon: of its strictest part.  holders: all of them.  teachers: the number of teachers that learn from them
-    (in upsampling all).  weight: of one teacher's vote.  factor: duplicates of each holder.  participants: the number
-    of its teachers in each vote.  merged: the names of the groups that were merged into this one.
-    host: name of the group whose teachers its holders are copied into, if it has none; their weight is that of these.
+    Its name is that of its strictest part. In upsampling all teachers learn from its holders, each of whom is there
+    ``factor`` times. If it has a host, its weight is that of the host's teachers.
     """
 
     name: str
-    epsilon: float
-    holders: int
+    epsilon: Annotated[float, Field(description="The smallest ε promised in the group.")]
+    holders: Annotated[int, Field(description="A public or noisy number.")]
     teachers: int
     weight: float = 1.0
     factor: int = 1
-    participants: int = 0
+    participants: Annotated[int, MAY_BE_MISSING, Field(description=_PARTICIPANTS)] = 0
     merged: tuple[str, ...] = ()
-    host: str = ""
+    host: Annotated[str, MAY_BE_MISSING, Field(description=_HOST)] = ""
 
     @property
     def sensitivity(self) -> float:
