@@ -7,9 +7,9 @@ on an assumption, and gives bounds of the share if that is true. Each forecast s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from pydantic import Field
 
 from common.declarations import MAY_BE_MISSING
 from common.sentences import Sentence, gettext_noop
+from common.stored import Stored
 from learning.measures import wilson
 
 LABELS, MODEL, TABLE = "labels", "model", "table"
@@ -52,7 +53,7 @@ _FEW = gettext_noop(
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Stored):
     """Forecast of a share of right results.
 
     If an assumption is true, the share always lies between ``low`` and ``high``. ``noiseless`` is `value`, or else
@@ -91,15 +92,6 @@ class Forecast:
     def noisy(self) -> float:
         """The part of `noiseless` that noise leaves."""
         return self.high if self.value is None else self.value
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON for `from_json`."""
-        return {**asdict(replace(self, rests_on=Sentence(""))), "rests_on": self.rests_on.to_json()}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Forecast:
-        """Return the forecast that `to_json` wrote."""
-        return cls(**{**document, "rests_on": Sentence.from_json(document["rests_on"])})
 
 
 def judged_forecast(

@@ -16,7 +16,7 @@ from learning.formats import schema_from_json
 from learning.mechanisms.choices import Choices
 from learning.mechanisms.counts.columns import Column, columns_of, number_of_cells
 from learning.mechanisms.counts.counting import CountsQuestion, sums_digest
-from learning.mechanisms.counts.table_plan import Counts, counts_plan_from_json, forecast_table, plan_counts, plan_notes
+from learning.mechanisms.counts.table_plan import Counts, CountsPlan, forecast_table, plan_counts, plan_notes
 from learning.mechanisms.counts.tables import CountTable
 from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.protocol import PlanError
@@ -220,4 +220,4 @@ def _question(run: Run) -> CountsQuestion:
     """Return a run's question, from its plan and its dataset's permanent schema."""
     plan = {name: value for name, value in run.plan["rounds"][0]["table"].items() if name != "error"}
     caps = tuple(budget["cap"] for budget in run.plan["budgets"])
-    return CountsQuestion(counts_plan_from_json(plan), (_chosen(run),), caps)
+    return CountsQuestion(CountsPlan.from_json(plan), (_chosen(run),), caps)

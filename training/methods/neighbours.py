@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from uuid import uuid4
@@ -14,6 +14,7 @@ from accounting.caps import caps_of
 from accounting.models import Release
 from common.artifacts import arrays_load, arrays_save
 from common.sentences import Sentence, gettext_noop
+from common.stored import stored
 from learning.class_shares import ClassShare, voted_shares
 from learning.forecasts import Forecast, few_people
 from learning.mechanisms.levels import PlannedLevel
@@ -66,13 +67,6 @@ class RoundPlan:
     until: float
     forecast: RoundForecast
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON that is stored with a run."""
-        forecast = self.forecast
-        votes = {name: value for name, value in vars(forecast).items() if name not in ("labels", "levels")}
-        votes |= {"labels": forecast.labels.to_json(), "levels": [asdict(level) for level in forecast.levels]}
-        return {**vars(self), "forecast": votes}
-
 
 @dataclass(frozen=True)
 class AskingPlan(MethodPlan):
@@ -88,7 +82,7 @@ class AskingPlan(MethodPlan):
 
     def details(self) -> dict[str, Any]:
         """Return JSON of the rounds, of the space that defines neighbours, and of who votes in the first round."""
-        rounds = [each.to_json() for each in self.rounds]
+        rounds = stored(self.rounds)
         return {
             "rounds": rounds,
             "representation": self.representation.to_json(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Annotated, Any, cast
@@ -22,6 +22,7 @@ from accounting.shares import share_free
 from common.artifacts import arrays_load
 from common.declarations import UNTOLD
 from common.sentences import Sentence, gettext_noop
+from common.stored import stored
 from learning.forecasts import Forecast, few_people
 from learning.learners import learner_create
 from learning.mechanisms.choices import HolderChoices
@@ -328,7 +329,7 @@ class TeachersPlan(MethodPlan):
             "variant": plan.variant,
             "teachers": plan.teachers,
             "aggregator": plan.aggregator.parameters(),
-            "groups": [asdict(group) for group in plan.groups],
+            "groups": stored(plan.groups),
             "left_out": list(plan.left_out),
             "rounds": [{"until": 1.0}],
             "answers": self.answers,
@@ -468,7 +469,7 @@ def plan_from_json(document: dict[str, Any]) -> Plan:
     """Return the plan stored with a run, without its notes."""
     return Plan(
         variant=document["variant"],
-        groups=tuple(GroupPlan(**{**group, "merged": tuple(group["merged"])}) for group in document["groups"]),
+        groups=tuple(map(GroupPlan.from_json, document["groups"])),
         aggregator=aggregator_from_parameters(document["aggregator"]),
         teachers=document["teachers"],
         left_out=tuple(document["left_out"]),

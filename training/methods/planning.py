@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from accounting.caps import caps_of
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
+from common.stored import stored
 from learning.forecasts import Forecast
 from learning.formats import ImageSchema, TabularSchema, schema_from_json
 from learning.mechanisms.choices import Choices, ChoicesError, HolderChoices
@@ -68,10 +69,7 @@ class MethodPlan(abc.ABC):
     def to_json(self) -> dict[str, Any]:
         """Return JSON of the plan that is stored with a run."""
         return {
-            "promises": [asdict(promise) for promise in self.promises],
-            "budgets": [asdict(budget) for budget in self.budgets],
-            "forecasts": [each.to_json() for each in self.forecasts],
-            "notes": [note.to_json() for note in self.notes],
+            **{name: stored(getattr(self, name)) for name in ("promises", "budgets", "forecasts", "notes")},
             **self.details(),
         }
 

@@ -42,7 +42,6 @@ from learning.mechanisms.steps.steps_plan import (
     StepsPlan,
     few_people_notes,
     plan_steps,
-    steps_plan_from_json,
     strength_of,
 )
 from learning.mechanisms.synthesis.rounds import (
@@ -182,7 +181,7 @@ def _forecasts(
     key = public_key or test_key
     if key is None:
         return ()
-    public, plan = Dataset.objects.get(pk=key[0]), steps_plan_from_json(json.loads(document))
+    public, plan = Dataset.objects.get(pk=key[0]), StepsPlan.from_json(json.loads(document))
     space, labels = planned_space(public, Steps.from_json(json.loads(asking)), plan.strength), None
     points = space.public
     if test_key is not None:
@@ -440,14 +439,14 @@ def question_load(opened_round: Round) -> StepsQuestion:
 # Files of rounds never change under the same name.
 @lru_cache(maxsize=2)
 def _question(artifact: str, document: str, index: int, caps: tuple[float, ...]) -> StepsQuestion:
-    plan = steps_plan_from_json(json.loads(document))
+    plan = StepsPlan.from_json(json.loads(document))
     return StepsQuestion.from_arrays(arrays_load(artifact), plan, index=index, caps=np.array(caps))
 
 
 def round_open(run: Run) -> Round:
     """Return the next round, in a new file; the caller's transaction writes the row. Reads no private data."""
     index = run.rounds.count()
-    plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
+    plan = StepsPlan.from_json(run.plan["rounds"][index]["plan"])
     space = _space(run, index, plan)
     outcome = run.learns
     begin = Descent.begin(plan, space.public, outcome.outputs, outcome.loss)

@@ -14,7 +14,6 @@ from learning.mechanisms.counts.counting import CountsQuestion
 from learning.mechanisms.deniability.costs import (
     Deniability,
     DeniabilityPlan,
-    deniability_plan_from_json,
     plan_deniability,
 )
 from learning.mechanisms.deniability.costs import plan_notes as deniability_notes
@@ -218,7 +217,7 @@ def _columns(run: Run) -> tuple[Column, ...]:
 
 
 def _plan(run: Run) -> DeniabilityPlan:
-    return deniability_plan_from_json(run.plan["rounds"][0]["deniability"])
+    return DeniabilityPlan.from_json(run.plan["rounds"][0]["deniability"])
 
 
 def _question(run: Run) -> DeniabilityQuestion:

@@ -18,6 +18,7 @@ from accounting.models import HeadCount
 from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
 from common.declarations import MAY_BE_MISSING
 from common.sentences import Sentence, gettext_noop
+from common.stored import stored
 from learning.forecasts import TABLE, Forecast, headline, useless
 from learning.mechanisms.levels import PlannedLevel, best_threshold, signal
 from learning.mechanisms.protocol import PlanError
@@ -73,10 +74,6 @@ class Alternative:
     left_out: Annotated[
         tuple[str, ...], MAY_BE_MISSING, Field(description="Promises of whom the lenient way does not ask.")
     ] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON for the API."""
-        return {**vars(self), "forecast": self.forecast and self.forecast.to_json(), "left_out": list(self.left_out)}
 
 
 def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative, ...]:
@@ -223,8 +220,8 @@ class RunForecast:
         """Return JSON of the plan with the share and all notes."""
         return self.plan.to_json() | {
             "share": self.share,
-            "notes": [note.to_json() for note in self.notes],
-            "alternatives": [each.to_json() for each in self.alternatives],
+            "notes": stored(self.notes),
+            "alternatives": stored(self.alternatives),
         }
 
 

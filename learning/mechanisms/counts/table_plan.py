@@ -6,9 +6,9 @@ It depends on caps, shares and head counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,7 @@ from pydantic import Field
 
 from common.declarations import UNTOLD
 from common.sentences import Sentence, gettext_noop
+from common.stored import Stored
 from learning.forecasts import TABLE, Forecast
 from learning.mechanisms.choices import Choices, Fault, choice
 from learning.mechanisms.levels import PlannedLevel
@@ -126,7 +127,7 @@ def half_interval(
 
 
 @dataclass(frozen=True)
-class CountsPlan:
+class CountsPlan(Stored):
     """Plan of a table.
 
     Attributes:
@@ -174,15 +175,6 @@ class CountsPlan:
     def distance(self) -> float:
         """Mean total variation between the table with and without noise."""
         return noise_distance(self.sigma, self.cells, self.weight)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON for `counts_plan_from_json`."""
-        return asdict(self)
-
-
-def counts_plan_from_json(document: Mapping[str, Any]) -> CountsPlan:
-    """Return a run's stored plan."""
-    return CountsPlan(**document)
 
 
 def plan_counts(

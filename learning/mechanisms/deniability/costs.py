@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from accounting.privacy.papers.deniability import composed_epsilon, row_cost
 from common.sentences import Sentence, gettext_noop
+from common.stored import Stored
 from learning.mechanisms.choices import Choices, Fault, choice
 
 COUNTS = (1, 10, 100, 1_000, 10_000)
@@ -94,7 +94,7 @@ class Deniability(Choices):
 
 
 @dataclass(frozen=True)
-class RowsCost:
+class RowsCost(Stored):
     """Cost of several released rows together, at the study's δ."""
 
     rows: int
@@ -102,7 +102,7 @@ class RowsCost:
 
 
 @dataclass(frozen=True)
-class DeniabilityPlan:
+class DeniabilityPlan(Stored):
     """Plan of a release.
 
     Attributes:
@@ -135,15 +135,6 @@ class DeniabilityPlan:
     def spent(self) -> float:
         """The largest ε that the run costs anybody: of a seed, or of a record of the network."""
         return max(self.costs[-1].epsilon, self.network)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON for `deniability_plan_from_json`."""
-        return asdict(self)
-
-
-def deniability_plan_from_json(document: Mapping[str, Any]) -> DeniabilityPlan:
-    """Return a run's stored plan."""
-    return DeniabilityPlan(**{**document, "costs": tuple(RowsCost(**each) for each in document["costs"])})
 
 
 def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: float) -> DeniabilityPlan:

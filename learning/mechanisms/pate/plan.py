@@ -14,6 +14,7 @@ from accounting.privacy.papers.curves import Conversion
 from common.declarations import MAY_BE_MISSING
 from common.noise import GRID
 from common.sentences import Sentence, gettext_noop
+from common.stored import Stored
 from learning.mechanisms.pate.aggregators import Aggregator
 from learning.mechanisms.pate.individualise import (
     WEIGHT_SCHEMES,
@@ -64,7 +65,7 @@ _HOST = "The group into whose teachers its holders are copied, if it is too smal
 
 
 @dataclass(frozen=True)
-class GroupPlan:
+class GroupPlan(Stored):
     """Plan for one group and the groups merged into it.
 
     Its name is that of its strictest part. In upsampling all teachers learn from its holders, each of whom is there

@@ -7,14 +7,15 @@ head counts, the numbers of coordinates and classes. docs/sgd.md explains how th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.sentences import Sentence, gettext_noop
+from common.stored import Stored
 from learning.mechanisms.choices import ROUNDS, HolderChoices, choice, representation_choice
 from learning.mechanisms.levels import PlannedLevel
 from learning.outcomes import CROSS_ENTROPY, Loss
@@ -144,7 +145,7 @@ def steps_space(shape: tuple[int, ...]) -> Representation:
 
 
 @dataclass(frozen=True)
-class StepsPlan:
+class StepsPlan(Stored):
     """A round of full-batch steps, all of it public.
 
     sigma: noise multiplier, the same for all steps.  steps: their number.  clip_norm: of a holder's gradient, if points
@@ -181,17 +182,6 @@ class StepsPlan:
         Because of this factor, larger caps of other people never end an account before the last step.
         """
         return np.clip(np.sqrt(np.asarray(caps, np.float64) / self.largest_cap), _SMALLEST_WEIGHT, 1.0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON for `steps_plan_from_json`; sentences with their values."""
-        document = asdict(self)
-        return document | {name: [one.to_json() for one in getattr(self, name)] for name in ("notes", "warnings")}
-
-
-def steps_plan_from_json(document: Mapping[str, Any]) -> StepsPlan:
-    """Return the plan that `StepsPlan.to_json` wrote."""
-    sentences = {name: tuple(map(Sentence.from_json, document[name])) for name in ("notes", "warnings")}
-    return StepsPlan(**{**document, **sentences})
 
 
 def plan_steps(

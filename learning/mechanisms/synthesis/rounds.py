@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -118,7 +118,7 @@ class SynthesisPlan:
         until = (part * np.cumsum(SHARES)).round(12).tolist()
         about = {"rows": self.rows, "bins": self.bins}
         return [
-            {"marginals": asdict(each) | about, "until": end}
+            {"marginals": each.to_json() | about, "until": end}
             for each, end in zip(self.rounds, [*until[:-1], part], strict=True)
         ]
 

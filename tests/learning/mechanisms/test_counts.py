@@ -234,7 +234,7 @@ def test_a_table_and_a_plan_survive_their_documents() -> None:
     question = counts_question("job", "sick")
     table = CountTable.released(question, np.arange(8) * PERSON // 3, LEVELS)
     assert CountTable.from_json(table.to_json()) == table
-    assert table_plan.counts_plan_from_json(question.plan.to_json()) == question.plan
+    assert table_plan.CountsPlan.from_json(question.plan.to_json()) == question.plan
     other = counts_question("job", "sick", share=0.5)
     assert question.digest() == counts_question("job", "sick").digest() != other.digest()
     edges = ((), (-5.0, 0.0))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.steps.steps_plan import Steps, few_people_notes, plan_steps, steps_plan_from_json, strength_of
+from learning.mechanisms.steps.steps_plan import Steps, StepsPlan, few_people_notes, plan_steps, strength_of
 
 RECORDS = np.zeros((2, 9))
 
@@ -55,7 +55,7 @@ def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> 
 
 def test_plans_and_parameters_survive_json() -> None:
     plan = plan_steps(LEVELS, dimensions=200, n_classes=10, share=0.5, steps=Steps(sigma=7.0))
-    again = steps_plan_from_json(json.loads(json.dumps(plan.to_json())))
+    again = StepsPlan.from_json(json.loads(json.dumps(plan.to_json())))
     assert again == plan and again.warnings[0].template == plan.warnings[0].template
     chosen = Steps(steps=5, representation="wavelets", representation_parameters={"components": 50})
     assert Steps.from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
