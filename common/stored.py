@@ -31,7 +31,7 @@ class Stored:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Return what `to_json` wrote."""
-        hints = _hints(cls)
+        hints = _hints(cls)  # type: ignore[arg-type]
         return cls(**{name: _read(hints[name], value) for name, value in document.items()})
 
 

@@ -31,7 +31,7 @@ def declared_by(kind: type) -> Callable[[_Serializer], _Serializer]:
         def get_fields(self: serializers.Serializer) -> dict[str, serializers.Field]:
             return {name: _field(about, is_blank) for name, about, is_blank in _declared(kind)} | own(self)
 
-        serializer.get_fields = get_fields  # type: ignore[method-assign, assignment]
+        serializer.get_fields = get_fields  # type: ignore[method-assign]
         _SERIALIZERS[kind] = serializer
         return serializer
 
