@@ -69,7 +69,7 @@ def runs_copy(run: Any, number: int) -> None:
     sources = list(run.batches.all())
     for place in range(number):
         twin = copy(run)
-        twin.pk, twin.title, twin.proposal_key, twin.student = uuid4(), f"Copy {place}", "", None
+        twin.pk, twin.title, twin.student = uuid4(), f"Copy {place}", None
         student = copy(run.student)
         student.pk, student.run_id = None, twin.pk
         copies.append(twin)

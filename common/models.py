@@ -3,11 +3,25 @@
 import json
 from typing import Any
 
-from django.db import models
+from django.db import IntegrityError, models, transaction
 
 from common.sentences import Sentence
 
 _MARK = '{"template": '
+
+
+def row_add(row: models.Model) -> None:
+    """Save a new row that was checked. Of two with the same unique values, added at once, the second is refused, too.
+
+    Raises:
+        ValidationError: by field, as ``full_clean`` would have refused it a moment later.
+    """
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:
+        row.full_clean()
+        raise
 
 
 class ThrottleEntry(models.Model):
@@ -70,6 +84,25 @@ class Pulse(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}, {self.at:%Y-%m-%d %H:%M:%S}"
+
+
+class HandledRequest(models.Model):
+    """Request that must not be handled twice, with its answer; ``common.repeats`` writes and reads these rows.
+
+    Neither the one-time key nor anything else about the request is stored readably: ``key`` and ``digest`` are keyed
+    hashes, and the answer is encrypted with a key derived from the one-time key.
+    """
+
+    key = models.CharField(max_length=64, unique=True)
+    digest = models.CharField(max_length=64)
+    answer = models.BinaryField()
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name_plural = "handled requests"
+
+    def __str__(self) -> str:
+        return f"{self.key[:8]}… until {self.expires_at:%Y-%m-%d %H:%M}"
 
 
 class SentenceField(models.TextField):

@@ -103,6 +103,7 @@ MIDDLEWARE = [
     "ipate_web.middleware.TooManyTriesMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "ipate_web.metrics.AfterMiddleware",
+    "ipate_web.repeats.RepeatsMiddleware",
 ]
 
 ROOT_URLCONF = "ipate_web.urls"
@@ -300,6 +301,7 @@ CELERY_BEAT_SCHEDULE = {
     for name, task, interval in (
         ("sweep runs", "training.tasks.runs_sweep", SWEEP_INTERVAL),
         ("sweep throttle", "common.tasks.throttle_sweep", 3600.0),
+        ("sweep requests", "common.tasks.requests_sweep", 3600.0),
         ("send reminders", "consent.tasks.reminders_send", 3600.0),
         ("sweep addresses", "consent.tasks.addresses_sweep", 3600.0),
         ("publish corrections", "consent.tasks.corrections_publish", 3600.0),

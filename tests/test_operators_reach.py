@@ -260,6 +260,7 @@ def payloads(actor: User) -> Iterator[dict[str, Any]]:
         yield {
             **{"username": user.username, "user": user.pk, "role": role.value, "study": study.pk, "post": "yes"},
             **dict.fromkeys(("confirmed", "publish", "confirm"), "1"),
+            "act": "close",
             **{"high": "0.4", "average": "0.6", "low": "0.8", "reason": "Because."},
             **dict.fromkeys(("acting_user", "created_by", "proposed_by", "approved_by", "changed_by"), everybody),
             **dict.fromkeys(("is_superuser", "is_staff", "is_active"), "on"),

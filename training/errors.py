@@ -11,9 +11,6 @@ class RunError(Exception):
     """A run cannot continue. The message is for staff: it says what to do and holds nothing of the private data."""
 
 
-REPEATED = "repeated"
-"""Code of a ValidationError: the key of a request was used for another."""
-
 STATE = "state"
 """Code of a ValidationError: the run's status does not allow this."""
 

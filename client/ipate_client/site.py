@@ -101,11 +101,11 @@ class Site:
             url: Address of the program: begins with https:// and leads to a public host.
             events: Names such as ``run.finished``; docs/webhooks.md lists them.
         """
-        return self._json("POST", f"studies/{_slug(study)}/webhooks", json={"url": url, "events": list(events)})
+        return self._once(f"studies/{_slug(study)}/webhooks", json={"url": url, "events": list(events)}).json()
 
     def test_webhook(self, study: Study | str, webhook: int) -> dict[str, Any]:
         """Send a test to a webhook by its id; return the new delivery. `webhook_deliveries` shows its outcome."""
-        return self._json("POST", f"studies/{_slug(study)}/webhooks/{webhook}/test")
+        return self._once(f"studies/{_slug(study)}/webhooks/{webhook}/test").json()
 
     def remove_webhook(self, study: Study | str, webhook: int) -> None:
         """Remove a webhook by its id, so that its program receives nothing more."""
@@ -195,7 +195,7 @@ class Site:
         """
         sent, files = _upload(rows, schema, labels, {"name": name, "kind": kind, **fields})
         path = f"studies/{_slug(study)}/imports"
-        begun = self._json("POST", path, data=sent, files=files)
+        begun = self._once(path, data=sent, files=files).json()
         path, until = f"{path}/{begun['id']}", None if timeout is None else time.monotonic() + timeout
         while True:
             state = self._json("GET", path)
@@ -231,15 +231,18 @@ class Site:
         sent = {"dry_run": str(dry_run).lower()}
         return self._json("POST", f"studies/{_slug(study)}/consents", data=sent, files=files)["decisions"]
 
-    def draw_head_counts(self, study: Study | str, *, counts: Mapping[str, int] | None = None) -> pd.DataFrame:
+    def draw_head_counts(
+        self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
+    ) -> pd.DataFrame:
         """Count the holders of each promise with noise, which charges them, or enter public numbers. For operators.
 
         Args:
             study: The study.
             counts: Public numbers by level, such as ``{"HIGH": 120, "AVERAGE": 310, "LOW": 90}``.
+            follows: To draw again, the ``release`` of the newest head counts, because each draw charges everyone.
         """
-        sent = {} if counts is None else {"counts": dict(counts)}
-        return pd.DataFrame(self._request("POST", f"studies/{_slug(study)}/head-counts", json=sent).json())
+        sent = {"follows": follows} if counts is None else {"counts": dict(counts)}
+        return pd.DataFrame(self._once(f"studies/{_slug(study)}/head-counts", json=sent).json())
 
     # --- Runs
 
@@ -260,7 +263,7 @@ class Site:
         Args:
             **proposal: ``study``, ``title``, ``private_dataset`` and so on, as listed in the site's /api/docs.
         """
-        return _run(self._json("POST", "runs", json=proposal, headers={"Idempotency-Key": uuid4().hex}))
+        return _run(self._once("runs", json=proposal).json())
 
     def edit(self, run: Run | str, **proposal: Any) -> Run:
         """Replace a draft of yours with another complete proposal of the same study."""
@@ -308,7 +311,7 @@ class Site:
             alliance: Its ``id`` in `alliances`.
             **proposal: ``title``, ``method``, ``mode``, ``sites`` and so on, as listed in the site's /api/docs.
         """
-        return _run(self._json("POST", f"studies/{_slug(study)}/alliances/{alliance}/runs", json=proposal))
+        return _run(self._once(f"studies/{_slug(study)}/alliances/{alliance}/runs", json=proposal).json())
 
     def take_up(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
         """Save a run that the hub proposes as a draft of a site's study; another operator approves it."""
@@ -516,6 +519,10 @@ class Site:
 
     def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         return self._request(method, path, **arguments).json()
+
+    def _once(self, path: str, **arguments: Any) -> httpx.Response:
+        """Send what must not happen twice, with a key by which the site recognises it when it is sent again."""
+        return self._request("POST", path, headers={"Idempotency-Key": uuid4().hex}, **arguments)
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         """Return a successful response, retrying if the site asks to wait or the connection breaks.

@@ -21,6 +21,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from common.journal import note
+from common.models import row_add
 from consent.models import AccountChange, Administrator, Membership, Role, Study
 from consent.models.roles import WATCHING
 from consent.services.changes import account_forget
@@ -119,6 +120,7 @@ def standing_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iter
         acting_user: who changes it; None at the command line.
     """
     with transaction.atomic():
+        User.objects.select_for_update().filter(pk=user.pk).first()
         before = _standings(Q(pk=user.pk)).get(user.pk, _USUAL)
         yield
         after = _standings(Q(pk=user.pk))[user.pk]
@@ -215,7 +217,7 @@ def account_create(
     user = User(username=username, first_name=first_name, last_name=last_name, email=email.lower())
     user.set_unusable_password()
     user.full_clean()
-    user.save()
+    row_add(user)
     EmailAddress.objects.create(user=user, email=user.email, primary=True)
     _record(user, AccountChange.Kind.CREATED, acting_user)
     mails_send("account_made", [user.pk], about=get_language())

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from common.append_only import chains_begin
 from common.journal import is_noted
+from common.models import row_add
 from consent.models import Membership, Role, Study, study_lock
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.services.changes import changes_recorded
@@ -68,7 +69,7 @@ def study_begin(study: Study) -> None:
     A restored database gives the numbers of studies that it has forgotten again. What the journal notes of these, and
     locks them by, is not the new one's.
     """
-    study.save()
+    row_add(study)
     while is_noted(study.pk):
         study.delete()  # which sets no number free
         study.save(force_insert=True)

@@ -141,10 +141,10 @@ def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
 def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
     """Confirm and close an account of staff, or open a closed one again."""
     person = get_object_or_404(accounts.staff(), pk=pk)
-    if request.method != "POST":
+    act = {"close": accounts.account_close, "reopen": accounts.account_reopen}.get(request.POST.get("act", ""))
+    if act is None:
         context = {"person": person, "operated_alone": accounts.operated_alone(person)}
         return render(request, "accounts/staff_account_close.html", context)
-    act = accounts.account_close if person.is_active else accounts.account_reopen
     try:
         act(user=person, acting_user=cast(SignedInRequest, request).user)
     except ValidationError as error:
@@ -162,9 +162,10 @@ def administrator(request: HttpRequest, pk: int) -> HttpResponse:
     if not acting_user.is_superuser:
         raise PermissionDenied
     person = get_object_or_404(accounts.staff(), pk=pk)
-    appointed = hasattr(person, "administrator")
-    if request.method != "POST":
+    act = request.POST.get("act")
+    if act not in ("appoint", "remove"):
+        appointed = hasattr(person, "administrator")
         return render(request, "accounts/administrator.html", {"person": person, "appointed": appointed})
-    accounts.administrator_set(user=person, appointed=not appointed, acting_user=acting_user)
+    accounts.administrator_set(user=person, appointed=act == "appoint", acting_user=acting_user)
     messages.success(request, _("Change recorded."))
     return redirect("staff_accounts")

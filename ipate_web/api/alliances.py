@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from common.sentences import in_words
 from consent.models import Study
 from ipate_web.api.base import (
+    IDEMPOTENCY_KEY,
     ApiView,
     IdField,
     MinuteField,
@@ -226,6 +227,7 @@ class AllianceRuns(ApiView):
         UNPROCESSABLE,
         status=201,
         request=JointProposalSerializer,
+        parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request, slug: str, pk: int) -> Response:
         """Save a draft. Another operator of the hub approves it, and then every site with a share of its own."""
@@ -242,7 +244,6 @@ class ProposalTake(ApiView):
         "alliances",
         RunDetailSerializer,
         CONFLICT,
-        UNPROCESSABLE,
         status=201,
         request=TakingSerializer,
     )

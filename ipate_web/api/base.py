@@ -1,5 +1,7 @@
 """Base classes and permission checks of all API endpoints."""
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
@@ -9,21 +11,34 @@ from django.contrib.auth.models import User
 from django.db.models import Model
 from django.http import HttpResponse, HttpResponseBase, QueryDict
 from django.urls import reverse
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import exceptions, serializers
 from rest_framework.fields import empty
 from rest_framework.pagination import LimitOffsetPagination
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
 from common import __version__
+from common.repeats import handled_once
 from consent.models import Study
 from consent.permissions import studies_with_permission
+from ipate_web.repeats import RULES, Repeat, digest_of
 from ipate_web.tokens.models import Scope
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., HttpResponseBase])
+
+KEY_HEADER = "Idempotency-Key"
+IDEMPOTENCY_KEY = OpenApiParameter(
+    KEY_HEADER,
+    {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[!-~]+$"},
+    OpenApiParameter.HEADER,
+    description="A text of your own, new for every request. If you send the request again with the same key within "
+    "seven days, nothing happens twice and you get the first answer.",
+)
+_KEY = re.compile(r"[!-~]{1,100}")
 
 
 class ApiView(APIView):
@@ -44,6 +59,32 @@ class ApiView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         self.query = self._query_checked(request)
+        key, match = request.headers.get(KEY_HEADER), request.resolver_match
+        is_keyed = match is not None and RULES.get(match.view_name) is Repeat.KEY
+        if request.method == "POST" and is_keyed and key is not None:
+            if not _KEY.fullmatch(key):
+                message = "Give 1 to 100 printable ASCII characters without spaces."
+                raise serializers.ValidationError({KEY_HEADER: message})
+            self._first_answer_repeat(key)
+
+    def _first_answer_repeat(self, key: str) -> None:
+        """Let this view give the first answer to a POST that was sent with the key before."""
+        handle: Callable[..., Response] = self.post  # type: ignore[attr-defined]
+
+        def post(request: Request, *args: Any, **kwargs: Any) -> Response:
+            sent, files = request.data, request.FILES
+            if isinstance(sent, QueryDict):
+                sent = {name: texts for name, texts in sent.lists() if name not in files}
+            return handled_once(
+                lambda: handle(request, *args, **kwargs),
+                key=key,
+                of=(str(request.user.pk), request.path),
+                digest=digest_of(sent, files),
+                stored=_answer_stored,
+                restored=_answer_restored,
+            )
+
+        self.post = post
 
     def _query_checked(self, request: Request) -> dict[str, Any]:
         query = request.query_params
@@ -69,6 +110,14 @@ class ApiView(APIView):
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
         """The methods, in the header ``Allow``, whatever the renderer; GET /api/schema describes the rest."""
         return HttpResponse(status=HTTPStatus.NO_CONTENT)
+
+
+def _answer_stored(response: Response) -> bytes:
+    return JSONRenderer().render({"status": response.status_code, "data": response.data})
+
+
+def _answer_restored(content: bytes) -> Response:
+    return Response(**json.loads(content))
 
 
 def pagination_parameters(view: APIView) -> list[str]:
@@ -162,7 +211,7 @@ def operation(
 
 
 def body_of(request: Request, kind: type[serializers.Serializer], /, **context: Any) -> dict[str, Any]:
-    """What a request sends, as its serializer makes it.
+    """Return the validated body of a request.
 
     Raises:
         ValidationError: something of it is missing or wrong.

@@ -11,9 +11,17 @@ from rest_framework.response import Response
 
 from consent.models import Level, Study
 from consent.services.paper import PaperError, paper_consents_record, paper_list_read
-from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user, visible_study
+from ipate_web.api.base import (
+    IDEMPOTENCY_KEY,
+    ApiView,
+    StrictSerializer,
+    body_of,
+    operation,
+    request_user,
+    visible_study,
+)
 from ipate_web.api.datasets import UploadSerializer
-from ipate_web.api.problems import CONFLICT, MOST_FAULTS
+from ipate_web.api.problems import CONFLICT, MOST_FAULTS, UNPROCESSABLE
 from ipate_web.api.requests import LimitedMultiPartParser
 from ipate_web.api.studies import HeadCountSerializer
 from ipate_web.tokens.models import Scope
@@ -194,8 +202,10 @@ class StudyImports(ImportView):
         "studies",
         ImportSerializer,
         CONFLICT,
+        UNPROCESSABLE,
         status=202,
         request={"multipart/form-data": ImportRequestSerializer},
+        parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request, slug: str) -> Response:
         """Upload a file of at most 16 MiB, and let a worker check all of it against the schema.
@@ -285,6 +295,11 @@ class HeadCountsRequestSerializer(StrictSerializer):
         required=False,
         help_text=f"Numbers of holders that are public, for {', '.join(Level.values)}; left out, they are drawn.",
     )
+    follows = serializers.IntegerField(
+        default=0,
+        min_value=0,
+        help_text="To draw again: the `release` of the study's newest head counts. 0 for the first draw.",
+    )
 
 
 class StudyHeadCounts(ApiView):
@@ -295,13 +310,16 @@ class StudyHeadCounts(ApiView):
         "studies",
         HeadCountSerializer(many=True),
         CONFLICT,
+        UNPROCESSABLE,
         request=HeadCountsRequestSerializer,
+        parameters=[IDEMPOTENCY_KEY],
         examples=[OpenApiExample("Drawn with noise", request_only=True, value={})],
     )
     def post(self, request: Request, slug: str) -> Response:
         """Count the holders of each promise with noise, which charges all who are counted; or enter public numbers.
 
-        Plans rest on them from then on. A rehearsal counts its holders by itself: 409.
+        Plans rest on them from then on. A rehearsal counts its holders by itself: 409. So is a draw that does not
+        follow the newest numbers, because each draw charges everyone again.
         """
         study = visible_study(request.user, slug, "training.approve_run")
         sent, user = body_of(request, HeadCountsRequestSerializer), request_user(request)
@@ -309,7 +327,7 @@ class StudyHeadCounts(ApiView):
         drawn = (
             head_counts_enter(study=study, acting_user=user, counts=sent["counts"])
             if "counts" in sent
-            else head_counts_draw(study=study, acting_user=user)
+            else head_counts_draw(study=study, acting_user=user, follows=sent["follows"])
         )
         return Response(HeadCountSerializer(drawn, many=True).data)
 

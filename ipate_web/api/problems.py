@@ -11,6 +11,7 @@ from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions
 from rest_framework.views import exception_handler
 
+from common.repeats import RepeatedKeyError
 from common.slots import WAIT, NoSlotError
 from ipate_web.api.requests import TooLarge
 from learning.formats import DataError, DataErrors
@@ -38,8 +39,8 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
             return _problem(HTTPStatus.BAD_REQUEST, str(_nameless(error)), [_placed(fault) for fault in faults])
         case ModelValidationError(code="second_person" | "proposer"):
             return _problem(HTTPStatus.FORBIDDEN, error.messages[0])
-        case ModelValidationError(code="repeated"):
-            return _problem(HTTPStatus.UNPROCESSABLE_ENTITY, error.messages[0])
+        case RepeatedKeyError():
+            return _problem(HTTPStatus.UNPROCESSABLE_ENTITY, "This key was used for another request. Choose a new one.")
         case ModelValidationError(code="state"):
             return _problem(HTTPStatus.CONFLICT, error.messages[0])
         case ModelValidationError():

@@ -1,13 +1,10 @@
-"""Proposals of runs as they are sent: their fields, examples, and the key that tells a repeated one."""
+"""Proposals of runs as they are sent: their fields and examples."""
 
-import hashlib
-import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -97,27 +94,3 @@ def proposal_of(request: Request, serializer: type[RunProposalSerializer] = RunP
     proposal = body_of(request, serializer, request=request)
     permission_check(request.user, "training.propose_run", proposal["study"])
     return proposal
-
-
-KEY_HEADER = "Idempotency-Key"
-
-
-IDEMPOTENCY_KEY = OpenApiParameter(
-    KEY_HEADER,
-    {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[!-~]+$"},
-    OpenApiParameter.HEADER,
-    description="A text of your own, new for every proposal. Sent again with it, the same proposal gives the same run.",
-)
-
-
-_KEY = re.compile(r"[!-~]{1,100}")
-
-
-def proposal_key(key: str | None, proposal: Any) -> dict[str, Any]:
-    """The fields of a run that tell a repeated proposal: the key, and a digest of what was sent with it."""
-    if key is None:
-        return {}
-    if not _KEY.fullmatch(key):
-        raise serializers.ValidationError({KEY_HEADER: "Give 1 to 100 printable ASCII characters without spaces."})
-    sent = json.dumps(proposal, sort_keys=True).encode()
-    return {"proposal_key": key, "proposal_digest": hashlib.sha256(sent).hexdigest()}

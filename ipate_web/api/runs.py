@@ -12,16 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounting.shares import suggested_share
-from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user
+from ipate_web.api.base import IDEMPOTENCY_KEY, ApiView, StrictSerializer, body_of, operation, request_user
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
-from ipate_web.api.proposals import (
-    EXAMPLES,
-    IDEMPOTENCY_KEY,
-    KEY_HEADER,
-    RunProposalSerializer,
-    proposal_key,
-    proposal_of,
-)
+from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
 from ipate_web.api.run_documents import RunDetailSerializer, RunSerializer, run_document, visible_run
 from ipate_web.run_list import RUNS
 from ipate_web.tokens.models import Scope
@@ -62,12 +55,8 @@ class RunList(ApiView, generics.ListAPIView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Save a draft. It starts once an operator of the study, another person than you, approves it.
-
-        With a key of your own in the header `Idempotency-Key` it is saved once, however often you send it.
-        """
-        user, proposal = request_user(request), proposal_of(request)
-        run = run_propose(acting_user=user, **proposal, **proposal_key(request.headers.get(KEY_HEADER), request.data))
+        """Save a draft. It starts once an operator of the study, another person than you, approves it."""
+        run = run_propose(acting_user=request_user(request), **proposal_of(request))
         document = run_document(visible_run(request.user, run.pk), request.user)
         return Response(document, status=status.HTTP_201_CREATED)
 

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import (
+    IDEMPOTENCY_KEY,
     ApiView,
     ComputedSerializer,
     MinuteField,
@@ -19,7 +20,7 @@ from ipate_web.api.base import (
     operation,
     request_user,
 )
-from ipate_web.api.problems import CONFLICT
+from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
 from ipate_web.api.run_documents import visible_run
 from ipate_web.tokens.models import Scope
 from training.errors import STATE
@@ -196,8 +197,10 @@ class RunStudents(ApiView):
         "labels and models",
         StudentsSerializer,
         CONFLICT,
+        UNPROCESSABLE,
         status=202,
         request=StudentRequestSerializer,
+        parameters=[IDEMPOTENCY_KEY],
         examples=[
             OpenApiExample(
                 "Another learner",

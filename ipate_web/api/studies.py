@@ -76,7 +76,7 @@ class ConditionSerializer(serializers.Serializer):
 
 
 class CommitteeSerializer(serializers.Serializer):
-    """What the study's ethics committee has decided, as its page shows it."""
+    """Decisions of the study's ethics committee, as its page shows them."""
 
     quorum = serializers.IntegerField(
         help_text="How many people besides the proposer have to approve an ε policy or a consent form."
@@ -96,9 +96,11 @@ class CommitteeSerializer(serializers.Serializer):
 class HeadCountSerializer(serializers.ModelSerializer):
     """Number of holders of a promise: a public one, or one drawn with noise of standard deviation ``sigma``."""
 
+    release = serializers.IntegerField(source="release.sequence", help_text="Its entry in the release register.")
+
     class Meta:
         model = HeadCount
-        fields = ["level", "epsilon", "count", "sigma"]
+        fields = ["level", "epsilon", "count", "sigma", "release"]
 
 
 class DatasetSerializer(serializers.ModelSerializer):

@@ -9,6 +9,7 @@ from rest_framework.response import Response
 from consent.models import WebhookDelivery, WebhookEndpoint
 from consent.services.webhooks import EVENTS, TEST, endpoint_create, endpoint_remove, endpoint_test
 from ipate_web.api.base import (
+    IDEMPOTENCY_KEY,
     ApiView,
     MinuteField,
     StrictSerializer,
@@ -18,6 +19,7 @@ from ipate_web.api.base import (
     request_user,
     visible_study,
 )
+from ipate_web.api.problems import UNPROCESSABLE
 from ipate_web.tokens.models import Scope
 
 _NAMES = ", ".join(EVENTS)
@@ -117,8 +119,10 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
         "Make a webhook (operators)",
         "webhooks",
         MadeWebhookSerializer,
+        UNPROCESSABLE,
         status=201,
         request=WebhookRequestSerializer,
+        parameters=[IDEMPOTENCY_KEY],
         examples=[
             OpenApiExample(
                 "Ends of runs",
@@ -148,7 +152,15 @@ class StudyWebhook(WebhookView):
 
 
 class StudyWebhookTest(WebhookView):
-    @operation("Send a test (operators)", "webhooks", WebhookDeliverySerializer, status=202, request=None)
+    @operation(
+        "Send a test (operators)",
+        "webhooks",
+        WebhookDeliverySerializer,
+        UNPROCESSABLE,
+        status=202,
+        request=None,
+        parameters=[IDEMPOTENCY_KEY],
+    )
     def post(self, request: Request, slug: str, pk: int) -> Response:
         """Send an event that nothing has happened for. The list of deliveries says how it went."""
         delivery = endpoint_test(endpoint=_managed_webhook(request, slug, pk))

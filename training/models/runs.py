@@ -40,7 +40,7 @@ class Run(Recorded):
             "assignment",
         ),
         *("prepared", "position", "labels", "reinforced", "stop_reason", "spent", "outcome", "message", "student"),
-        *("student_progress", "forgotten_at", "proposal_key", "proposal_digest", "plan_basis"),
+        *("student_progress", "forgotten_at", "plan_basis"),
     )
 
     class Status(models.TextChoices):
@@ -162,10 +162,6 @@ class Run(Recorded):
 
     created_by = actor_or_null()
     created_at = models.DateTimeField(default=timezone.now, editable=False)
-    proposal_key = models.CharField(
-        max_length=100, blank=True, editable=False, help_text="Its proposer's, by which a repeated proposal is known."
-    )
-    proposal_digest = models.CharField(max_length=64, blank=True, editable=False, help_text="Of what was sent with it.")
     revision = models.PositiveIntegerField(
         default=1, editable=False, help_text="Of the proposal: counted up with each change of the draft."
     )
@@ -242,11 +238,6 @@ class Run(Recorded):
                 condition=~Q(variant__in=("without_strictest", "group_after_group", "non_private", "deniability"))
                 | Q(rehearsal=True),
                 name="only_a_rehearsal_is_a_baseline",
-            ),
-            models.UniqueConstraint(
-                fields=["created_by", "proposal_key"],
-                condition=~Q(proposal_key=""),
-                name="a_proposal_with_a_key_is_saved_once",
             ),
             models.CheckConstraint(
                 condition=Q(created_by=None) | Q(approved_by=None) | ~Q(approved_by=F("created_by")),

@@ -38,6 +38,7 @@ from consent.selectors import LEVELS, Promise, Snapshot, consent_form_in_force, 
 from consent.services import check_answers_clear, study_lock
 from learning.mechanisms.head_counts import HeadCountQuestion
 from learning.mechanisms.protocol import Draws, People
+from training.errors import STATE
 from training.models import Run
 
 #: The share of the smallest cap that a drawing costs: σ = 10 / μ_min (condition 9 of the guarantee).
@@ -100,7 +101,9 @@ def question_draw(
         ValidationError: The share is not free, a run counts people, or there is a newer release.
     """
     if follows is not None and follows != drawing_last(study, kind):
-        raise ValidationError(_("There are newer numbers than when you opened the page, so nothing was drawn."))
+        raise ValidationError(
+            _("There are newer numbers than the ones you saw, so nothing was drawn again."), code=STATE
+        )
     if any(map(_counts_people, Run.objects.filter(study=study, status=Run.Status.ASKING, rehearsal=False))):
         raise ValidationError(
             _(

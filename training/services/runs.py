@@ -35,7 +35,7 @@ from training.engine.attempts import attempt_files, released_tidy, run_folder
 from training.engine.budgets import rehearsed_check
 from training.engine.spending import runs_send_on, used_share
 from training.engine.turns import send
-from training.errors import PROPOSER, REPEATED, STATE
+from training.errors import PROPOSER, STATE
 from training.methods import METHODS, MethodOutcome, method_by, method_of
 from training.methods.base import RunMethod
 from training.methods.lessons import checkpoints_folder, student_check
@@ -49,21 +49,7 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """Create a draft of a run.
-
-    If the fields include a ``proposal_key`` and a ``proposal_digest`` that were used before, return the earlier
-    proposal.
-
-    Raises:
-        ValidationError: by field, if the run could not be carried out; or the key was used for another proposal.
-    """
-    if key := fields.get("proposal_key"):
-        study_lock(study.pk)
-        earlier = Run.objects.filter(created_by_id=acting_user.pk, proposal_key=key).first()
-        if earlier is not None:
-            if earlier.proposal_digest != fields["proposal_digest"]:
-                raise ValidationError(_("This key was used for another proposal. Choose a new one."), code=REPEATED)
-            return earlier
+    """Create a draft of a run. Raises ValidationError by field if it could not be carried out."""
     study_open_check(study)
     name = fields.get("method", Run.Method.PATE)
     if name in METHODS:

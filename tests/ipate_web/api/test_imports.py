@@ -8,6 +8,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
 from accounting.models import HeadCount
+from accounting.shares import share_free
 from consent.models import ConsentEvent, Role, RoleChange, Study
 from consent.services import membership_add
 from consent.services.accounts import administrator_set
@@ -125,9 +126,12 @@ def test_head_counts_are_drawn_and_entered(study: Study, client: Client) -> None
     for wrong in ({"HIGH": 3}, public | {"HIGH": 2**40}, public | {"HIGH": 2**70}):
         assert olga.post(address, {"counts": wrong}, format="json").status_code == 400
     before = HeadCount.objects.count()
-    drawn = olga.post(address, {}, format="json")
+    assert olga.post(address, {}, format="json").status_code == 409, "a draw follows what was seen"
+    drawn = olga.post(address, {"follows": entered.json()[0]["release"]}, format="json")
     assert drawn.status_code == 200 and all(each["sigma"] > 0 for each in drawn.json())
     assert HeadCount.objects.count() > before
+    free = share_free(study)
+    assert olga.post(address, {}, format="json").status_code == 409 and share_free(study) == free
 
 
 STUDIES = "/api/v1/studies"

@@ -35,7 +35,7 @@ def test_a_study_tells_what_is_public(study: Study, client: Client) -> None:
     assert document["rehearsal"] is False
     assert document["levels"] == [{"level": level, "epsilon": epsilon} for level, epsilon in epsilons.items()]
     assert document["head_counts"] == [
-        {"level": level, "epsilon": epsilon, "count": HEAD_COUNTS[level], "sigma": None}
+        {"level": level, "epsilon": epsilon, "count": HEAD_COUNTS[level], "sigma": None, "release": 1}
         for level, epsilon in epsilons.items()
     ]
     assert document["share_free"] == 1
