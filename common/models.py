@@ -1,11 +1,13 @@
 """Tables that belong to no single app."""
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import IntegrityError, models, transaction
 
 from common.sentences import Sentence
+
+Row = TypeVar("Row", bound=models.Model)
 
 _MARK = '{"template": '
 
@@ -22,6 +24,18 @@ def row_add(row: models.Model) -> None:
     except IntegrityError:
         row.full_clean()
         raise
+
+
+def locked(row: Row) -> Row:
+    """Lock a row until the transaction ends, and replace what was read before with its current values.
+
+    Take the study's lock first, so that all transactions lock in the same order.
+
+    Raises:
+        DoesNotExist: the row is gone.
+    """
+    row.refresh_from_db(from_queryset=type(row)._base_manager.select_for_update(of=("self",)))
+    return row
 
 
 class ThrottleEntry(models.Model):

@@ -195,7 +195,7 @@ CASES: dict[str, tuple[str, Sent]] = {
         lambda of: {"provenance": "Ours.", "of": {"dataset": of.datasets.get(kind="public").pk}},
     ),
     "staff:dataset_remove": ("steward", ended),
-    "staff:encoder_withdraw": ("steward", WHY),
+    "staff:encoder_withdraw": ("steward", lambda of: of.encoders.update(artifact="encoders/none.npz") and {**WHY}),
     "staff:head_counts": ("operator", {"draw": "1"}),
     "staff:check_answers": ("operator", lambda of: {"follows": drawing_last(of, "answers")}),
     "api-tokens": ("researcher", {"name": "notebook", "lifetime": "90", "scopes": ["read"]}),

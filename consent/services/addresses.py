@@ -17,8 +17,9 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from common.dispatch import send
+from common.models import locked
 from common.throttle import Counter, TooManyTriesError, attempt_begin, keyed_hash
-from consent.models import DataHolder, HolderAddress, Mail, Study
+from consent.models import DataHolder, HolderAddress, Mail, Study, study_lock
 from consent.models.addresses import new_key
 from consent.services.changes import changes_recorded
 
@@ -69,7 +70,8 @@ def way_wish(*, holder: DataHolder, way: str) -> HolderAddress:
 
 
 def _kept(holder: DataHolder, way: str, email: str) -> HolderAddress:
-    if holder.user_id is not None:
+    study_lock(holder.study_id)
+    if locked(holder).user_id is not None:
         raise ValidationError(_("You have an account, so emails go to its address."))
     addresses_forget(holders=[holder.pk])
     address = HolderAddress(
@@ -82,8 +84,9 @@ def _kept(holder: DataHolder, way: str, email: str) -> HolderAddress:
 
 @transaction.atomic
 def address_confirm(*, address: HolderAddress) -> None:
-    """Confirm an address, as whoever reads its mails."""
-    if address.confirmed_at is None:
+    """Confirm an address for the person who reads its mails, unless it was deleted or confirmed before."""
+    waiting = HolderAddress.objects.select_for_update().filter(pk=address.pk, confirmed_at=None)
+    if waiting.exists():
         with changes_recorded([address], acting_user=None):
             address.confirmed_at = timezone.now()
             address.save(update_fields=["confirmed_at"])

@@ -149,8 +149,8 @@ def consent_form_propose(
             fact on which people rely and that they are not asked again about, a day out of its range, or the study is
             a rehearsal.
     """
-    study_asks_check(study)
     study = study_lock(study.pk)
+    study_asks_check(study)
     facts = facts_of(study) if facts is None else dict(facts)
     texts = consent_form_check(study, texts, valid, facts)
     latest = selectors.consent_form_in_force(study)
@@ -184,8 +184,8 @@ def consent_form_correct(
         ValidationError: what :func:`consent_form_check` or :func:`correction_check` refuses, nobody of the committee
             who could object, or the study is a rehearsal.
     """
-    study_asks_check(study)
     study = study_lock(study.pk)
+    study_asks_check(study)
     latest = selectors.consent_form_in_force(study)
     if latest is None:
         raise ValidationError(_("There is no version to correct yet. Propose the first one."))

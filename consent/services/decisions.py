@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from common.models import locked
 from consent import selectors
 from consent.models import (
     AUTHORITIES,
@@ -115,6 +116,7 @@ def consent_give(
     if level not in Level.values:
         raise ValidationError(_("Choose one of the three levels, or choose not to take part."))
     study = study_lock(holder.study_id)
+    locked(holder)
     policy_in_force = _policy_for(study, form, policy)
     current = selectors.consent_current(holder)
     last = selectors.promise_last(holder) if current else None
@@ -182,6 +184,7 @@ def consent_keep(
         ValidationError: as :func:`consent_give`, or no such promise.
     """
     study = study_lock(holder.study_id)
+    locked(holder)
     _policy_for(study, form, policy)
     last = selectors.promise_last(holder)
     if last is None or last.epsilon != epsilon:
@@ -229,6 +232,7 @@ def consent_refuse(
         The new event, or the current one if they refused the same form before.
     """
     study = study_lock(holder.study_id)
+    locked(holder)
     current = selectors.consent_current(holder)
     same = (form.pk if form else None, answering_for(holder).role)
     if current and not current.grants and (current.form_id, current.answered_by) == same:
@@ -258,6 +262,7 @@ def consent_withdraw(
         ValidationError: the holder has no consent in force.
     """
     study = study_lock(holder.study_id)
+    locked(holder)
     current = selectors.consent_current(holder)
     if current is None or not current.grants:
         raise ValidationError(_("There is no consent to withdraw."))

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from common.dispatch import send
+from common.models import locked
 from consent.models import AfterWithdrawal, ConsentEvent, DataHolder, Disposal, Study, study_lock
 from consent.selectors import GRANTING, consent_current
 
@@ -50,6 +51,7 @@ def erasure_ask(*, holder: DataHolder, acting_user: AbstractBaseUser | None, rea
         ValidationError: the holder takes part.
     """
     study = study_lock(holder.study_id)
+    locked(holder)
     current = consent_current(holder)
     if current is not None and current.grants:
         raise ValidationError(_("You take part, so your records are in use. Withdraw first, then they are erased."))

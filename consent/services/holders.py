@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from common.bulk import missing_insert
 from common.identities import spelling
+from common.models import locked
 from common.progress import Progress, silent
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, LevelAccess, Mail, Study, study_lock
 from consent.people.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
@@ -53,7 +54,7 @@ def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, in
         ValidationError: the study is closed, the key to erased pseudonyms is missing, or pseudonyms that nobody can
             have.
     """
-    study_open_check(study)
+    study_open_check(study_lock(study.pk))
     return _register(study, list(dict.fromkeys(pseudonyms)))
 
 
@@ -72,7 +73,7 @@ def owners_register(*, study: Study, pseudonyms: Sequence[str], progress: Progre
     Raises:
         ValidationError: as :func:`holders_register`.
     """
-    study_open_check(study)
+    study_open_check(study_lock(study.pk))
     owners = np.empty(len(pseudonyms), np.int64)
     is_empty = not DataHolder.objects.filter(study=study).exists()
     for start in range(0, len(owners), _REGISTERED_AT_ONCE):
@@ -121,6 +122,7 @@ def holder_link(
     Raises:
         ValidationError: the account already decides for another holder of the study.
     """
+    locked(holder)
     linked = user.pk if user else None
     if holder.user_id != linked:
         holder.linked_at = timezone.now() if user else None

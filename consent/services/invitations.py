@@ -28,6 +28,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common.identities import spelling
+from common.models import locked
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, keyed_hash
 from consent.documents.codes import code_in_groups, code_new, code_normalise
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study, study_lock
@@ -127,10 +128,10 @@ def invitations_create(
         ValidationError: a pseudonym that nobody can have, a rehearsal study, or somebody whose guardian or proxy cannot
             be recorded so.
     """
+    study = study_lock(study.pk)
     study_asks_check(study)
     people = [each if isinstance(each, Invited) else Invited(each.strip()) for each in pseudonyms]
     wanted = list(dict.fromkeys(each.pseudonym for each in people if each.pseudonym))
-    study = study_lock(study.pk)
     ids = holders_register(study=study, pseudonyms=wanted)
     for over in circumstances_over(timezone.now()).filter(study=study):
         hand_over(over.holder)
@@ -336,6 +337,9 @@ def _account_link(holder: DataHolder, user: User, pending: User | None) -> None:
     theirs = DataHolder.objects.filter(user=user).values_list("study", flat=True)
     for study_id in sorted({holder.study_id, *theirs}):  # one order for everybody: none waits for another forever
         study_lock(study_id)
+    before = holder.user_id
+    if locked(holder).user_id != before:
+        raise ValidationError(_("These records got another account a moment ago. Sign in with it."))
     holder_link(holder=holder, user=user)
     if pending and pending != user:
         pending.delete()

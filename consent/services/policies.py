@@ -110,11 +110,11 @@ def epsilon_policy_propose(
         ValidationError: values that :func:`epsilon_policy_check` refuses, an empty reason, a level whose name says too
             much without a reason for it, a day out of its range, or a rehearsal study.
     """
+    study = study_lock(study.pk)
     study_asks_check(study)
     epsilon_policy_check(high=high, average=average, low=low)
     name_reason = _name_reason(study, high=high, average=average, low=low, reason=name_reason)
     answer_by = answer_day(answer_by)
-    study_lock(study.pk)
     no_operator_check(study.pk, acting_user)
     latest = EpsilonPolicy.objects.filter(study=study).first()
     policy = EpsilonPolicy(

@@ -12,7 +12,8 @@ from django.db.models import CharField, Exists, OuterRef, Q
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from consent.models import ConsentEvent, DataHolder, HolderAddress, Mail
+from common.models import locked
+from consent.models import ConsentEvent, DataHolder, HolderAddress, Mail, study_lock
 from consent.people.circumstances import ends_with_form
 from consent.promises.standing import REMINDED
 from consent.services.mail import holder_mail, holders_reached
@@ -61,6 +62,8 @@ def reminder_ask(*, holder: DataHolder, days: int) -> datetime:
         When it is sent.
     """
     due_at = timezone.now() + timedelta(days=days)
+    study_lock(holder.study_id)
+    locked(holder)
     address = HolderAddress.objects.filter(holder=holder).first()
     reader: dict[str, Any] = {"user_id": holder.user_id} if holder.user_id else {"address": address}
     mine = Mail.objects.filter(kind=LATER, study=holder.study_id, state=Mail.State.WAITING, **reader)

@@ -30,7 +30,7 @@ from django.utils.translation import gettext_lazy
 from common import outbound
 from common.dispatch import send
 from common.keys import Purpose, cipher
-from consent.models import Study, WebhookDelivery, WebhookEndpoint
+from consent.models import Study, WebhookDelivery, WebhookEndpoint, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.studies import study_open_check
 
@@ -191,8 +191,6 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
         errors["events"] = _("Choose at least one event.")
     if errors:
         raise ValidationError(errors)
-    if WebhookEndpoint.objects.filter(study=study).count() >= MOST:
-        raise ValidationError(_("A study can have at most %(most)d webhooks. Remove one first.") % {"most": MOST})
     secret = f"whsec_{secrets.token_urlsafe(32)}"
     endpoint = WebhookEndpoint(
         study=study,
@@ -201,14 +199,21 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
         secret=cipher(Purpose.FACTORS, "webhook").encrypt(secret.encode()).decode(),
         created_by_id=acting_user.pk,
     )
-    with changes_recorded([endpoint], acting_user=acting_user):
-        endpoint.save()
+    with transaction.atomic():
+        study_open_check(study_lock(study.pk))
+        if WebhookEndpoint.objects.filter(study=study).count() >= MOST:
+            raise ValidationError(_("A study can have at most %(most)d webhooks. Remove one first.") % {"most": MOST})
+        with changes_recorded([endpoint], acting_user=acting_user):
+            endpoint.save()
     logger.info("User %s made webhook %s of study %s.", acting_user.pk, endpoint.pk, study.pk)
     return MadeEndpoint(endpoint, secret)
 
 
+@transaction.atomic
 def endpoint_remove(*, endpoint: WebhookEndpoint, acting_user: AbstractBaseUser) -> None:
-    """Tell an endpoint nothing any more; its deliveries go with it."""
+    """Tell an endpoint nothing any more; its deliveries go with it. Removing it again changes nothing."""
+    if not WebhookEndpoint.objects.select_for_update().filter(pk=endpoint.pk).exists():
+        return
     logger.info("User %s removed webhook %s of study %s.", acting_user.pk, endpoint.pk, endpoint.study_id)
     with changes_recorded([endpoint], acting_user=acting_user):
         endpoint.delete()
@@ -216,6 +221,8 @@ def endpoint_remove(*, endpoint: WebhookEndpoint, acting_user: AbstractBaseUser)
 
 @transaction.atomic
 def endpoint_test(*, endpoint: WebhookEndpoint) -> WebhookDelivery:
-    """Send an event that nothing has happened for."""
+    """Send an event that nothing has happened for. Raises ValidationError if the endpoint was removed."""
+    if not WebhookEndpoint.objects.select_for_update().filter(pk=endpoint.pk).exists():
+        raise ValidationError(_("This webhook was removed."))
     page = settings.SITE_URL + endpoint.get_absolute_url()  # type: ignore[attr-defined]
     return deliveries_put_down([endpoint], TEST, {"url": page})[0]

@@ -69,7 +69,7 @@ class ApiView(APIView):
 
     def _first_answer_repeat(self, key: str) -> None:
         """Let this view give the first answer to a POST that was sent with the key before."""
-        handle: Callable[..., Response] = self.post  # type: ignore[attr-defined]
+        handle: Callable[..., Response] = self.post  # type: ignore[has-type]
 
         def post(request: Request, *args: Any, **kwargs: Any) -> Response:
             sent, files = request.data, request.FILES

@@ -21,6 +21,7 @@ from accounting.models import Release
 from accounting.services import release_record
 from common.artifacts import arrays_load, model_store
 from common.logging import logging_run
+from common.models import locked
 from common.sentences import Sentence, gettext_noop
 from consent.services import study_lock
 from learning.formats import Rows, schema_from_json
@@ -67,8 +68,11 @@ def joint_run_propose(
     Raises:
         ValidationError: by field.
     """
-    if not alliance.is_hub:
+    study_lock(alliance.study_id)
+    if not locked(alliance).is_hub:
         raise ValidationError(_("Only the hub can propose joint runs."))
+    if alliance.left_at is not None:
+        raise ValidationError(_("This alliance has ended, so it can have no new runs."))
     there = [site.name for site in alliance.sites.order_by("name") if site.is_eligible]
     chosen = there if sites is None else sorted(set(sites))
     if fault := sites_fault(alliance, chosen):

@@ -20,6 +20,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from common.models import locked
 from common.sentences import Sentence, gettext_noop
 from consent.models import ConsentFormDraft, Level, Study
 from consent.selectors import consent_form_in_force
@@ -126,7 +127,8 @@ def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
     Raises:
         Refused: No site has this code, another key was registered with it, or the key is invalid.
     """
-    site = AllianceSite.objects.select_for_update().get(pk=code_owner(alliance, code).pk)
+    study_lock(alliance.study_id)
+    site = locked(code_owner(locked(alliance), code))
     try:
         if len(bytes.fromhex(key)) != 32:
             raise ValueError
@@ -243,7 +245,7 @@ def alliance_connect(
     except (KeyError, ValueError) as error:
         raise ValidationError({"certificate": _("The certificate cannot be read. Enter it as PEM.")}) from error
     with transaction.atomic():
-        study_lock(study.pk)
+        study_open_check(study_lock(study.pk))
         if Alliance.objects.filter(study=study, key=known).exists():
             raise ValidationError(_("This study has already registered with this alliance."))
         alliance.name, alliance.terms = str(answer["name"])[:100], answer["terms"]
@@ -306,6 +308,8 @@ def alliance_tell(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Conse
         ValidationError: The alliance is not signed, or is signed incorrectly.
     """
     study = study_lock(alliance.study_id)
+    if locked(alliance).left_at is not None:
+        raise ValidationError(_("The site has left this alliance. Ask the hub for a new one."))
     try:
         alliance_verify(alliance)
     except Refused as error:

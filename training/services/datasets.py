@@ -14,10 +14,11 @@ from django.db import transaction
 from common.artifacts import arrays_delete
 from common.distinct import distinct
 from common.keyrings import ring_destroy
+from common.models import locked
 from common.progress import Progress, silent
 from common.sentences import Sentence, gettext_noop
 from consent.models import Study
-from consent.services import owners_register, study_lock
+from consent.services import owners_register, study_lock, study_open_check
 from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_return, unstorable_holders
 from learning.formats import DataError, Rows, Schema, schema_to_json
@@ -63,6 +64,7 @@ def dataset_import(
     try:
         with transaction.atomic():
             study = study_lock(study.pk)
+            study_open_check(study)
             most = settings.MOST_RECORDS if kind == Dataset.Kind.PRIVATE else None
             arrays = {"x": rows.x} if rows.y is None else {"x": rows.x, "y": rows.y}
             stays, holders = None, 0
@@ -145,9 +147,11 @@ def _hashes(rows: Rows) -> np.ndarray:
     return np.fromiter(map(hash, rows.holders or ()), np.int64)
 
 
+@transaction.atomic
 def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:
     """Set a dataset's provenance. Cards of earlier runs keep the earlier statement."""
-    dataset.provenance = provenance.strip()
+    study_lock(dataset.study_id)
+    locked(dataset).provenance = provenance.strip()
     with changes_recorded([dataset], acting_user=acting_user):
         dataset.save(update_fields=["provenance"])
     logger.info("User %s stated where dataset %s comes from.", acting_user.pk, dataset.pk)

@@ -49,6 +49,8 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
     if what != "model" and _is_recorded(run, content, acting_user):
         return
     study = study_lock(run.study_id)
+    if what != "model" and _is_recorded(run, content, acting_user):  # by a request of the same moment
+        return
     release_record(study=study, kind=Release.Kind.DOWNLOAD, run=run.pk, content=content, acting_user_id=acting_user.pk)
 
 

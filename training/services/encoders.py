@@ -104,7 +104,7 @@ def encoder_register(
     )
     try:
         with transaction.atomic():
-            study_lock(study.pk)
+            study_open_check(study_lock(study.pk))
             encoder.full_clean()
             encoder_store(encoder.artifact, file)
             with changes_recorded([encoder], acting_user=acting_user):

@@ -119,7 +119,9 @@ def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser)
             private_save(f"{begun.folder}/labels", upload.label_file)
         if upload.schema is None:
             _draft(begun)
-        begun.save()
+        with transaction.atomic():
+            study_open_check(study_lock(study.pk))
+            begun.save()
     except BaseException:
         _files_delete(begun)
         raise

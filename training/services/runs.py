@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     """Create a draft of a run. Raises ValidationError by field if it could not be carried out."""
+    study = study_lock(study.pk)
     study_open_check(study)
     name = fields.get("method", Run.Method.PATE)
     if name in METHODS:
