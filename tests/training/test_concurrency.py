@@ -87,19 +87,3 @@ def test_only_runs_that_fit_are_approved_of_twenty_at_once(sent: list[tuple[str,
     assert {subject: each.granted for subject, each in shares(study).items()} == {run.pk: share for run in approved}
     assert share_free(study) == pytest.approx(1 - fit * share)
     assert list(study_faults(study)) == []
-
-
-def test_a_run_that_ten_approve_at_once_is_approved_once(sent: list[tuple[str, str]]) -> None:
-    study, people = study_with_table(), [user_create(f"olga-{n}") for n in range(10)]
-    draft = run_draft(study, **TABLE_RUN)
-    outcomes = at_once(
-        [
-            lambda olga=olga: run_approve(run=Run.objects.get(pk=draft.pk), acting_user=olga, share=0.5)
-            for olga in people
-        ]
-    )
-    assert [run.status for run in outcomes] == [Run.Status.APPROVED] * 10
-    assert len({run.approved_at for run in outcomes}) == 1
-    assert [message for message in sent if message != MAIL] == [("run_advance", str(draft.pk))]
-    assert share_free(study) == 0.5
-    assert list(study_faults(study)) == []

@@ -61,17 +61,6 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(
     assert all(f'<td class="number">{count.count}</td>' in page for count in drawn), "in place of exact numbers"
 
 
-def test_a_form_that_is_sent_twice_draws_and_charges_once(table: Study, operator: Client) -> None:
-    """By a second click, or Back and once more: everybody would pay twice for the same numbers."""
-    address = url("head_counts", table)
-    follows = re.search(r'name="follows" value="(\d+)"', operator.get(address).text).group(1)
-    for _ in range(2):
-        page = operator.post(address, {"draw": "1", "follows": follows}, follow=True)
-    assert "There are newer numbers than the ones you saw, so nothing was drawn again." in page.text
-    assert share_free(table) == pytest.approx(0.99)
-    assert Release.objects.filter(study=table, charge__gt=0).count() == 1
-
-
 def test_a_drawing_that_nothing_is_left_for_is_refused_and_a_closed_study_offers_none(
     table: Study, operator: Client
 ) -> None:
