@@ -168,6 +168,7 @@ CASES: dict[str, Case] = {
     "alliance_leave": (None, lambda w: {"alliance": w.site, **w.by()}),
     "alliance_sign": (None, lambda w: {"alliance": w.hub, **w.by()}),
     "alliance_tell": (left, lambda w: {"alliance": w.hub, **w.by()}),
+    "approval_undo": (approved, lambda w: {"run": w.draft, **w.by()}),
     "check_answer_keep": (None, lambda w: {"holder": w.holder, "form": w.form, "place": 0, "right": True}),
     "check_answers_count": (None, lambda w: {"study": w.study, "follows": 0, **w.by()}),
     "circumstance_record": (
