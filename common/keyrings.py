@@ -69,7 +69,7 @@ def keys_make(name: str, numbers: np.ndarray) -> Ring:
     keys = np.empty((len(all_numbers), _LENGTH), dtype=np.uint8)
     for start in range(0, len(keys), _AT_ONCE):
         some = keys[start : start + _AT_ONCE]
-        some.flat = np.frombuffer(secrets.token_bytes(some.size), dtype=np.uint8)
+        some[:] = np.frombuffer(secrets.token_bytes(some.size), dtype=np.uint8).reshape(some.shape)
     keys[np.searchsorted(all_numbers, ring.numbers)] = ring.keys
     ring = Ring(all_numbers, keys)
     _store(name, ring)
