@@ -167,6 +167,8 @@ def account_forget(user: AbstractBaseUser) -> None:
 def change_faults(study: Study) -> Iterator[str]:
     """Is every row of the configuration as it was recorded last, and every change begun with what was on record?
 
+    A field that was added to a model later is in no earlier state: its rows must have its default.
+
     Yields:
         One sentence for each fault, which names the row and the field, no value.
     """
@@ -191,7 +193,7 @@ def _fold(recorded: dict[tuple[str, str], dict[str, Any]], change: Change) -> It
         yield f"{_name(change.model)} {change.row}: change {change.sequence} does not follow the one before it."
     elif known is not None:
         for field, value in begins.items():
-            if known.get(field) != value:
+            if field in known and known[field] != value:
                 yield (
                     f"{_name(change.model)} {change.row}: before change {change.sequence}, {field} was not what was "
                     f"recorded."
@@ -217,8 +219,11 @@ def _row_faults(
                 yield f"{_name(label)} {pk}: nobody is on record as having added it."
             continue
         for field in fields:
-            value, last = (values or {}).get(field), known.get(field)
-            same = _is_sealed(last, model, pk, field, value) if is_sealed else last == value
+            value = (values or {}).get(field)
+            if field not in known:
+                same = value == model._meta.get_field(field).get_default()
+            else:
+                same = _is_sealed(known[field], model, pk, field, value) if is_sealed else known[field] == value
             if not same:
                 yield f"{_name(label)} {pk}: {field} is not what was recorded."
 

@@ -130,7 +130,7 @@ def role_give(site: Site, name: str, role: str, *, proposed: bool = False) -> No
     site.page.get_by_label("User name").fill(name)
     site.page.get_by_label("Role", exact=True).select_option(label=role)
     site.press("Give the role")
-    site.says("A person who oversees the study has to confirm" if proposed else f"{name} is now")
+    site.says("A person who oversees the study has to confirm" if proposed else f"{name} now has the role")
 
 
 def study_make(installation: Installation) -> None:
@@ -160,7 +160,7 @@ def study_make(installation: Installation) -> None:
     role_give(site, "olga", "operator")
     site.page.get_by_role("link", name="ada: operator").click()
     site.press("Remove role")
-    site.says("The role is removed.")
+    site.says("Role removed.")
     for name, role in FIRST.items():
         role_give(site, name, role)
 

@@ -23,6 +23,10 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Rec
 PERSON = 2**18
 """Whole number that a person of weight 1 adds, and the unit of the released sums."""
 
+ASKED = frozenset({"sigma", "reference", "people", "weight", "cells"})
+"""Fields of a plan that determine its question."""
+
+
 
 @dataclass(frozen=True)
 class CountsQuestion:
@@ -53,8 +57,10 @@ class CountsQuestion:
         return self.sigma * PERSON
 
     def digest(self) -> str:
+        # What a plan says about the error of numbers is no part of the question; older plans say less.
+        asked = {name: value for name, value in self.plan.to_json().items() if name in ASKED}
         tables = [list(map(asdict, columns)) for columns in self.tables]
-        return content_digest({}, json.dumps([self.plan.to_json(), tables], sort_keys=True))
+        return content_digest({}, json.dumps([asked, tables], sort_keys=True))
 
     def describe(self) -> dict[str, Any]:
         return {
