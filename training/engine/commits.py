@@ -1,7 +1,8 @@
 """The single commit of a batch, for any method: its release, its charges, and the run's new position."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from django.utils import timezone
@@ -108,7 +109,9 @@ def batch_faults(
     space = opened_round.representation
     if question.fitted is not None:
         space = question.fitted.representation.sentence().to_json()
-    if (opened_round.size, opened_round.sigma, opened_round.representation) != (question.size, question.sigma, space):
+    # The words of the space may have changed since; the digest above covers the space itself.
+    asked = (question.size, question.sigma, _values(space))
+    if (opened_round.size, opened_round.sigma, _values(opened_round.representation)) != asked:
         yield f"{who}: what its round says of itself is not what it asked."
     if opened_round.position < before + batch.size:
         yield f"{who}: is in a round that has not asked so much."
@@ -143,3 +146,8 @@ def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.
         yield f"release {release.sequence}: batch {batch.index} was not charged to those who were asked."
     elif not np.allclose(charges.spent[~erased], due[~erased], rtol=ROUNDING, atol=0):
         yield f"release {release.sequence}: batch {batch.index} cost those who were asked something else."
+
+
+def _values(sentence: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a sentence's JSON, without its words."""
+    return {name: _values(each) if isinstance(each, dict) else each for name, each in sentence["values"].items()}
