@@ -390,7 +390,10 @@ ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
     (lambda: round_update(index=2), "was not asked as its plan says"),
     (lambda: round_update(artifact=first_round().artifact), "asked other points than its round says"),
     (lambda: round_update(size=99), "what its round says of itself"),
-    (lambda: round_update(representation={"template": "Another", "values": {"count": 9}}), "what its round says of itself"),
+    (
+        lambda: round_update(representation={"template": "Another", "values": {"count": 9}}),
+        "what its round says of itself",
+    ),
     (lambda: round_update(position=1), "is in a round that has not asked so much"),
     (lambda: Batch.objects.filter(index=1).update(round=first_round()), "asked other points than its round says"),
     (lambda: Batch.objects.filter(index=1).update(round=None), "is in no round of its run"),
