@@ -27,7 +27,6 @@ ASKED = frozenset({"sigma", "reference", "people", "weight", "cells"})
 """Fields of a plan that determine its question."""
 
 
-
 @dataclass(frozen=True)
 class CountsQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
