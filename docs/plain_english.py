@@ -27,9 +27,9 @@ LONGEST = 70
 
 #: Banned expressions that are left in each area.
 BUDGETS = {
-    "documents": 137,
-    "page texts": 78,
-    "API descriptions": 49,
+    "documents": 136,
+    "page texts": 12,
+    "API descriptions": 46,
     "docstrings": 627,
     "first lines of docstrings": 73,
 }
@@ -71,6 +71,16 @@ ALLOWED: tuple[str, ...] = (
     "leave alone",
     "stand alone",
     "stand-alone",
+    "is in the past.",
+    "choose a day in the past",
+    "published since then",
+    "new information since then",
+    "answered since then",
+    "decided again since then",
+    "Since then, a guess",
+    "parental responsibility, which I have alone",
+    "from which date to count",
+    "What you were doing did not take effect",
 )
 
 
@@ -104,13 +114,13 @@ def sentences(text: str) -> Iterator[str]:
 
 def banned(sentence: str) -> Iterator[str]:
     """Yield each banned expression of a sentence with what to say instead."""
-    plain = re.sub(r"`[^`]*`", "name", sentence)
+    plain = re.sub(r"`[^`]*`|%\(\w+\)[sd]", "name", sentence)
     if any(part in plain for part in ALLOWED):
         return
     for pattern, advice in BANNED.items():
         if match := re.search(rf"(?<![\w-])(?:{pattern})(?![\w-])", plain, re.IGNORECASE):
             yield f"“{match[0]}”: {advice}: {sentence[:90]}"
-    if not plain.rstrip('”’*_)"').endswith(("?", ":")):
+    if plain.rstrip('”’*_)"').endswith("."):
         for pattern, advice in BANNED_FIRST.items():
             if match := re.match(rf"[\W_]*({pattern})\b", plain, re.IGNORECASE):
                 yield f"“{match[1]} …”: {advice}: {sentence[:90]}"
