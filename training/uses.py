@@ -111,8 +111,8 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
     """Return the most a holder can have spent before and after each opened share, in μ², by the promises of that time.
 
     Public except for the own choices: it follows from shares, from the promises that the holder had, and from which
-    runs asked them (``asked``). A share that was opened but asked nothing of them adds nothing, whatever they chose in
-    the meantime.
+    runs asked them (``asked``). A share that was opened but asked nothing of them adds nothing, regardless of their
+    choices in the meantime.
 
     An account goes up to a share's limit in a run, and not beyond. A run that gave some of its share back charged
     nobody more than it kept: then it adds only that. A drawing of head counts charges everyone who takes part at most
@@ -159,7 +159,7 @@ def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datet
 
 
 def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -> list[float]:
-    """Return ε of the promises with which a run can have charged a holder.
+    """Return ε of the promises that a run can have used to charge a holder.
 
     Teachers charge by the consents of the approval, to the end. If everyone is asked, the promises in force at each
     release that asked the holder count; for a holder who withdrew in the meantime, the last one before.

@@ -20,10 +20,10 @@ def new_key() -> str:
 
 
 class HolderAddress(Recorded):
-    """Way in which a holder without an account is told: mails to an address that they left, letters, or no news.
+    """Way to reach a holder without an account: mails to an address that they left, letters, or no news.
 
-    That it changed is on record, the address is not: no digest of it stays once it is deleted. ``key`` is another for
-    each address; signed it is the link with which the address is confirmed and deleted.
+    A change is logged, but the address is not: no digest of it stays once it is deleted. ``key`` differs for each
+    address; signed, it is the link that confirms and deletes the address.
     """
 
     class Way(models.TextChoices):

@@ -62,7 +62,7 @@ class LinkReissue(StudyChained):
 
 
 class Letterhead(Recorded):
-    """Words and logo of a study's letters, receipts and forms on paper. What is left empty has words of the site."""
+    """Words and logo of a study's letters, receipts and forms on paper. Empty fields use the words of the site."""
 
     open_fields = ("texts", "logo")
 

@@ -94,7 +94,7 @@ def address_confirm(*, address: HolderAddress) -> None:
 
 @transaction.atomic
 def addresses_forget(*, holders: Collection[int]) -> None:
-    """Delete what holders of one study left, with the mails to it, on record."""
+    """Delete what holders of one study left, with the mails to it, and log it."""
     rows = HolderAddress.objects.filter(holder__in=list(holders))
     with changes_recorded(rows, acting_user=None):
         rows.delete()

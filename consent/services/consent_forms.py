@@ -334,7 +334,7 @@ def consent_form_approve(
 def corrections_publish(at: datetime | None = None) -> int:
     """Publish the corrections whose time for objections is over at ``at`` (default: now); return how many.
 
-    What was objected to, or overtaken by another version, is left out, and so are closed studies.
+    Corrections with an objection, corrections overtaken by another version, and closed studies are left out.
     """
     at = at or timezone.now()
     due = ConsentFormProposal.objects.filter(objection_until__lte=at, form=None, study__closed_at=None)

@@ -241,9 +241,9 @@ def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
 
 @transaction.atomic
 def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, again: bool = False) -> list[Printed]:
-    """Make the letters of one kind that are due, at most ``AT_ONCE``, on record.
+    """Make the letters of one kind that are due, at most ``AT_ONCE``, and log them.
 
-    A new link replaces the earlier one. Receipts tell levels: each is a look at a choice, on record like any other.
+    A new link replaces the earlier one. Receipts show levels, so each is logged as a look-up of a choice.
 
     Args:
         study: the study.

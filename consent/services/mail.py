@@ -1,10 +1,10 @@
-"""Mail and news to people: put down where their cause is, delivered by a worker, tried again, on record.
+"""Mail and news to people: stored with their cause, delivered by a worker, tried again, and logged.
 
 A mail is a row that says to whom, which kind and about what. Its words are written when it is delivered, so that no
-row, message or log holds them, nor the links that some of them carry. It goes to a confirmed address alone, of an
-account or left by somebody without one: a mail to somebody else's address would tell them who is asked by a study.
-Every mail to an address that was left has a link that deletes the address. No mail tells a level, or whether somebody
-takes part.
+row, message or log holds them, nor the links that some of them carry. It goes only to a confirmed address, of an
+account or left by a person without one, because a mail to a stranger's address would reveal who is asked by a study.
+Every mail to an address that was left has a link that deletes the address. No mail mentions a level, or whether a
+person takes part.
 
 News of what was learned go to those who have decided, whatever they decided, unless they have withdrawn, had their
 records erased, or are on record as having died. Letters bring them to those whom no mail reaches.
@@ -190,7 +190,7 @@ def mail_render(mail: Mail) -> EmailMessage | None:
 
 
 def address_link(address: HolderAddress) -> str:
-    """Link with which an address that was left is confirmed and deleted; stored nowhere."""
+    """Return the link that confirms and deletes an address that was left. It is stored nowhere."""
     return settings.SITE_URL.rstrip("/") + reverse("address", args=[_signer().sign(address.key)])
 
 

@@ -88,7 +88,7 @@ def _tell(holder: DataHolder, way: str, form: AddressForm) -> str:
 @csrf_exempt  # the link is a secret of its own, and mail programs send the form without having opened the page
 @require_http_methods(["GET", "HEAD", "POST"])
 def address(request: HttpRequest, token: str) -> HttpResponse:
-    """Confirm an address that was left, or delete it, as whoever reads its mails. The page names no study."""
+    """Let the reader of an address's mails confirm or delete it. The page names no study."""
     owner = address_by_link(token)
     done = ""
     if request.method == "POST" and owner is not None:

@@ -168,7 +168,7 @@ class JointQuestionSerializer(serializers.Serializer):
 
 
 class JointRunSerializer(serializers.Serializer):
-    """What a run over sites asked, who is waited for, and what left."""
+    """Questions and releases of a run over sites, and the sites it is waiting for."""
 
     alliance = serializers.IntegerField(source="alliance.pk")
     is_hub = serializers.BooleanField()

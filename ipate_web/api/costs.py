@@ -45,7 +45,7 @@ class CostsSerializer(serializers.Serializer):
 class RunCosts(ApiView):
     @operation("What a run has cost", "runs", CostsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Charges group by group: what all members were charged alike, or at most. Functions of what was released.
+        """Charges of each group: the same for all members, or the most of any member. They follow from releases.
 
         Empty in a rehearsal. Where every holder is asked a group is the holders of one promise.
         """

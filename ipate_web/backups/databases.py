@@ -48,7 +48,7 @@ def database_beside(path: Path) -> Iterator[None]:
 
 
 def beside_remove() -> None:
-    """Delete what a restoration that failed or was killed has left beside the live database."""
+    """Delete the leftovers of a failed or killed restoration next to the live database."""
     if connection.vendor == "postgresql":
         with suppress(DatabaseError), connection.cursor() as cursor:
             cursor.execute(f"DROP SCHEMA IF EXISTS {_BESIDE} CASCADE")

@@ -134,7 +134,7 @@ def points_digest(dataset: Dataset) -> str:
 
 
 def noise_factor(run: Run) -> float:
-    """Return by which factor at most the noise of a run's totals exceeds that of one study; 1 for a run in one study.
+    """Return an upper bound on the noise of a run's totals, as a multiple of one study's noise (1 for a single study).
 
     Learning from totals takes it into account; accounts are charged by the noise of the plan.
     """

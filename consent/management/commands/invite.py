@@ -1,6 +1,6 @@
 """Invite data holders and write pseudonym, code and link as CSV: the only time that the codes can be seen.
 
-Who has an account or a valid invitation is left out.
+People with an account or a valid invitation are left out.
 """
 
 import sys
