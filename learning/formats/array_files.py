@@ -48,11 +48,12 @@ def idx_arrays(
     """
     arrays: dict[str, Array] = {}
     with report.noting():
-        arrays["x"] = x = _read_array(images, 1 + len(schema.shape), progress)
+        x = _read_array(images, 1 + len(schema.shape), progress)
         if x.shape[1:] != schema.shape:
             text = _("The images have the size %(found)s, but the schema says %(declared)s.")
             problem = Sentence(text, found=" × ".join(map(str, x.shape[1:])), declared=schema.shape)
             raise DataError(problem, _("Correct the schema, or choose another file."))
+        arrays["x"] = x
     if labels is not None:
         with report.noting(labels):
             arrays["y"] = y = _read_array(labels, 1, silent)
@@ -63,7 +64,9 @@ def idx_arrays(
             inner = Report()
             unknown_classes(y, len(schema.classes), inner)
             report.take(inner, labels)
-    return {} if report.count else arrays
+    if report.count:
+        arrays.pop("y", None)  # its faults are reported, and the images still counted
+    return arrays
 
 
 def idx_shape(path: Path) -> tuple[int, ...]:

@@ -9,7 +9,8 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -284,6 +285,18 @@ def members(archive: zipfile.ZipFile) -> list[str]:
         and not PurePosixPath(name).name.startswith(".")
         and PurePosixPath(name).name.lower() not in ("thumbs.db", "desktop.ini")
     ]
+
+
+def check_different(names: Iterable[str]) -> None:
+    """Check that the names of an archive's files differ, because only one of two with the same name would be read.
+
+    Raises:
+        DataError: two are the same.
+    """
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            problem = Sentence(_("The archive contains %(count)d files called “%(name)s”."), count=count, name=name)
+            raise DataError(problem, _("Keep one of them, or rename the others."))
 
 
 def _member(archive: zipfile.ZipFile, path: Path, wanted: str | None) -> str:

@@ -29,7 +29,7 @@ from learning.formats.arrays import Array, array_missing
 from learning.formats.balance import IMAGES
 from learning.formats.columns import shown
 from learning.formats.dicom import EACH_FRAME, FRAMES, dicom_image, dicom_look, is_dicom, windowed
-from learning.formats.files import IMAGE_SUFFIXES, open_content, sound
+from learning.formats.files import IMAGE_SUFFIXES, check_different, open_content, sound
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import ImageSchema
@@ -65,16 +65,17 @@ def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFil
     problem, remedy = _("The zip file is not valid (%(error)s)."), _("Create it again.")
     with sound(path, problem, remedy), zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if _is_image(archive, name)]
+        check_different(names)
         tables = [name for name in archive.namelist() if _is_visible(name) and name.lower().endswith(_TABLE_SUFFIXES)]
         if table is None and len(tables) > 1:
             problem = Sentence(_("The archive contains several tables: %(names)s."), names=", ".join(tables[:5]))
             raise DataError(problem, _("Keep only one, with the columns file, class and holder."))
         if table is not None:
             with open_content(table) as content:
-                entries = _listed(text_of(content.stream).read().splitlines(), names, table.name)
+                entries = _listed(text_of(content.stream).read().splitlines(keepends=True), names, table.name)
         elif tables:
             with archive.open(tables[0]) as file:
-                entries = _listed(text_of(file).read().splitlines(), names, tables[0])
+                entries = _listed(text_of(file).read().splitlines(keepends=True), names, tables[0])
         else:
             entries = [Entry(name, PurePosixPath(name).parent.name) for name in names]
         if not entries:
@@ -260,7 +261,7 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
     """Images in the order of a table; a file may be named with its folders or without."""
     check_text(lines)
     delimiter = max(SEPARATORS, key=lines[0].count) if lines else ","
-    reader = csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True)
+    reader = csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     columns = {
         what: next((each for each in reader.fieldnames or () if each.strip().lower() in called), None)
         for what, called in _COLUMNS.items()
@@ -273,7 +274,7 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
     for member in members:
         by_name.setdefault(PurePosixPath(member).name, []).append(member)
     entries: dict[str, Entry] = {}
-    for row in reader:
+    for row in _whole_rows(reader):
         entry = {what: (row[column] or "").strip() if column else "" for what, column in columns.items()}
         candidates = [entry["file"]] if entry["file"] in paths else by_name.get(entry["file"], [])
         if len(candidates) != 1:
@@ -288,3 +289,23 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
         label = entry["class"] if columns["class"] else PurePosixPath(candidates[0]).parent.name
         entries[candidates[0]] = Entry(candidates[0], label, entry["holder"])
     return list(entries.values())
+
+
+def _whole_rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
+    """Yield the rows, which must have as many cells as the header: a cell too many could name another person.
+
+    Raises:
+        DataError: a row has more or fewer, or its quotes do not match.
+    """
+    try:
+        for row in reader:
+            beyond, expected = row.pop(None, []), len(reader.fieldnames or ())
+            count = len(beyond) + sum(value is not None for value in row.values())
+            if count != expected:
+                text = _("The row has %(count)d values instead of %(expected)d.")
+                problem = Sentence(text, count=count, expected=expected)
+                raise DataError(problem, _("Check for missing or extra separators."), row=reader.line_num)
+            yield row
+    except csv.Error as error:
+        problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
+        raise DataError(problem, _("Check its quotes."), row=reader.line_num) from error

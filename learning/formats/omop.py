@@ -18,7 +18,7 @@ from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.balance import Balance
 from learning.formats.extracts import BORN, SEX, YES, Fact, condition_name, day, filled, named
-from learning.formats.files import members, open_content
+from learning.formats.files import check_different, members, open_content
 from learning.formats.rows import DataError
 from learning.formats.table import text_of
 
@@ -92,10 +92,11 @@ def omop_facts(path: Path, balance: Balance) -> Iterator[Fact]:
     """Facts of the tables of a zip file; the balance counts every row of person, measurement and condition_occurrence.
 
     Raises:
-        DataError: a table lacks a column that it must have.
+        DataError: a table lacks a column that it must have, or is there twice.
     """
     with zipfile.ZipFile(path) as archive:
         tables = {PurePosixPath(name).name.lower(): name for name in members(archive)}
+        check_different(PurePosixPath(name).name.lower() for name in members(archive))
 
     def rows(table: str) -> Iterator[_Row]:
         if member := tables.get(f"{table}.csv"):

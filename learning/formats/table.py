@@ -289,8 +289,9 @@ def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Li
         except csv.Error as error:
             problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
             report.add(DataError(problem, _("Check its quotes."), row=start))
-            report.balance.see(ROWS)
-            report.balance.refuse(ROWS)
+            lines_read = before + reader.line_num + 1 - start  # a quote that is not closed takes more than one
+            report.balance.see(ROWS, lines_read)
+            report.balance.refuse(ROWS, lines_read)
         else:
             if cells:
                 yield start, cells
@@ -337,7 +338,8 @@ def _header(
         report.add(DataError(problem, remedy, row=row))
         return None
     check_names(names, schema, wanted, report, row=row)
-    report.balance.above_header([row for row, cells in first[:place] if any(map(str.strip, cells))])
+    for row, cells in first[:place]:
+        (report.balance.above_header if any(map(str.strip, cells)) else report.balance.empty)([row])
     return names, first[place + 1 :]
 
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learning.formats import DataError, Report, TabularSchema, read_file, schema_draft, schema_from_json, table
-from learning.formats.balance import BalancePart
 from learning.formats.columns import CategoricalColumn, HolderColumn, IgnoredColumn, LabelColumn, NumericColumn
 from learning.formats.table import _WholeBlocks
 from learning.formats.values import number
@@ -262,28 +261,7 @@ def test_a_column_that_most_records_leave_empty_is_drafted_from_the_numbers_that
     )
 
 
-CELLS = st.sampled_from(["", "1", "2.0", "x", "yes", "no", "ada", "=1+1", " ", "true"])
 SHORT = TabularSchema((COLUMNS[0], COLUMNS[1], COLUMNS[4]), ("no", "yes"))
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.lists(CELLS, max_size=4), min_size=1, max_size=8), st.sampled_from(FORMATS))
-def test_every_row_is_used_left_out_or_refused(tmp_path_factory: pytest.TempPathFactory, rows: Any, kind: str) -> None:
-    path = tmp_path_factory.mktemp("rows") / f"a.{kind}"
-    if kind == "csv":
-        path.write_text("".join(",".join(row) + "\n" for row in [["who", "dose", "ill"], *rows]))
-    elif kind == "xlsx":
-        table = [[*row, *[""] * (4 - len(row))] for row in [["who", "dose", "ill"], *rows]]
-        pd.DataFrame([[each or None for each in row] for row in table]).to_excel(path, index=False, header=False)
-        while rows and not any(rows[-1]):  # a sheet ends with its last cell
-            rows.pop()
-    else:
-        frame = pd.DataFrame([[*row, "", "", ""][:3] for row in rows], columns=["who", "dose", "ill"])
-        written(path.parent, frame, kind)
-    records, _faults, report = reading(path, SHORT)
-    report.balance.check()
-    counts = report.balance.parts.get("rows", BalancePart())
-    assert (counts.seen, counts.used) == (len(rows), len(records))
 
 
 def test_blank_lines_comments_and_empty_records_are_left_out(tmp_path: Path) -> None:
