@@ -171,10 +171,7 @@ CASES: dict[str, tuple[str, Sent]] = {
     "staff:run_new": ("operator", run_sent),
     "staff:run_edit": ("otto", run_sent),
     "staff:run_withdraw": ("otto", {}),
-    "staff:run_approval_undo": (
-        "operator",
-        lambda of: of.runs.filter(status="draft").update(status="planning") and {},
-    ),
+    "staff:run_approval_undo": ("operator", lambda of: of.runs.filter(status="draft").update(status="planning") and {}),
     "staff:run_approve": ("operator", {"per_cent": "10"}),
     "staff:run_cancel": ("operator", {}),
     "staff:run_student_new": ("operator", BOOSTING),

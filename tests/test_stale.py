@@ -203,10 +203,7 @@ CASES: dict[str, Case] = {
         lambda w: {"study": w.study, "high": 0.5, "average": 1, "low": 2, "reason": "Less.", **w.by("committee")},
     ),
     "erasure_ask": (None, lambda w: {"holder": w.holder, "acting_user": None}),
-    "head_counts_draw": (
-        None,
-        lambda w: {"study": w.study, "follows": drawing_last(w.study, "head_counts"), **w.by()},
-    ),
+    "head_counts_draw": (None, lambda w: {"study": w.study, "follows": drawing_last(w.study, "head_counts"), **w.by()}),
     "holders_register": (closed, lambda w: {"study": w.study, "pseudonyms": ["Q-1"]}),
     "import_begin": (
         closed,

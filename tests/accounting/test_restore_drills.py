@@ -33,10 +33,7 @@ from ipate_web.backups.keys import NAME as KEYS
 from tests.accounting.charging import share_charge
 from tests.factories import consent_choose, form_publish, holder_create, policy_approve, study_open, user_create
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.usefixtures("storages_apart"),
-]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]
 
 
 def backup(folder: Path) -> Path:

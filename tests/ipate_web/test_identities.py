@@ -113,7 +113,7 @@ def _admin(study: Study, name: str, folder: Path) -> None:
 
 #: Ways in which a pseudonym that nobody has makes a person.
 REGISTER: list[Callable[[Study, str, Path], None]] = [
-    *(_csv, _excel, _parquet, _npz, _rows, _list, _table, _names, _admin),
+    *(_csv, _excel, _parquet, _npz, _rows, _list, _table, _names, _admin)
 ]
 
 
@@ -134,8 +134,7 @@ NAME: list[Callable[[Study, str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("typed", "spelled"),
-    [("Mu\u0308ller ", "M\xfcller"), ("\xa0P-17\u3000", "P-17"), ("101.0", "101"), ("007", "007")],
+    ("typed", "spelled"), [("Mu\u0308ller ", "M\xfcller"), ("\xa0P-17\u3000", "P-17"), ("101.0", "101"), ("007", "007")]
 )
 def test_every_way_in_finds_the_same_person(study: Study, typed: str, spelled: str, tmp_path: Path) -> None:
     for way in REGISTER:

@@ -14,9 +14,7 @@ from consent.models import Study
 from ipate_web.staff import report
 from learning.formats import Rows
 from learning.published import published_load
-from learning.students import (
-    labelled,
-)
+from learning.students import labelled
 from tests.factories import study_open
 from tests.pages import as_, text, url
 from tests.snapshots import built_once

@@ -31,14 +31,7 @@ from tests.factories import user_create
 from tests.ipate_web.accounts.test_mails import person
 from tests.pages import as_, text
 from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
-from tests.training.runs import (
-    TABLE_RUN,
-    rehearsal_with_table,
-    run_finish,
-    run_start,
-    run_teach,
-    study_with_table,
-)
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_finish, run_start, run_teach, study_with_table
 from training.models import Run, StudentModel
 from training.notices import years_tell
 from training.services.closing import study_close

@@ -6,13 +6,7 @@ from functools import partial
 import pytest
 
 from consent.models import Study
-from tests.pages import (
-    as_,
-    proposal_is_refused,
-    run_form_filled,
-    study_with_roles,
-    url,
-)
+from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_roles, url
 from training.models import Run
 
 pytestmark = pytest.mark.django_db

@@ -26,14 +26,7 @@ from tests import factories
 from tests.pages import as_, study_with_finished_run, study_with_roles, url
 from tests.snapshots import built_once
 from tests.training.asking import CLEAR_RUN, COUNTS_RUN, STEPS_RUN, SYNTHESIS_RUN, run_ask
-from tests.training.runs import (
-    TABLE_RUN,
-    run_draft,
-    run_finish,
-    run_like,
-    run_start,
-    study_with_table,
-)
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_like, run_start, study_with_table
 from training.comparison import fairness_of
 from training.models import Run, StudentModel
 from training.services.closing import dataset_remove

@@ -30,13 +30,7 @@ from tests.factories import committee_fill, form_publish, policy_approve, study_
 from tests.restored import backup_of, restore
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, NoNoise
-from tests.training.runs import (
-    TABLE,
-    consents_give,
-    head_counts_state,
-    run_approve,
-    run_start,
-)
+from tests.training.runs import TABLE, consents_give, head_counts_state, run_approve, run_start
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
 from training import tasks
 from training.alliances import asking
@@ -45,11 +39,7 @@ from training.alliances.documents import withdrawals_keep
 from training.alliances.exchange import exchange
 from training.alliances.keys import known_identity
 from training.alliances.runs import joint_run_decline, joint_run_take
-from training.alliances.services import (
-    alliance_contact,
-    alliance_leave,
-    alliances_contact,
-)
+from training.alliances.services import alliance_contact, alliance_leave, alliances_contact
 from training.alliances.wire import Hub, Unreachable
 from training.engine.budgets import head_count_sigma
 from training.engine.records import records_load
