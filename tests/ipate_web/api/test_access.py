@@ -22,6 +22,7 @@ TABLE = {
     ("POST", "study-webhooks"): (400, 403, 403, 403, 404, 404, 401),  # an address that is not allowed
     ("POST", "runs"): (201, 403, 403, 201, 400, 400, 401),
     ("POST", "run-plan"): (200, 403, 403, 200, 400, 400, 401),  # of what is sent it depends whether one may
+    ("DELETE", "run-approve"): (409, 403, 403, 403, 404, 404, 401),  # nothing is being planned
     ("PUT", "run"): (403, 403, 403, 403, 404, 404, 401),  # another's draft
     ("POST", "run-students"): (202, 403, 403, 409, 404, 404, 401),
 }

@@ -14,7 +14,7 @@ from accounting.caps import caps_of
 from accounting.models import Release
 from common.slots import slot
 from consent.models import Study
-from ipate_web.api.run_documents import RunDetailSerializer, run_document
+from ipate_web.api.run_documents import RunDetailSerializer
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
 from tests.training.runs import run_approve, run_draft, run_planned, teachers_chosen
@@ -160,7 +160,7 @@ def test_a_computed_field_is_described_in_one_place_and_changes_no_row(run: Run)
             return 2 * run.labels
 
     run.message = "For staff."
-    document = run_document(run, user_create("nobody"), Extended)
+    document = Extended(run, context={"user": user_create("nobody")}).data
     assert list(document)[-1] == "doubled" and document["doubled"] == 2 * run.labels
     assert (document["message"], run.message) == (None, "For staff.")
 
