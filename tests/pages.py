@@ -76,12 +76,3 @@ def run_form_filled(study: Study, **changes: Any) -> dict[str, Any]:
         name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
     }
     return {name: value for name, value in {**sent, **changes}.items() if value is not None}
-
-
-def proposal_is_refused(study: Study, data: dict[str, Any], field: str, message: str) -> None:
-    """Propose a run as an operator; check that ``message`` stands beside the field and nothing is saved."""
-    page = as_("operator").post(url("run_new", study), data)
-    assert page.status_code == 422
-    assert message in str(page.context["form"].errors[field])
-    assert "There is a problem" in page.text
-    assert not Run.objects.exists()

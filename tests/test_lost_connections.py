@@ -24,7 +24,7 @@ from ipate_web.processes import running, site_command
 from tests.databases import database_url
 from tests.training.sites.alliances import Installations, InThisProcess, finish
 from tests.training.sites.test_joint_runs import STEPS
-from tests.workers import environment_of_processes, port_reserve, wait_until, worker
+from tests.workers import environment_of_processes, port_reserve, wait_until
 from training.alliances.exchange import exchange
 from training.alliances.wire import Hub, Unreachable
 from training.models import Alliance, Run
@@ -45,23 +45,6 @@ def test_a_half_closed_connection_counts_as_a_lost_one() -> None:
     with current_app.connection_for_read() as broker:
         assert AttributeError in broker.connection_errors
     assert current_app.conf.broker_connection_max_retries is None
-
-
-@needs_redis
-@pytest.mark.exhaustive
-@pytest.mark.django_db(transaction=True)
-def test_a_worker_survives_cuts_of_its_broker(tmp_path: Path) -> None:
-    """Without the project's transport it ended after two to four cuts."""
-    (cable, through), log = cable_to(settings.BROKER_URL, 6379), tmp_path / "worker.log"
-    with worker(log, IPATE_BROKER_URL=through, IPATE_SWEEP_INTERVAL="0.2") as process:
-        wait_until(live_worker_count, log)
-        for seconds in (1, 0.1, 2, 0.5, 1, 3):
-            cable.cut()
-            time.sleep(seconds)
-            cable.repair()
-            done = log.read_text().count("runs_sweep")
-            wait_until(lambda done=done: log.read_text().count("runs_sweep") > done + 10, log, seconds=60)
-            assert process.poll() is None
 
 
 @needs_redis

@@ -130,20 +130,6 @@ def test_texts_are_renamed_everywhere_once(files: dict[str, Path], tool: ModuleT
     assert {name: path.read_text() for name, path in files.items()} == before
 
 
-def test_short_quotes_and_quotes_of_two_texts_are_left(
-    files: dict[str, Path], tool: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with files["django.po"].open("a") as catalogue:
-        catalogue.write('\nmsgid "A copy: and nobody else does so."\nmsgstr "Kopie"\n')
-    quotes = ("Begin anew, then stop", "the page", "and nobody else does so", "page with it, and it was")
-    files["test_page.py"].write_text("".join(f'A = "{quote}"\n' for quote in quotes))
-    before = files["test_page.py"].read_text()
-    assert tool.main([str(files["table.toml"])]) == 0
-    assert files["test_page.py"].read_text() == before
-    remarks = capsys.readouterr().out
-    assert "test_page.py:4: CHANGE BY HAND: page with it, and it was" in remarks and "py:2:" not in remarks
-
-
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -164,12 +150,3 @@ def test_a_table_that_cannot_be_applied_in_full_changes_nothing(
     assert tool.main([str(files["table.toml"])]) == 1
     assert told in capsys.readouterr().err
     assert {name: path.read_text() for name, path in files.items()} == before
-
-
-def test_a_text_that_stands_only_in_part_of_a_string_is_refused(
-    files: dict[str, Path], tool: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files["module.py"].write_text('BUTTON = "Begin anew now"\n')
-    files["page.html"].write_text("")
-    assert tool.main([str(files["table.toml"])]) == 1
-    assert "found in no source, or only in part: Begin anew" in capsys.readouterr().err

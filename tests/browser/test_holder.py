@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from consent.models import CheckAnswers, ConsentEvent, Study
-from consent.promises.questions import KEYS
+from consent.models import ConsentEvent, Study
 from tests import factories
 from tests.browser.conftest import Site, each_way
 
@@ -120,24 +119,3 @@ def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit: Any, p
     assert without.page.get_by_text("Your invitation stays open on this device until").is_visible()
     without.page.get_by_role("button", name="Stay longer").click()
     assert without.page.url == f"{site.address}/my/digits/"
-
-
-# --- Scripts of holders' pages ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("keyboard", [False, True])
-def test_the_first_answer_that_is_opened_is_sent_once(visit: Any, study: Study, keyboard: bool) -> None:
-    site = visit("phone", person="hanna")
-    site.open("/my/digits/")
-    main = site.page.get_by_role("main")
-    main.get_by_text("Check your understanding: four questions").click()
-    assert not CheckAnswers.objects.exists()
-    answer = main.locator("details[data-right] > summary", has_text=study.controller)
-    with site.page.expect_response(lambda response: response.url.endswith("/check-answer/")) as sent:
-        answer.press("Enter") if keyboard else answer.click()
-    assert sent.value.status == 204
-    kept = CheckAnswers.objects.get()
-    assert (kept.answered, kept.right) == (1 << KEYS.index("access"),) * 2
-    site.says("For each question, the site stores whether")
-    site.fits()

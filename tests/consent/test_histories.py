@@ -21,7 +21,6 @@ from accounting.services import LimitExceeded, release_record
 from consent import selectors, services
 from consent.models import Circumstance, ConsentEvent, Level, Renewal, Role
 from consent.people.circumstances import day_begin, day_of
-from consent.promises.standing import standing
 from consent.services.consent_forms import OBJECTION_DAYS
 from consent.services.holders import circumstance_record
 from consent.services.replays import Lost, acts_apply
@@ -342,35 +341,3 @@ def test_random_histories_keep_every_promise(monkeypatch: pytest.MonkeyPatch, nu
             transaction.set_rollback(True)
 
     check()
-
-
-#: One person, consents, what ends them, and restores that forget some of it until it is recorded again.
-endings = st.one_of(
-    st.tuples(st.just("give"), st.just(0), st.just("LOW")),
-    st.tuples(st.just("give"), st.just(0), st.just("LOW")),
-    st.tuples(st.just("circumstance"), st.just(0), st.sampled_from(Circumstance.Kind.values)),
-    st.tuples(st.just("lose"), st.just("circumstance"), st.just(0), st.sampled_from(Circumstance.Kind.values)),
-    st.tuples(st.just("lose"), st.just("give"), st.just(0), st.just("LOW")),
-    st.tuples(st.just("replay")),
-    st.tuples(st.just("form"), st.just("not_asked"), st.sampled_from([1, 3])),
-    st.tuples(st.just("days"), st.integers(1, 2)),
-)
-
-
-@pytest.mark.parametrize("number", [6, pytest.param(20, marks=pytest.mark.exhaustive)])
-def test_consents_end_as_the_naive_computation_says(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    ended = []
-
-    @settings(max_examples=number)
-    @given(st.lists(endings, min_size=3, max_size=9))
-    def check(steps: list[Any]) -> None:
-        with transaction.atomic():
-            history = replayed(monkeypatch, [("form", "not_asked", 1), ("give", 0, "LOW"), *steps])
-            for moment in history.moments:
-                assert history.promised(moment) == history.recorded(moment)
-            assert standing(history.holders[0]).counts is bool(history.recorded(history.clock.now()))
-            ended.append(not history.recorded(history.clock.now()))
-            transaction.set_rollback(True)
-
-    check()
-    assert sum(ended) > number / 4, "the histories are about consents that end"

@@ -65,14 +65,6 @@ def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: I
     assert again["paragraphs"][-1] == "Please answer by 4 May 2031. You can also answer later."
 
 
-def test_a_letter_speaks_one_language(study: Study, issued: IssuedInvitation) -> None:
-    head, day = letterhead_of(study), date(2031, 5, 4)
-    german, english = (letter_context(study, LetterWritten(issued, code), head, day) for code in ("de", "en"))
-    assert (german["lang"], german["subject"], english["subject"]) == ("de", "Frühe Zeichen", "Early signs")
-    assert "montags bis freitags" in german["questions"]
-    assert "Monday" not in str(german) and "montags" not in str(english)
-
-
 def test_the_institutions_words_take_the_place_of_the_sites_on_record(study: Study, issued: IssuedInvitation) -> None:
     markup = '#panic("no") $x$ = *a* #include "letters.typ" <b>'
     texts = {"refusal": " Your treatment does not depend on it. ", "text": f"First.\n{markup}", "salutation": ""}

@@ -1,7 +1,5 @@
 """Roles: who gives them, what takes a second person, that nobody is on both sides, and that all is on record."""
 
-from contextlib import suppress
-
 import pytest
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
@@ -233,21 +231,6 @@ def administrator(watched: Study, name: str, role: str, makes: str) -> tuple[Use
     administrator_set(user=user, appointed=True, acting_user=None)
     fields = {"first_name": "P.", "last_name": "U.", "email": f"{makes}@example.org"}
     return user, account_create(username=makes, acting_user=user, **fields)
-
-
-@pytest.mark.parametrize("superuser", [False, True])
-def test_operators_cannot_become_steward_or_auditor_nor_dismiss_or_appoint_one(watched, otto, superuser: bool) -> None:
-    User.objects.filter(pk=otto.pk).update(is_superuser=superuser)
-    otto.refresh_from_db()
-    aud, friend = user_create("aud"), user_create("friend")
-    services.membership_remove(membership=aud.memberships.get(), acting_user=otto)
-    for person, role in [(friend, "auditor"), *((otto, role) for role in ("steward", "auditor", "committee", "chair"))]:
-        with suppress(PermissionDenied, ValidationError):
-            services.membership_add(study=watched, user=person, role=role, acting_user=otto)
-        with pytest.raises((PermissionDenied, ValidationError)):
-            confirm(watched, otto)
-        as_(otto).post(url("members", watched), {"username": person.username, "role": role})
-    assert (roles_of(otto), roles_of(aud), roles_of(friend)) == ({"operator"}, {"auditor"}, set())
 
 
 def test_watcher_gives_themself_no_role_either(watched: Study) -> None:

@@ -182,20 +182,6 @@ def test_numbers_name_people_as_long_as_no_digit_can_be_lost(tmp_path: Path) -> 
     assert read_file(tmp_path / "a.npz", SCHEMA).holders == ["101", "7"]
 
 
-def test_one_person_in_two_normal_forms_is_one_person(study: Study) -> None:
-    document = {
-        "kind": "table",
-        "columns": [
-            {"name": "who", "role": "holder"},
-            {"name": "city", "role": "feature", "type": "categorical", "values": ["a"], "other": True},
-            {"name": "y", "role": "label"},
-        ],
-        "classes": ["no", "yes"],
-    }
-    rows = read_file(FIELD / "pseudonyms-nfc-nfd.csv", schema_from_json(document))
-    assert rows.holders == ["M\xfcller"] * 2
-
-
 # --- What was registered before ---------------------------------------------------------------------------------------
 
 
@@ -276,14 +262,6 @@ def test_a_list_of_people_is_read_as_what_it_is(text: str, people: list[Invited]
 def test_what_looks_like_a_table_is_no_list_of_names(text: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         invitees_read(text)
-
-
-def test_the_guardian_of_a_pasted_table_gets_the_letter(study: Study) -> None:
-    text = (FIELD / "invitations-tabs.txt").read_text()
-    child, person = invitations_create(study=study, acting_user=None, pseudonyms=invitees_read(text))
-    assert (child.pseudonym, child.answering.represents) == ("P-17", True)
-    assert (person.pseudonym, person.answering.represents) == ("P-18", False)
-    assert Invitation.objects.count() == study.holders.count() == 2
 
 
 # --- Look-alikes ------------------------------------------------------------------------------------------------------

@@ -15,13 +15,12 @@ import pytest
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.test import override_settings
-from django.urls import reverse
 from ipate_client import LocalModel
 
 from common.artifacts import model_fetch
 from consent.models import DataHolder, Study
 from consent.promises.uses import results_of, usage_of
-from learning.formats import DataError, Rows, read_file, schema_from_json, schema_to_json
+from learning.formats import Rows, read_file, schema_from_json, schema_to_json
 from learning.outcomes import OUTCOME_LABELS
 from tests.factories import study_open, user_create
 from tests.pages import as_, text, url
@@ -36,7 +35,7 @@ from training.services.datasets import dataset_import
 from training.services.downloads import labels_table
 from training.services.publication import model_threshold_set
 from training.services.students import student_predict
-from training.services.trainings import student_ask, student_learn
+from training.services.trainings import student_ask
 
 pytestmark = pytest.mark.django_db
 
@@ -143,13 +142,6 @@ def run(request: pytest.FixtureRequest) -> Run:
     return learned_of(request.param)
 
 
-def measure_named(card: dict[str, Any]) -> str:
-    """Name of the measure that decides, and its number."""
-    first = card["evaluation"]["measures"][0]
-    name = f"{first['label']}: {first['of']}" if first["of"] else first["label"]
-    return f"{name} {first['value']:.3f}"
-
-
 def test_a_run_is_learned_checked_published_and_told(run: Run) -> None:
     kind, student = run.study.slug, run.student
     assert run.position == 20
@@ -235,23 +227,6 @@ def test_a_model_that_knows_nothing_is_not_published(study: Study, tmp_path: Pat
     assert "On the test data, it is no better than" in text(as_("olga").get(url("run", run)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_arrays_hold_a_column_for_each_part(kind: str, tmp_path: Path) -> None:
-    schema, path = schema_from_json(document(kind)), tmp_path / "rows.npz"
-    y = {"numbers": [12.5, 50.0], "times": [[3.0, 1.0], [50.0, 0.0]], "labels": [[1, 0], [1, 1]]}[kind]
-    np.savez(path, x=np.zeros((2, 2)), y=np.array(y))
-    rows = read_file(path, schema, holders=False)
-    assert rows.y is not None
-    assert [schema.outcome.written(code) for code in rows.y.tolist()] == {
-        "numbers": ["12.5 kg", "50 kg"],
-        "times": ["3 days", "more than 40 days"],
-        "labels": ["long", "long, wide"],
-    }[kind]
-    np.savez(path, x=np.zeros((2, 2)), y=np.full((2, 3), np.nan))
-    with pytest.raises(DataError, match="Save numbers with these columns"):
-        read_file(path, schema, holders=False)
-
-
 WAYS: dict[str, dict[str, Any]] = {
     "votes": STUDENT | {"method": Run.Method.NEIGHBOURS, "choices": {"sigma": 15.0, "radius_share": 0.3}},
     "student of steps": RUN | {"choices": RUN["choices"] | {"publish": "student"}},
@@ -294,40 +269,6 @@ def test_every_way_to_learn_is_published_as_the_file_says_it(study: Study, way: 
         labels = as_("olga").get(url("run_labels", run))
         assert labels.status_code == 200 and run.learns.categories[1] in html.unescape(text(labels))
         assert labels_table(run)[0][2:] == [f"count_{name}" for name in run.learns.categories]
-
-
-@pytest.mark.parametrize("run", ["times"], indirect=True)
-def test_another_student_learns_from_the_same_releases(run: Run) -> None:
-    boosting = {"student_learner": "boosting", "student_parameters": {"iterations": 20}}
-    training = student_ask(run=run, acting_user=user_create("olga"), **boosting)
-    student_learn(training.pk)
-    version = run.students.latest("version")
-    assert (version.version, version.learner) == (2, "boosting"), training.message
-    page, listed = (html.unescape(as_("olga").get(url(*where)).text) for where in (("run", run), ("models", run.study)))
-    for each in run.students.all():
-        assert measure_named(each.card) in page.partition("Held-out agreement")[2]
-        assert each.pk != run.student_id or measure_named(each.card) in listed
-    deciding = version.card["evaluation"]["measures"][0]
-    assert deciding["value"] > deciding["nothing"]
-    assert len(student_predict(version, [ROW])["values"][0]) == len(run.learns.columns)
-
-
-@pytest.mark.parametrize("study", ["times"], indirect=True)
-def test_pages_and_api_tell_what_a_student_learned_from_true_answers(study: Study, tmp_path: Path) -> None:
-    schema, rows = schema_from_json(document(study.slug)), rows_of(study.slug, 60, 5, tmp_path, holders=False)
-    public = dataset_import(study=study, name="answered", kind="public", rows=rows, schema=schema)
-    run = learned(study, public_dataset=public, choices=RUN["choices"] | {"publish": "student"})
-    student_learn(run.trainings.get().pk)
-    version, olga = run.students.get(), as_("olga")
-    for page in ("run", "ledger_report"):
-        assert olga.get(url(page, run)).status_code == 200
-    (told,) = olga.get(reverse("api:run-students", args=[run.pk])).json()["versions"]
-    assert told["evaluation"]["measures"] == version.card["evaluation"]["measures"]
-    assert "accuracy" not in told["evaluation"]
-    if study.slug == "times":  # of people who were censored early the true category is not known
-        assert told["reference"] is None
-    else:
-        assert told["reference"]["measures"] == version.reference["measures"]
 
 
 def test_eight_labels_are_learned_without_a_student(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from accounting.shares import share_free, share_grant, share_open, share_settle
 from consent import services
 from consent.models import DataHolder, Level
 from consent.promises.uses import usage_of
-from consent.selectors import LEVELS, consent_current, consent_form_in_force, consent_snapshot, policy_in_force
+from consent.selectors import consent_current, consent_form_in_force, consent_snapshot
 from tests.factories import consent_choose, policy_approve, user_create
 from tests.training.asking import EVERYBODY
 from tests.training.runs import run_draft, study_with_table
@@ -136,77 +136,6 @@ def test_the_reported_bound_covers_accounts_and_grows_with_releases(seed: int) -
             assert spent <= record[holder] * (1 + 1e-9)
             assert history.worst[holder] <= record[holder] * (1 + 1e-9)
             assert record[holder] >= before[holder] * (1 - 1e-12), "nothing that was released is called back"
-
-
-class KeptPromises(History):
-    """A history in which people keep promises, too, with a naive computation of what each was promised last."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        snapshot = consent_snapshot(self.study)
-        levels = [LEVELS[place] for place in snapshot.levels.tolist()]
-        given = zip(snapshot.holders.tolist(), levels, snapshot.epsilons.tolist(), strict=True)
-        self.last = {holder: (level, epsilon) for holder, level, epsilon in given}
-        self.taking_part = set(self.last)
-
-    def decide(self) -> None:
-        holder, level = self.random.choice(self.holders), self.random.choice(Level.values)
-        consent_choose(holder=holder, level=level, form=consent_form_in_force(self.study))
-        policy = policy_in_force(self.study)
-        assert policy is not None
-        self.last[holder.pk] = level, policy.epsilon(level)
-        self.taking_part.add(holder.pk)
-
-    def keep(self) -> None:
-        holder = self.random.choice(self.holders)
-        if holder.pk in self.last:
-            form = consent_form_in_force(self.study)
-            assert form is not None
-            epsilon = self.last[holder.pk][1]
-            services.consent_keep(holder=holder, epsilon=epsilon, form=form, acting_user=None)
-            self.taking_part.add(holder.pk)
-
-    def withdraw(self) -> None:
-        holder = self.random.choice(self.holders)
-        if holder.pk in self.taking_part:
-            services.consent_withdraw(holder=holder, acting_user=None)
-            self.taking_part.discard(holder.pk)
-
-    def policy(self) -> None:
-        policy = policy_approve(self.study, *self.random.choice(EPSILONS))
-        self.last = {
-            holder: (level, min(epsilon, policy.epsilon(level))) for holder, (level, epsilon) in self.last.items()
-        }
-
-    def released(self, charged: list[int]) -> None:
-        """Compare the account of everybody who was charged with the promise that they have now."""
-        stand = self.stand()
-        for holder in charged:
-            cap = float(caps_of(self.last[holder][1], self.study.delta))
-            assert holder in self.taking_part
-            assert stand[holder] <= cap * (1 + 1e-9), "charged within the promise that was in force"
-
-    def change(self) -> None:
-        self.random.choice([self.decide, self.keep, self.keep, self.withdraw, self.policy])()
-
-
-@pytest.mark.parametrize("seed", seeds(range(200, 203)))
-def test_no_release_exceeds_a_promise_that_was_kept(seed: int) -> None:
-    history = KeptPromises(seed)
-    for _ in range(14):
-        before = history.stand()
-        step = history.random.choice([history.change, history.change, history.run, history.count])
-        step()
-        snapshot = consent_snapshot(history.study)
-        in_force = {holder: history.last[holder][1] for holder in history.taking_part}
-        assert dict(zip(snapshot.holders.tolist(), snapshot.epsilons.tolist(), strict=True)) == in_force
-        if step == history.change:
-            assert history.stand() == before
-        record = history.reported_bounds()
-        for holder, spent in history.stand().items():
-            assert spent <= record[holder] * (1 + 1e-9)
-        if step == history.count:
-            history.released([holder for holder, spent in history.stand().items() if spent > before[holder]])
 
 
 @pytest.mark.parametrize("seed", seeds(range(100, 102)))

@@ -1,13 +1,9 @@
 """Runs in which every holder votes, or of private gradient steps, through the API: propose, plan, follow, costs."""
 
-import csv
-import io
 from typing import Any
 
-import numpy as np
 import pytest
 
-from accounting.models import Release
 from consent.models import Study
 from learning.mechanisms.neighbours.rounds import NeighbourChoices
 from learning.published import published_load
@@ -15,7 +11,7 @@ from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from tests.ipate_web.api.test_runs import RUNS
 from tests.training.asking import SAMPLED_RUN, run_ask
 from tests.training.runs import run_start
-from training.models import Dataset, Query, Run
+from training.models import Dataset, Run
 from training.services.runs import suggested_method
 
 MODELS = "/api/v1/models"
@@ -63,55 +59,6 @@ def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Clie
     notes = client("researcher").post(f"{RUNS}/plan", body, format="json").json()["notes"]
     assert any("too few people" in note for note in notes)
     assert not Run.objects.exists()
-
-
-def test_a_finished_run_tells_its_progress_its_counts_and_its_costs(asking_run: Run, client: Client) -> None:
-    researcher = client("researcher")
-    document = researcher.get(f"{RUNS}/{asking_run.pk}").json()
-    assert (document["status"], document["labels"], document["rejected"]) == ("finished", POINTS, 0)
-    assert document["progress"] == {
-        "stages": [{"stage": "asking", "share": 1.0}],
-        **{"queries": POINTS, "points": POINTS, "labels": POINTS},
-        "student": None,
-    }
-    assert [promise["level"] for promise in document["promises"]] == ["HIGH", "AVERAGE", "LOW"]
-    found = {name: researcher.get(RUNS, {"method": name}).json()["count"] for name in ("neighbours", "pate")}
-    assert found == {"neighbours": 1, "pate": 0}
-
-    costs = researcher.get(f"{RUNS}/{asking_run.pk}/costs").json()
-    assert [group["levels"] for group in costs["groups"]] == [["HIGH"], ["AVERAGE"], ["LOW"]]
-    (planned,) = asking_run.plan["rounds"]
-    for group in costs["groups"]:
-        assert group["spent"] == pytest.approx(min(POINTS / planned["sigma"] ** 2, group["allowed"]))
-        assert group["allowed"] == pytest.approx(group["cap"] / 2)
-    assert (costs["history"]["queries"], costs["history"]["labels"]) == ([20, 30], [20, 30])
-
-
-def test_noisy_counts_come_with_the_labels_and_their_points(asking_run: Run, client: Client) -> None:
-    researcher, address = client("researcher"), f"{RUNS}/{asking_run.pk}/labels"
-    released = {query.row: query for query in Query.objects.filter(run=asking_run)}
-    results = researcher.get(address, {"limit": 1000}).json()["results"]
-    assert [each["row"] for each in results] == sorted(released)
-    for each in results:
-        assert each["counts"] == released[each["row"]].counts
-        assert each["label"] == asking_run.public_dataset.classes[released[each["row"]].label]
-    table = list(csv.reader(io.StringIO(researcher.get(address, {"format": "csv"}).content.decode())))
-    assert table[0] == ["row", "label", "count_healthy", "count_ill"]
-    assert [[int(cell) for cell in line[2:]] for line in table[1:]] == [each["counts"] for each in results]
-    answer = researcher.get(address, {"format": "npz"})
-    assert answer["Content-Type"] == "application/x-npz"
-    with np.load(io.BytesIO(answer.content), allow_pickle=False) as arrays:
-        assert set(arrays.files) == {"x", "row", "label", "reinforced", "counts", "classes"}, (
-            "no labels of the points' own"
-        )
-        assert arrays["x"].shape == (POINTS, 3)
-        assert arrays["row"].tolist() == sorted(released)
-        assert arrays["classes"][arrays["label"]].tolist() == [each["label"] for each in results]
-        assert arrays["counts"].tolist() == [each["counts"] for each in results]
-    download = Release.objects.get(run=asking_run.pk, kind=Release.Kind.DOWNLOAD)
-    assert download.content == {"what": "labels", "queries": POINTS, "labels": POINTS}
-    assert download.recorded_by.username == "researcher"
-    assert client("auditor").get(address, {"format": "npz"}).status_code == 403
 
 
 def steps(of: Study, **fields: Any) -> dict[str, Any]:

@@ -54,17 +54,6 @@ def assert_refused(client: Client, sent: list[dict[str, Any]], expected: list[tu
     assert not Run.objects.exists()
 
 
-def test_a_researcher_proposes_a_draft_and_an_operator_approves_it(study: Study, client: Client) -> None:
-    response = client("researcher").post(RUNS, proposal(study, wanted_labels=7), format="json")
-    assert response.status_code == 201
-    run = response.json()
-    assert (run["status"], run["wanted_labels"], run["created_by"]) == ("draft", 7, "researcher")
-    assert client("researcher").post(f"{RUNS}/{run['id']}/approve").status_code == 403
-    assert client("operator").post(f"{RUNS}/{run['id']}/approve").json()["status"] == "planning"
-    assert client("researcher").post(f"{RUNS}/{run['id']}/cancel").status_code == 403
-    assert client("operator").post(f"{RUNS}/{run['id']}/cancel").json()["status"] == "cancelled"
-
-
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"study": "nowhere"}, "study", "does not exist"),
     ({"aggregator": "gnmax"}, "choices.aggregator", "an object"),
@@ -257,21 +246,6 @@ def test_the_labels_of_a_usual_run_are_one_page_and_one_entry(study: Study, clie
     Run.objects.filter(pk=run.pk).update(position=10_002, labels=10_002)
     researcher.get(address)
     assert downloads(run) == [("labels", "researcher")] * 2, "more of them were released"
-
-
-def test_download_of_a_model_is_in_the_register(run: Run, client: Client) -> None:
-    address = f"/api/v1/models/{run.pk}/file"
-    researcher = client("researcher")
-    head = researcher.head(address)
-    assert head.status_code == 200
-    assert researcher.options(address).status_code == 204
-    assert researcher.get(address, headers={"If-None-Match": head["ETag"]}).status_code == 304
-    assert client("auditor").get(address).status_code == 404
-    assert downloads(run) == []
-    researcher.get(address)
-    assert downloads(run) == [("model", "researcher")]
-    release = Release.objects.get(run=run.pk, kind=Release.Kind.DOWNLOAD)
-    assert release.content["digest"] == run.student.digest
 
 
 def test_predictions_of_a_model_are_in_the_register_once(run: Run, client: Client) -> None:

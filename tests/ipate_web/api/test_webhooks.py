@@ -112,16 +112,6 @@ def test_nobody_but_an_operator_of_the_study_is_let_in(ward: Study, receiver: Re
     assert WebhookEndpoint.objects.get().pk == pk and not WebhookDelivery.objects.exists()
 
 
-def test_a_webhook_is_found_in_its_own_study_alone(ward: Study, receiver: Receiver, client: Client) -> None:
-    elsewhere = study_open("elsewhere")
-    theirs = made(elsewhere, receiver)
-    operator = client("operator")
-    for answer in (operator.post(f"{WEBHOOKS}/{theirs}/test"), operator.delete(f"{WEBHOOKS}/{theirs}")):
-        assert answer.status_code == 404 and "no such webhook" in answer.json()["detail"]
-    assert operator.get(WEBHOOKS).json()["results"] == []
-    assert WebhookEndpoint.objects.filter(pk=theirs).exists() and not WebhookDelivery.objects.exists()
-
-
 def test_a_closed_study_gets_no_webhook(ward: Study, receiver: Receiver, client: Client) -> None:
     Study.objects.filter(pk=ward.pk).update(closed_at=timezone.now())
     answer = client("operator").post(WEBHOOKS, {"url": receiver.url, "events": ["run.failed"]}, format="json")

@@ -82,15 +82,3 @@ def test_a_draft_that_somebody_has_begun_tells_people_of_an_alliance_as_well() -
     draft = ConsentFormDraft.objects.get(study=site.study)
     assert (draft.texts, draft.facts["retention"]) == ({"en": "Begun by Carla."}, "Ten years.")
     assert draft.facts["alliance"] == facts_of(site.study)["alliance"] != {}
-
-
-def test_a_site_declines_what_it_is_proposed() -> None:
-    there, browser = Installations(3), as_("olga")
-    run = there.propose(method=Run.Method.COUNTS, choices={"column": "class"}, asks=False)
-    site = there.sites[0]
-    exchange(site)
-    take = reverse("staff:joint_run_take", args=[site.study.slug, site.pk, run.pk.hex])
-    page = text(browser.get(take))
-    assert "People are counted" in page and "Clinic A, Clinic B, Clinic C" in page and "50.0 % of every cap" in page
-    assert browser.post(take, {"decline": "1"}).status_code == 302
-    assert browser.get(take).status_code == 404

@@ -82,20 +82,6 @@ def test_a_steward_records_who_answers_and_the_auditor_reads_it(study: Study) ->
     assert (wrong.status_code, DataHolder.objects.filter(pseudonym="P-4").exists()) == (422, False)
 
 
-def test_the_guardians_visit_and_account_reach_nothing_once_the_day_came(study: Study, monkeypatch) -> None:
-    holder = factories.holder_create(study, "P-1")
-    record(study, "P-1", "guardian", until=later(10))
-    browser = by_link(study, "P-1")
-    services.holder_link(holder=holder, user=factories.user_create("mother"))
-    mother = as_("mother")
-    assert (browser.get("/my/digits/").status_code, mother.get("/my/digits/").status_code) == (200, 200)
-    now = timezone.now()
-    monkeypatch.setattr(timezone, "now", lambda: now + timedelta(days=11))
-    monkeypatch.setattr("consent.views.visits.Visit.is_over", False)
-    assert browser.get("/my/digits/").status_code == 302
-    assert as_("mother").get("/my/digits/").status_code == 404
-
-
 def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> None:
     holder = factories.holder_create(study, "P-1")
     browser = by_link(study, "P-1")
@@ -165,8 +151,7 @@ def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
 
 # --- Decisions on paper ---------------------------------------------------------------------------------------------
 
-ONE, MANY = "/studies/digits/recruitment/paper/", "/studies/digits/recruitment/paper/list/"
-HEAD = "pseudonym,level,form_version,signed_on,evidence\n"
+ONE = "/studies/digits/recruitment/paper/"
 
 
 @pytest.fixture
@@ -185,27 +170,9 @@ def one(**changes: object) -> dict[str, object]:
     return {**fields, **changes}
 
 
-def many(rows: str, encoding: str = "utf-8", **fields: object) -> dict[str, object]:
-    return {"list": SimpleUploadedFile("list.csv", (HEAD + rows).encode(encoding)), "scans": [scan()], **fields}
-
-
 def answers_by(study: Study, kind: str, until: date | None = None) -> None:
     olga = factories.user_create("olga")
     circumstance_record(study=study, acting_user=olga, pseudonym="P-1", kind=kind, until=until, reason="x")
-
-
-def test_a_list_is_tried_and_then_recorded(olga: Client) -> None:
-    for sent, message in (
-        (many("P-1,LOW,1,2020-01-01,b.pdf\n", record="1"), "Row 2: the scan “b.pdf” is missing"),
-        (many("Jörg,LOW,1,2026-01-01,a.pdf\n", "latin-1"), "The list is not in UTF-8"),
-    ):
-        response = olga.post(MANY, sent)
-        assert response.status_code == 422 and message in text(response), message
-    rows = f"P-1,LOW,1,{timezone.localdate().isoformat()},a.pdf\n"
-    assert "1 decision can be recorded." in text(olga.post(MANY, many(rows), follow=True))
-    assert not ConsentEvent.objects.exists()
-    assert "1 decision was recorded." in text(olga.post(MANY, many(rows, record="1"), follow=True))
-    assert ConsentEvent.objects.count() == 1
 
 
 def test_a_person_is_shown_before_something_is_recorded_about_them(olga: Client, study: Study) -> None:

@@ -149,22 +149,6 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
     assert list(Remark.chain_faults(study.pk)) == []
 
 
-@pytest.mark.parametrize(("author", "renewal"), [("carla", "required"), ("olga", "not_asked")])
-def test_a_form_needs_two_people(study: Study, author: str, renewal: str) -> None:
-    assert "The form is proposed." in text(publish(as_(author), MORE, renewal=renewal))
-    own = text(as_(author).get(PROPOSAL))
-    assert "Publish form" not in own and ("You proposed this form yourself, so another" in own or author == "olga")
-    as_(author).post(PROPOSAL)
-    assert as_("olga").post(PROPOSAL).status_code == 403, "an operator is not of the committee"
-    assert ConsentForm.objects.count() == 1
-    assert "Version 2 is published" in text(as_("conrad").post(PROPOSAL, follow=True))
-    form = ConsentForm.objects.get(version=2)
-    assert (form.texts, form.renewal) == (MORE, renewal)
-    assert (form.proposed_by.username, form.published_by.username) == (author, "conrad")
-    assert list(ConsentForm.chain_faults(study.pk)) == []
-    assert f"proposed by {author}" in text(as_("olga").get(BASE))
-
-
 def test_the_database_itself_knows_a_second_person(study: Study) -> None:
     proposal = factories.form_propose(study, MORE)
     same = {name: getattr(proposal, name) for name in ("study", "texts", "facts", "digest", "renewal")}

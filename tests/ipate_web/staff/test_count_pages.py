@@ -17,7 +17,7 @@ from consent.services import check_answer_keep
 from tests import factories
 from tests.pages import as_, roles_fill, text, url
 from tests.snapshots import built_once
-from tests.training.runs import TABLE_RUN, run_start, study_with_consents, study_with_table
+from tests.training.runs import study_with_consents, study_with_table
 
 pytestmark = pytest.mark.django_db
 
@@ -59,20 +59,6 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(
     monkeypatch.setitem(ROLE_PERMISSIONS, "operator", ROLE_PERMISSIONS["operator"] - {"consent.view_group_sizes"})
     page = operator.get(address).text
     assert all(f'<td class="number">{count.count}</td>' in page for count in drawn), "in place of exact numbers"
-
-
-def test_a_drawing_that_nothing_is_left_for_is_refused_and_a_closed_study_offers_none(
-    table: Study, operator: Client
-) -> None:
-    run_start(table, share=1.0, **TABLE_RUN)
-    before, address = counted(table), url("head_counts", table)
-    assert "Only 0 of every holder&#x27;s cap is free" in operator.post(address, {"draw": "1"}).text
-    assert counted(table) == before
-    assert Release.objects.filter(study=table, kind="head_counts").count() == 1
-    Study.objects.filter(pk=table.pk).update(closed_at="2026-01-01T00:00:00Z")
-    page = operator.get(address).text
-    assert "Current head counts" in page and "It does not learn anything new" in page
-    assert "Draw head counts" not in page and "Enter these numbers" not in page
 
 
 def test_nobody_is_counted_without_a_policy_or_in_a_rehearsal() -> None:

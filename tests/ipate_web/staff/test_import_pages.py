@@ -173,21 +173,6 @@ def test_a_dropped_import_leaves_nothing(client: Client, study: Study) -> None:
     assert not DatasetImport.objects.exists() and not files()
 
 
-def test_an_upload_that_cannot_be_used_is_refused_and_not_kept(client: Client, study: Study) -> None:
-    for content, name, fields, message in (
-        ("", "rows.csv", {}, "The submitted file is empty."),
-        ("one\ntwo\n", "rows.csv", {}, "The file has only one column"),
-        (b"PK\x03\x04junk", "rows.zip", {}, "damaged or cut off"),
-        (CSV, "rows.csv", {"kind": "public", "holder_prefix": "P"}, "Only private rows belong to people"),
-        (CSV, "rows.csv", {"schema_file": SimpleUploadedFile("s.json", b"{")}, "This is not valid JSON"),
-        (CSV, "rows.csv", {"schema_file": SimpleUploadedFile("s.json", b"{}")}, "neither “kind”"),
-    ):
-        page = upload(client, content, name, **fields)
-        assert page.status_code == 422 and message in page.text, message
-        assert not DatasetImport.objects.exists()
-        assert not files()
-
-
 AMOUNT = {"columns-2-use": "value", "learned": "numbers", "smallest": 30, "largest": 150, "unit": "kg"}
 TIME = {"columns-2-use": "time", "learned": "times", "ends": "30\n60,5\n365", "unit": "days"}
 TIME |= {"columns-3-use": "event", "columns-3-spellings": "dead = 1\nalive = 0"}
@@ -237,28 +222,6 @@ def test_other_targets_are_declared_without_json(
     dataset = store(client, url, begun)
     codes = records_load(dataset)["y"].tolist()
     assert [dataset.outcome.written(code) for code in codes] == learned
-
-
-def test_rows_of_a_person_become_one_by_the_rules_that_are_declared(client: Client, study: Study) -> None:
-    rows = "ada,2026-01-02,50,f,no\nben,2026-01-01,25,m,yes\nada,2026-01-01,80,f,yes\nada,2026-01-03,20,f,no\n"
-    url, begun = begin(client, f"who,visited,age,sex,back\n{rows}")
-    rules = {"columns-2-rule": "mean", "columns-4-rule": "any", "by": "visited", "by_written": "ymd"}
-    typed = {"columns-2-minimum": 0, "columns-2-maximum": 100, "columns-3-values": "f\nm", "classes": "no\nyes"}
-    answers = rules | typed | {"columns-1-use": "ignore", "combined": "on"}
-    wrong = client.post(url, declared(client, begun, **answers, **{"columns-3-rule": "mean"}))
-    assert wrong.status_code == 422 and "Use one of: last, any." in wrong.text
-    assert "rows into one: 4 rows became 2." in check(client, url, begun, **answers)
-    again = declared(client, begun)
-    assert again == again | rules | {"combined": True}
-    dataset = store(client, url, begun)
-    assert (dataset.rows, dataset.holders) == (2, 2)
-    assert records_load(dataset)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
-    assert records_load(dataset)["y"].tolist() == [1, 1]
-    # The next import of the study keeps to the rules.
-    file = SimpleUploadedFile("next.csv", f"who,visited,age,sex,back\n{rows}".encode())
-    sent = {"file": file, "name": "more", "kind": "private", "schema_from": str(dataset.pk)}
-    client.post("/studies/ward/datasets/import/", sent)
-    assert DatasetImport.objects.get(name="more").schema["one_record"] == dataset.schema["one_record"]
 
 
 def test_columns_are_a_table_with_facts_of_public_files_alone(client: Client, study: Study) -> None:

@@ -6,16 +6,13 @@ from functools import partial
 import pytest
 
 from consent.models import Study
-from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_roles, url
+from tests.pages import as_, run_form_filled, study_with_roles, url
 from training.models import Run
 
 pytestmark = pytest.mark.django_db
 
 #: Data that a browser sends for the form as it was opened.
 filled_in = partial(run_form_filled, title="Asked", method="neighbours")
-steps_form = partial(run_form_filled, title="Steps", method="sgd")
-#: Everybody is drawn in every step, so that plans take no time.
-ALL = {"steps-variant": "scale", "steps-expected": 60, "steps-steps": 6, "steps-batch_size": 2}
 
 
 @pytest.fixture
@@ -64,41 +61,6 @@ def test_choices_are_saved_and_proposed_again(study: Study) -> None:
     form = client.get(new, {"like": str(run.pk)}).context["form"]
     offered = changes | {"asking-stated-embedding": None, "asking-embedded": True}
     assert {name: form[name].value() for name in offered} == offered
-
-
-def test_the_page_shows_errors_beside_their_fields(study: Study) -> None:
-    network, none = {"steps-network": "cnn"}, {"public_dataset": ""}
-    for form, changes, field, message in (
-        (
-            filled_in,
-            {"asking-representation": "embedding"},
-            "asking-stated-embedding",
-            "You can use this only if you confirm it",
-        ),
-        (filled_in, {"asking-representation": "wavelets"}, "asking-representation", "is for images"),
-        (filled_in, {"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "Use fewer points"),
-        (filled_in, {"asking-rounds": 5}, "asking-rounds", "5"),
-        (filled_in, {"asking-sigma": 16_385}, "asking-sigma", "less than or equal to 16384"),
-        (filled_in, {"asking-radius_share": 101}, "asking-radius_share", "less than"),
-        (filled_in, {"asking-records": ""}, "asking-records", "required"),
-        (filled_in, {"method": "guessing"}, "method", "guessing"),
-        (filled_in, none, "public_dataset", "Choose the public points"),
-        (steps_form, {"steps-steps": 0}, "steps-steps", "greater than"),
-        (steps_form, {"steps-sigma": 1e9}, "steps-sigma", "less than"),
-        (
-            steps_form,
-            {"steps-representation": "embedding"},
-            "steps-stated-embedding",
-            "You can use this only if you confirm it",
-        ),
-        (steps_form, {"wanted_labels": 5}, "wanted_labels", "no labels"),
-        (steps_form, ALL | {"steps-expected": 0.5}, "steps-expected", "greater than"),
-        (steps_form, ALL | network, "steps-network", "needs images of at least"),
-        (steps_form, ALL | network | {"steps-representation": "standardised"}, "steps-representation", "as they are"),
-        (steps_form, ALL | {"steps-variant": "non_private"}, "steps-variant", "valid choice"),
-        (steps_form, ALL | none | {"steps-publish": "student"}, "steps-publish", "student learns on public points"),
-    ):
-        proposal_is_refused(study, form(study, **changes), field, message)
 
 
 # --- Where public points come from ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ipate_web.accounts import second_factor
 from learning.mechanisms.counts.tables import CountTable
 from learning.mechanisms.synthesis.rows import SyntheticRows
 from tests import factories
-from tests.pages import as_, study_with_finished_run, study_with_roles, url
+from tests.pages import as_, study_with_roles, url
 from tests.snapshots import built_once
 from tests.training.asking import CLEAR_RUN, COUNTS_RUN, STEPS_RUN, SYNTHESIS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_like, run_start, study_with_table
@@ -31,9 +31,7 @@ from training.comparison import fairness_of
 from training.models import Run, StudentModel
 from training.services.closing import dataset_remove
 from training.services.publication import model_stage_set
-from training.services.results import result_withdraw
 from training.services.students import student_withdraw
-from training.services.trainings import student_learn
 from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
@@ -89,17 +87,6 @@ def test_the_list_and_the_api_find_the_same(study: Study, runs: dict[str, Run]) 
         answer = browse(f"{reverse('api:runs')}?{query}").json()
         assert [run["title"] for run in answer["results"]] == titles, query
         assert ("No matching runs" in page.text) is (not titles)
-
-
-def test_a_malformed_filter_is_said(study: Study) -> None:
-    for query in ("since=yesterday", "until=2026-02-30", "status=gone", "sort=secret", "method=x", "search=a%00b"):
-        name = query.partition("=")[0]
-        page = browse(f"{reverse('staff:runs', args=[study.slug])}?{query}")
-        assert page.status_code == 422 and name in page.context["form"].errors, query
-        answer = browse(f"{reverse('api:runs')}?{query}")
-        assert answer.status_code == 400 and {error["field"] for error in answer.json()["errors"]} == {name}, query
-    answer = browse(f"{reverse('api:runs')}?owner=otto")
-    assert answer.status_code == 400 and "proposer" in answer.json()["errors"][0]["message"]
 
 
 def test_the_number_of_queries_does_not_grow_with_the_list(
@@ -306,37 +293,6 @@ def test_a_withdrawn_model_has_no_stage(finished: Run) -> None:
     assert api.get(f"{reverse('api:models')}?stage=candidate").json()["count"] == 0
 
 
-# --- Versions of a student ------------------------------------------------------------------------------------------
-
-
-def test_another_version_is_trained_compared_and_published() -> None:
-    finished = study_with_finished_run().runs.get()
-    researcher, operator = as_("researcher"), as_("operator")
-    page, new = url("run", finished), url("run_student_new", finished)
-    first, second = (url("run_student_publish", finished, number) for number in (1, 2))
-    assert "hx-get" in researcher.get(url("run_students", finished)).text
-    assert 'value="nearest_neighbour" selected' in researcher.get(new).text
-    boosting = {"student_learner": "boosting", "student_learner-boosting-iterations": 2}
-    boosting |= {f"student_learner-boosting-{name}": each for name, each in (("leaves", 3), ("learning_rate", 0.1))}
-    wrong = researcher.post(new, boosting | {"student_learner-boosting-leaf": 0})
-    assert wrong.status_code == 422 and "student_learner-boosting-leaf" in wrong.context["form"].errors
-    assert not finished.trainings.filter(version=None).exists()
-    assert researcher.post(new, boosting | {"student_learner-boosting-leaf": 1}).headers["Location"] == page
-    assert new not in researcher.get(page).text, "one at a time"
-    for _ in range(2):  # the second time the new version is assessed, too
-        for training in finished.trainings.all():
-            student_learn(training.pk)
-    assert researcher.get(url("run_students", finished)).headers["HX-Refresh"] == "true"
-    shown = operator.get(page).text
-    assert "Choose by the agreement with held-out releases" in shown and "95 % confidence interval" in shown
-    assert all(url("run_student_model", finished, number) in shown for number in (1, 2))
-    assert second in shown and first not in shown and second not in researcher.get(page).text
-    assert operator.get(url("run_student_publish", finished, 7)).status_code == 404
-    operator.post(second)
-    assert Run.objects.get(pk=finished.pk).student.version == 2
-    assert "version 2: Gradient boosting" in as_("auditor").get(url("ledger_report", finished)).text
-
-
 # --- Tables and synthetic rows --------------------------------------------------------------------------------------
 
 
@@ -370,18 +326,6 @@ def test_the_file_is_the_one_in_the_register_and_who_took_it_is_on_record(run: R
     assert downloads(run) == [{"what": "table", "digest": run.result.digest}]
     api = rosa.get(f"{reverse('api:run-table', args=[run.pk])}?format=csv")
     assert api.content == file.content and len(downloads(run)) == 1
-
-
-def test_the_api_tells_cells_intervals_and_card(run: Run) -> None:
-    table = browser(run, Role.RESEARCHER).get(reverse("api:run-table", args=[run.pk])).json()
-    assert table["columns"] == ["class"] and [cell["values"] for cell in table["cells"]] == [["a"], ["b"], ["c"]]
-    for cell in table["cells"]:
-        assert cell["low"] < cell["people"] < cell["high"]
-        assert cell["people"] == pytest.approx(table["scale"] * cell["weighted"])
-    assert sum(level["people"] for level in table["levels"]) == 30
-    assert all(cell["least"] <= cell["low"] + 0.1 and cell["high"] <= cell["most"] + 0.1 for cell in table["cells"])
-    assert table["card"]["privacy"]["mechanism"]["name"] == "counts"
-    assert {group["epsilon"] for group in table["card"]["privacy"]["groups"]} == {1.0, 2.0, 3.0}
 
 
 @pytest.mark.parametrize("where", ["page", "api"])
@@ -420,22 +364,3 @@ def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
     for address in (url("run_result_file", result.run), f"{api}?format=csv"):
         assert hashlib.sha256(rosa.get(address).content).hexdigest() == result.digest
     assert list(release_faults(result.run)) == []
-
-
-def test_the_page_of_synthetic_rows_tells_what_was_counted_and_gives_the_file(drawn: Run) -> None:
-    rosa = browser(drawn, Role.RESEARCHER)
-    shown = rosa.get(url("run", drawn)).text
-    assert "200 rows of people who do not exist" in shown and drawn.result.dataset.name in shown
-    file = rosa.get(url("run_result_file", drawn))
-    assert hashlib.sha256(file.content).hexdigest() == drawn.result.digest
-    assert downloads(drawn) == [{"what": "table", "digest": drawn.result.digest}]
-    address = reverse("api:run-rows", args=[drawn.pk])
-    assert rosa.get(f"{address}?format=csv").content == file.content
-    answer = rosa.get(address).json()
-    assert answer["rows"] == 200 and answer["columns"] == ["length", "width", "class"]
-    assert answer["dataset"] == drawn.result.dataset_id and len(answer["marginals"]) == 2
-    assert answer["card"]["privacy"]["mechanism"]["tables"] == [2, 1, 2]
-    assert rosa.get(reverse("api:run-table", args=[drawn.pk])).status_code == 404
-    result_withdraw(run=drawn, reason="A bin was wrong.", acting_user=factories.user_create("olga"))
-    assert {rosa.get(each).status_code for each in (url("run_result_file", drawn), address)} == {410}
-    assert "A bin was wrong." in rosa.get(url("run", drawn)).text

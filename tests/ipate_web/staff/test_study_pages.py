@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.apps import apps
@@ -35,7 +34,7 @@ from tests.pages import (
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.engine.records import owners_of
-from training.models import Batch, Dataset, Query, Run, StudentModel, TeacherChunk
+from training.models import Dataset
 from training.selectors import run_groups
 from training.services.erasures import records_erase
 
@@ -329,22 +328,6 @@ def test_accounts_can_only_be_looked_at(finished: Study, root: Client, clerk: Us
     page = as_("clerk").get(reverse("admin:app_list", args=["accounting"]))
     listed = [model["object_name"] for app in page.context["app_list"] for model in app["models"]]
     assert listed == ["HeadCount", "Release", "ShareRecord"]
-
-
-def test_repairs_of_runs_and_data_change_names_and_claims_alone(finished: Study, root: Client) -> None:
-    for model, repairable in (
-        (Dataset, {"name"}),
-        (Run, {"title", "purpose", "claimed_by", "message"}),
-        (TeacherChunk, {"claimed_by"}),
-        (Batch, set()),
-        (Query, set()),
-        (StudentModel, set()),
-    ):
-        base, row = f"admin:training_{model._meta.model_name}", model.objects.first()
-        assert root.get(reverse(f"{base}_changelist")).status_code == 200
-        form: Any = root.get(reverse(f"{base}_change", args=[row.pk])).context["adminform"].form
-        assert set(form.fields) == repairable, model
-        assert root.post(reverse(f"{base}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
 
 
 @pytest.fixture

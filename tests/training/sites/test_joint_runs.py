@@ -197,18 +197,6 @@ def test_teachers_of_all_sites_vote_together_and_their_members_pay() -> None:
         assert faults(run.study) == []
 
 
-@pytest.mark.exhaustive
-def test_a_vote_of_teachers_ends_where_lost_questions_have_used_up_the_share() -> None:
-    there = Installations(3)
-    hub, *sites = finish(there.start(**TEACHERS), is_asking)
-    allowed = [budget["allowed"] for budget in sites[0].plan["budgets"]]
-    Run.objects.filter(pk=sites[0].pk).update(spent=allowed)
-    runs = finish([hub, *sites])
-    assert {run.status for run in runs} == {Run.Status.FAILED}
-    assert "Questions that ended without a total have used up" in str(runs[1].message)
-    assert not Release.objects.filter(run=runs[1].pk, kind="sums").exists()
-
-
 def test_what_sites_could_not_carry_out_is_refused_at_hub_or_site(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Installations()
     with pytest.raises((ValidationError, PlanError), match="do not give the teachers"):
@@ -441,19 +429,6 @@ def test_a_hub_that_was_away_gives_its_sites_time_to_come_back(monkeypatch: pyte
     assert list(advance(hub).joint.dropped) == [there.names[2]]
 
 
-@pytest.mark.exhaustive
-def test_a_site_sends_the_same_bytes_again_when_a_restored_hub_lacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = Installations()
-    runs = _asked_until_two_have_answered(there, monkeypatch)
-    lost = JointAnswer.objects.get(site=there.names[0])
-    charges = Release.objects.filter(study=there.studies[0]).count()
-    lost.delete()
-    advance(runs[1])
-    again = JointAnswer.objects.get(site=there.names[0])
-    assert (again.content, again.signature) == (lost.content, lost.signature)
-    assert Release.objects.filter(study=there.studies[0]).count() == charges
-
-
 def test_a_proposal_is_taken_or_declined_once_whatever_the_hub_says_meanwhile() -> None:
     there = Installations()
     first, second = there.propose(share=0.2, **STEPS), there.propose(share=0.2, **STEPS)
@@ -475,18 +450,6 @@ def test_a_proposal_is_taken_or_declined_once_whatever_the_hub_says_meanwhile() 
     alliance_leave(alliance=site, acting_user=olga())
     exchange(stale)
     assert Alliance.objects.get(pk=site.pk).proposals == {}
-
-
-@pytest.mark.exhaustive
-def test_with_too_few_sites_left_a_run_ends_everywhere_with_a_reason() -> None:
-    there = Installations(3)
-    runs = finish(there.start(**STEPS), lambda runs: JointQuestion.objects.exclude(total="").count() >= 4)
-    asking.question_end(runs[0], Sentence("Clinic A is silent."), ["Clinic A"])
-    runs = finish(runs)
-    assert {run.status for run in runs} == {Run.Status.FAILED}
-    assert all("Clinic A is silent" in str(run.message) for run in runs), [str(run.message) for run in runs]
-    for run in runs:
-        assert faults(run.study) == []
 
 
 @pytest.mark.exhaustive
