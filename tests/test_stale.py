@@ -36,6 +36,7 @@ from consent.models import (
 )
 from consent.services import consent_withdraw, holder_link, proposal_remark, study_update
 from consent.services.reminders import reminder_ask
+from learning.formats import DataError
 from tests import factories
 from tests.test_repeats import MORE, policy, state
 from tests.test_roles import parts, study  # noqa: F401 – fixtures
@@ -323,7 +324,7 @@ def faults(service: Callable[..., Any], change: Callable[[World], None] | None, 
     try:
         with transaction.atomic():
             service(**stale)
-    except (ValidationError, PermissionDenied, ObjectDoesNotExist):
+    except (ValidationError, DataError, PermissionDenied, ObjectDoesNotExist):
         return []
     except Exception as error:
         return [repr(error)]

@@ -327,7 +327,7 @@ def test_a_closed_study_asks_nobody_learns_nothing_and_is_kept_until_the_announc
     with pytest.raises(ValidationError, match="new version"):
         services.study_update(study=study, retention_until=later)
     started = run_start(study, share=0.5, **ASKING_RUN)
-    with pytest.raises(ValidationError, match="under way"):
+    with pytest.raises(ValidationError, match="in progress"):
         close(reason="We are done.")
     run_ask(started)
     close(reason="We are done.")

@@ -64,7 +64,10 @@ def dataset_import(
     try:
         with transaction.atomic():
             study = study_lock(study.pk)
-            study_open_check(study)
+            try:
+                study_open_check(study)
+            except ValidationError as error:
+                raise DataError(error.messages[0]) from error
             most = settings.MOST_RECORDS if kind == Dataset.Kind.PRIVATE else None
             arrays = {"x": rows.x} if rows.y is None else {"x": rows.x, "y": rows.y}
             stays, holders = None, 0

@@ -232,7 +232,7 @@ def test_columns_are_a_table_with_facts_of_public_files_alone(client: Client, st
     url, _public = begin(client, content, kind="public", with_labels="on")
     page = text(client.get(url))
     assert "In the first rows" in page and "2 values" in page
-    assert re.search(r"0 · 1 · 2 · 3 · 4, (16\.7|17)\s%\snot known", page)
+    assert re.search(r"0 · 1 · 2 · 3 · 4, (16\.7|17)\s%\sunknown", page)
 
 
 def test_identifiers_and_codes_are_not_drafted_as_numbers(client: Client, study: Study) -> None:
