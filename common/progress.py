@@ -54,4 +54,3 @@ class _Lines(tqdm):
         if not self.disable:
             self.display()
             self.disable = True
-            self._decr_instances(self)

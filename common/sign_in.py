@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from allauth.account.auth_backends import AuthenticationBackend
-from allauth.account.internal.userkit import filter_users_by_email, get_user_by_username
+from allauth.account.utils import filter_users_by_email
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest
@@ -33,8 +33,12 @@ def _sign_in_begin(name: str, address: str) -> Attempt:
 
 def _counted_name(typed: str) -> str:
     """Return the user name for a name or address, so that both count as one; otherwise ``typed`` itself."""
-    user = get_user_by_username(typed) or next(iter(filter_users_by_email(typed, prefer_verified=True)), None)
-    name = user.get_username() if user else typed
+    # A database may compare names in its own way, so they are compared here as allauth does.
+    similar = User.objects.filter(username__iexact=typed)
+    users = [user for user in similar if user.get_username().lower() == typed.lower()]
+    if len(users) != 1:
+        users = filter_users_by_email(typed, prefer_verified=True)
+    name = users[0].get_username() if users else typed
     return unicodedata.normalize("NFKC", name).casefold()
 
 

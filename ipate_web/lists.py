@@ -8,7 +8,7 @@ from typing import Any
 
 from django import forms
 from django.core.paginator import Page, Paginator
-from django.db.models import Expression, F, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.forms.renderers import Jinja2
 from django.http import HttpRequest, QueryDict, StreamingHttpResponse
 from django.utils import timezone
@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
 from common.spreadsheets import csv_pieces
+from common.templatetags.components import component_render
 from consent.models import Study
 
 Text = str | Promise
@@ -62,6 +63,14 @@ class FilterForm(forms.Form):
 
 
 @dataclass(frozen=True)
+class Reader:
+    """The page on which a list is read: its study, and the reader's permissions there."""
+
+    study: Study
+    can: Collection[str] = ()
+
+
+@dataclass(frozen=True)
 class Filter:
     """A filter of a list.
 
@@ -71,7 +80,8 @@ class Filter:
         label: Label on the page; without one, only the API has the filter.
         help: Description in the API.
         choices: Permitted values with their labels.
-        options: Function from all rows of a list to the values that the page offers; the API accepts any text.
+        options: Function from all rows and their reader to the values and labels that the page offers; the API accepts
+            any text.
         longest: Maximum length of a text.
         kind: ``text``, ``day`` or ``slug``.
     """
@@ -81,7 +91,7 @@ class Filter:
     label: Text = ""
     help: str = ""
     choices: Sequence[tuple[str, Any]] = ()
-    options: Callable[[QuerySet], Collection[tuple[str, Any]]] | None = None
+    options: Callable[[QuerySet, Reader], Collection[tuple[str, Any]]] | None = None
     longest: int | None = None
     kind: str = "text"
 
@@ -89,13 +99,13 @@ class Filter:
         """Return the condition on rows for a value."""
         return self.condition(value) if callable(self.condition) else Q(**{self.condition: value})
 
-    def form_field(self, rows: QuerySet) -> forms.Field:
+    def form_field(self, rows: QuerySet, reader: Reader) -> forms.Field:
         """Return its field on the page of a list of ``rows``."""
         shared: dict[str, Any] = {"label": self.label, "required": False}
         if self.choices or self.options:
             named = [(value, capfirst(str(label))) for value, label in self.choices]
             return forms.ChoiceField(
-                choices=[("", _("all")), *(self.options(rows) if self.options else named)], **shared
+                choices=[("", _("all")), *(self.options(rows, reader) if self.options else named)], **shared
             )
         return DayField(**shared) if self.kind == "day" else forms.CharField(max_length=self.longest, **shared)
 
@@ -110,14 +120,6 @@ class Filter:
             case "slug":
                 return serializers.SlugField(**shared)
         return serializers.CharField(max_length=self.longest, **shared)
-
-
-@dataclass(frozen=True)
-class Reader:
-    """The page on which a list is read: its study, and the reader's permissions there."""
-
-    study: Study
-    can: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -136,21 +138,21 @@ class Column:
         is_minor: Whether small screens leave it out.
         is_silent: Whether only screen readers get its heading; files leave it out.
         is_head: Whether its cells name the rows.
-        permission: Permission without which it is left out.
+        is_for: Function that returns whether a reader gets it.
     """
 
     name: str
     title: Text
     cell: Callable[[Any, Reader], Any]
     fields: tuple[str, ...] = ()
-    values: Mapping[str, Expression | F] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     orders: Mapping[str, tuple[Text, Any]] = field(default_factory=dict)
     text: Callable[[Any, Reader], object] | None = None
     kind: str = ""
     is_minor: bool = False
     is_silent: bool = False
     is_head: bool = False
-    permission: str = ""
+    is_for: Callable[[Any], bool] = lambda _reader: True
 
     @property
     def classes(self) -> str:
@@ -170,6 +172,15 @@ class Column:
             return self.text(row, reader)
         cell = self.cell(row, reader)
         return cell if isinstance(cell, int | float) else " ".join(strip_tags(str(cell)).split())
+
+
+def piece(component: str) -> Callable[[Any, Reader], SafeString]:
+    """Return cells that a component renders, from as many of ``row``, ``study`` and ``can`` as it declares."""
+
+    def cell(row: Any, reader: Reader) -> SafeString:
+        return component_render(component, row=row, study=reader.study, can=reader.can)
+
+    return cell
 
 
 def day(moment: datetime | None, never: Text = "–") -> SafeString | Text:
@@ -219,7 +230,7 @@ class Listing:
         return rows.annotate(**values).order_by(*order, *self.ties)
 
     def _shown(self, reader: Reader) -> list[Column]:
-        return [column for column in self.columns if not column.permission or column.permission in reader.can]
+        return [column for column in self.columns if column.is_for(reader)]
 
     def table(self, rows: QuerySet, reader: Reader, names: Collection[str] = ()) -> "Table":
         """Return rows from `select` as a table of the named columns, or of all; loads only what their cells read."""
@@ -236,7 +247,7 @@ class Listing:
 
     def form(self, data: QueryDict, rows: QuerySet, reader: Reader) -> FilterForm:
         """Return the form above the list: filters, order, columns, and rows per page."""
-        fields = {each.name: each.form_field(rows) for each in self.filters if each.label}
+        fields = {each.name: each.form_field(rows, reader) for each in self.filters if each.label}
         if self.orders:
             orders = [("" if name == self.default else name, label) for name, (label, _order) in self.orders.items()]
             fields["sort"] = forms.ChoiceField(label=_("Order"), required=False, choices=orders)

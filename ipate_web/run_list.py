@@ -24,7 +24,7 @@ def _words(text: str) -> Q:
     return condition
 
 
-def _proposers(runs: QuerySet[Run]) -> list[tuple[str, str]]:
+def _proposers(runs: QuerySet[Run], _reader: Reader) -> list[tuple[str, str]]:
     names = runs.exclude(created_by=None).order_by("created_by__username")
     return [(name, name) for name in names.values_list("created_by__username", flat=True).distinct()]
 

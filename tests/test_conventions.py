@@ -115,3 +115,47 @@ def test_starting_the_site_loads_no_slow_library() -> None:
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, check=True
     )
     assert started.stdout.decode().strip() == "[]"
+
+
+#: Private names of libraries with no public counterpart: Python and Django document the first four; the others are what
+#: scikit-learn's estimators have learned, and the types in saved ones, which skops knows by where they are defined.
+PRIVATE = {
+    **dict.fromkeys(("_exit", "_meta", "_default_manager", "_base_manager"), ""),
+    **dict.fromkeys(("_fit_X", "_y", "_predictors", "_baseline_prediction"), "learning/exports/estimators.py"),
+    "sklearn.ensemble._hist_gradient_boosting": "learning/students/boosting.py",
+    "sklearn.tree._tree": "learning/learners/scikit.py",
+}
+
+
+def test_no_private_name_of_a_library_is_touched() -> None:
+    used: dict[str, set[str]] = {}
+    ours: set[str] = set()
+    for path in modules():
+        file = str(path.relative_to(ROOT))
+        if file.startswith(("tests/", "benchmarks/")) or "/migrations/" in file:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(attr=name, ctx=ast.Load()):
+                    used.setdefault(name, set()).add(file)
+                case ast.Attribute(attr=name) | ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                    ours.add(name)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    ours.add(name)
+                case ast.ImportFrom(module=str(module)) if module.split(".")[0] not in FOLLOWED:
+                    for name in (module, *(each.name for each in node.names)):
+                        used.setdefault(name, set()).add(file)
+                case ast.Import(names=names):
+                    for each in names:
+                        used.setdefault(each.name, set()).add(file)
+                case ast.Constant(value=str(text)) if re.fullmatch(r"sklearn(\.\w+)+", text):
+                    used.setdefault(text.rpartition(".")[0].removesuffix(".predictor"), set()).add(file)
+    private = {
+        name: files
+        for name, files in used.items()
+        if re.search(r"(^|\.)(_(?!_)|internal\b)", name) and name not in ours
+    }
+    unknown = {name: files for name, files in private.items() if name not in PRIVATE}
+    assert unknown == {}, "use what the library documents"
+    strayed = {name: files for name, files in private.items() if PRIVATE[name] and files > {PRIVATE[name]}}
+    assert strayed.keys() <= {"_predictors"}, "keep private names where they are"

@@ -6,15 +6,21 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models.functions import Lower
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
+from ipate_web.lists import Column, Listing, Reader
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
+from ipate_web.staff.templatetags.moments import moment
 from training.alliances import renewals, services
 from training.alliances.approvals import form_tells
 from training.alliances.keys import invitation_write
@@ -32,6 +38,36 @@ _ACTS = {
     "tell": services.alliance_tell,
     "join": services.alliance_join,
 }
+
+
+def _name(alliance: Alliance, reader: Reader) -> SafeString:
+    address = reverse("staff:alliance", args=[reader.study.slug, alliance.pk])
+    return format_html('<a href="{}">{}</a>', address, alliance.name)
+
+
+def _hub(alliance: Alliance, _reader: Reader) -> str:
+    return _("this study") if alliance.is_hub else alliance.terms.get("hub", "–")
+
+
+ALLIANCES = Listing(
+    columns=(
+        Column(
+            "name",
+            gettext_lazy("Name"),
+            _name,
+            orders={"name": (gettext_lazy("name"), Lower("name").asc())},
+            is_head=True,
+        ),
+        Column(
+            "hub",
+            gettext_lazy("Hub"),
+            _hub,
+        ),
+        Column("site", gettext_lazy("Own name"), lambda row, _reader: row.own_name or "–", is_minor=True),
+        Column("ended", gettext_lazy("Ended"), lambda row, _reader: moment(row.left_at)),
+    ),
+    ties=("name", "pk"),
+)
 
 
 class FoundForm(forms.Form):
@@ -196,7 +232,7 @@ def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
             made = services.alliance_connect(study=study, acting_user=request.user, **connect.cleaned_data)
             return redirect("staff:alliance", study.slug, made.pk)
     context = {
-        "alliances": Alliance.objects.filter(study=study),
+        "list": ALLIANCES.page(request, Alliance.objects.filter(study=study), Reader(study, request.can)),
         "found": found if may else None,
         "connect": connect if may else None,
     }

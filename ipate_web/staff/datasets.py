@@ -6,16 +6,22 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.files.uploadedfile import UploadedFile
-from django.http import HttpResponse
+from django.db.models import F
+from django.db.models.functions import Lower
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from common.reading import UnreadableError, document_parse
 from common.requests import SignedInRequest
+from common.templatetags.components import component_render
 from consent.models import Study
-from ipate_web.lists import Reader
+from ipate_web.lists import Column, Listing, Reader, day
 from ipate_web.run_list import RUNS
 from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.imports import MOST_MB
@@ -27,6 +33,60 @@ from training.selectors import encoders_seen, runs_visible_to
 from training.services.closing import dataset_remove
 from training.services.datasets import dataset_provenance_state
 from training.services.encoders import encoder_is_used, encoder_register, encoder_withdraw
+
+
+def _name(dataset: Dataset, reader: Reader) -> SafeString:
+    link = format_html(
+        '<a href="{}">{}</a>', reverse("staff:dataset", args=[reader.study.slug, dataset.pk]), dataset.name
+    )
+    removed = component_render("badge", text=_("removed"), kind="warn") if dataset.removed_at else ""
+    return format_html("{} {}", link, removed)
+
+
+def _rows(dataset: Dataset, reader: Reader) -> object:
+    return dataset.rows if dataset.kind != Dataset.Kind.PRIVATE or "consent.view_group_sizes" in reader.can else "–"
+
+
+def _holders(dataset: Dataset, reader: Reader) -> object:
+    is_seen = dataset.kind == Dataset.Kind.PRIVATE and "consent.view_group_sizes" in reader.can
+    return dataset.holders if is_seen else "–"
+
+
+#: No order by rows or holders: it would reveal them to members who may not see them.
+DATASETS = Listing(
+    columns=(
+        Column(
+            "name",
+            gettext_lazy("Name"),
+            _name,
+            fields=("name", "removed_at"),
+            orders={"name": (gettext_lazy("name"), Lower("name").asc())},
+            is_head=True,
+        ),
+        Column("kind", gettext_lazy("Kind"), lambda dataset, _reader: dataset.get_kind_display(), fields=("kind",)),
+        Column("rows", gettext_lazy("Rows"), _rows, fields=("kind", "rows"), kind="number"),
+        Column("holders", gettext_lazy("Holders"), _holders, fields=("kind", "holders"), kind="number", is_minor=True),
+        Column(
+            "classes",
+            gettext_lazy("Classes"),
+            lambda dataset, _reader: "–" if dataset.schema.get("target") else len(dataset.classes),
+            fields=("schema",),
+            kind="number",
+            is_minor=True,
+        ),
+        Column(
+            "imported",
+            gettext_lazy("Imported"),
+            lambda dataset, _reader: day(dataset.imported_at),
+            fields=("imported_at",),
+            orders={
+                "-imported": (gettext_lazy("newest first"), F("imported_at").desc()),
+                "imported": (gettext_lazy("oldest first"), F("imported_at").asc()),
+            },
+        ),
+    ),
+    ties=("kind", "name"),
+)
 
 
 class ProvenanceForm(forms.Form):
@@ -152,11 +212,14 @@ def _numbers(text: str) -> list[float]:
 
 @require_safe
 @study_page("consent.view_dashboard")
-def datasets(request: SignedInRequest, study: Study) -> HttpResponse:
+def datasets(request: SignedInRequest, study: Study) -> HttpResponseBase:
     """List the datasets, with how to import one."""
     may_import = request.user.has_perm("training.import_dataset", study)
     unfinished = study.imports.exclude(state=DatasetImport.State.DONE) if may_import else []
-    context = {"datasets": study.datasets.order_by("kind", "name"), "kinds": Dataset.Kind, "imports": unfinished}
+    found = DATASETS.page(request, study.datasets.all(), Reader(study, request.can))
+    if file := found.file(f"{study.slug}-datasets"):
+        return file
+    context = {"list": found, "imports": unfinished}
     return render_page(request, study, "staff/datasets/datasets.html", context)
 
 

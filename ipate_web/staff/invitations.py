@@ -1,14 +1,18 @@
 """Pages on which people are invited: single links, lists, everyone at once."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpResponse
+from django.db.models import F, Q
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -24,14 +28,73 @@ from consent.services.invitations import (
     link_reissue,
     uninvited_holders,
 )
-from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, name_searched, qr_code
-from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form
+from ipate_web.lists import Column, Filter, Listing, Reader, day
+from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, qr_code
+from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
 from ipate_web.staff.people import person_page
 
 #: So many are made in one transaction, in seconds; the command has no such limit.
 AT_ONCE = 20_000
 #: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
 LISTED = 5000
+
+
+def _state(invitation: Invitation, _reader: Reader) -> str:
+    if not invitation.revoked_at:
+        return _("valid")
+    by = invitation.revoked_by_id
+    if by and invitation.holder and by == invitation.holder.user_id:
+        return _("replaced by an account")
+    return _("revoked")
+
+
+def _revoke(invitation: Invitation, reader: Reader) -> SafeString | str:
+    if invitation.revoked_at:
+        return ""
+    address = reverse("staff:invitation_revoke", args=[reader.study.slug, invitation.pk])
+    text, of = _("Revoke"), invitation
+    return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, of)
+
+
+INVITATIONS = Listing(
+    columns=(
+        Column(
+            "holder",
+            gettext_lazy("Data holder"),
+            lambda invitation, _reader: invitation.holder or _("not opened yet"),
+            fields=("holder__pseudonym", "holder__user", "holder__erased_at"),
+            is_head=True,
+        ),
+        Column(
+            "made",
+            gettext_lazy("Created"),
+            lambda invitation, _reader: day(invitation.created_at),
+            fields=("created_at",),
+            orders={
+                "-made": (gettext_lazy("newest first"), F("created_at").desc()),
+                "made": (gettext_lazy("oldest first"), F("created_at").asc()),
+            },
+            is_minor=True,
+        ),
+        Column(
+            "opened",
+            gettext_lazy("Last opened"),
+            lambda invitation, _reader: day(invitation.last_used_at, never=_("never")),
+            fields=("last_used_at",),
+            is_minor=True,
+        ),
+        Column("state", gettext_lazy("State"), _state, fields=("revoked_at", "revoked_by")),
+        Column("actions", gettext_lazy("Actions"), _revoke, fields=("revoked_at",), kind="number", is_silent=True),
+    ),
+    filters=(
+        Filter(
+            "name",
+            lambda name: Q(holder__pseudonym__icontains=unicodedata.normalize("NFC", name)),
+            gettext_lazy("Pseudonym, or part of it"),
+        ),
+    ),
+    ties=("-created_at", "-pk"),
+)
 
 
 class InvitationsForm(forms.Form):
@@ -161,7 +224,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 @study_form("consent.invite_holders")
-def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
+def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
     """List the invitations; the form issues more and shows their letters once."""
     form = InvitationsForm(request.POST or None, study=study)
     if form.is_valid():
@@ -174,15 +237,11 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
                 len({each.pseudonym for each in form.cleaned_data["pseudonyms"]}) + form.cleaned_data["open_places"]
             )
             return _letters(request, study, issued, left_out=wanted - len(issued))
-    rows, name = Invitation.objects.filter(study=study).select_related("holder"), name_searched(request)
-    if name:
-        rows = rows.filter(holder__pseudonym__icontains=name)
-    context = {
-        "form": form,
-        "name": name,
-        "page": paginate(request, rows),
-        "uninvited": uninvited_holders(study).count(),
-    }
+    found = INVITATIONS.page(request, Invitation.objects.filter(study=study), Reader(study, request.can))
+    if file := found.file(f"{study.slug}-invitations"):
+        return file
+    name = found.chosen.get("name", "")
+    context = {"form": form, "list": found, "name": name, "uninvited": uninvited_holders(study).count()}
     return render_page(request, study, "staff/people/invitations.html", context)
 
 

@@ -2,17 +2,20 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.template.defaultfilters import floatformat
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from accounting.exports import FORMATS, export_name
@@ -24,9 +27,11 @@ from common.append_only import chained_models
 from common.requests import SignedInRequest
 from consent.disclosure import chain_report, sees_people
 from consent.models import Study
+from ipate_web.lists import Column, Filter, Listing, Reader
 from ipate_web.staff.charts import cost_chart
-from ipate_web.staff.pages import attachment, file_name, paginate, render_page, streamed_attachment, study_page
+from ipate_web.staff.pages import attachment, file_name, render_page, streamed_attachment, study_page
 from ipate_web.staff.report import bounds_note, report_pdf
+from ipate_web.staff.templatetags.moments import moment
 from training.comparison import fairness_of
 from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals
@@ -40,58 +45,123 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True)
-class RegisterRow:
-    """One release as the page shows it; None where it has no such number."""
+class RegisterReader(Reader):
+    """Reader of a register, with the largest cap of any account."""
 
-    release: Release
-    title: str
-    what: str
-    queries: int | None
-    labels: int | None
+    @cached_property
+    def cap(self) -> float:
+        """Largest cap of the study's accounts."""
+        return largest_cap(self.study)
+
+
+def _kind(release: Release, _reader: Reader) -> str:
+    what = release.content.get("what") or release.content.get("source")
+    words = _(what) if what else _steps(release.content.get("steps"))
+    return f"{release.get_kind_display()}: {words}" if words else str(release.get_kind_display())
+
+
+def _run(release: Any, reader: Reader) -> SafeString | str:
+    if release.title:
+        address = reverse("staff:run", args=[reader.study.slug, release.run])
+        return format_html('<a href="{}">{}</a>', address, release.title)
+    return format_html("<code>{}</code>", release.run) if release.run else "–"
+
+
+def _number(name: str) -> Callable[[Release, Reader], object]:
+    """Return cells with a number from the content of releases."""
+    return lambda release, _reader: "–" if (value := release.content.get(name)) is None else value
+
+
+def _charge(release: Release, reader: Any) -> str:
+    if not release.charge:
+        return "0"
+    mark = "*" if release.charge > reader.cap else ""
+    return f"{floatformat(min(release.charge, reader.cap), 5)}{mark}"
+
+
+def _by(release: Release, _reader: Reader) -> object:
+    if release.recorded_by:
+        return release.recorded_by
+    number = release.recorded_by_id
+    return _("deleted account %(number)s") % {"number": number} if number else "–"
+
+
+def _runs(_releases: QuerySet[Release], reader: Reader) -> list[tuple[str, str]]:
+    runs = Run.objects.filter(study=reader.study, rehearsal=False)
+    return [(str(pk), title) for pk, title in runs.values_list("pk", "title")]
+
+
+REGISTER = Listing(
+    columns=(
+        Column(
+            "number",
+            gettext_lazy("No."),
+            lambda release, _reader: release.sequence,
+            orders={
+                "-number": (gettext_lazy("newest first"), F("sequence").desc()),
+                "number": (gettext_lazy("oldest first"), F("sequence").asc()),
+            },
+            kind="number",
+        ),
+        Column(
+            "written",
+            gettext_lazy("Recorded on"),
+            lambda release, _reader: moment(release.recorded_at),
+            kind="nowrap",
+            is_minor=True,
+        ),
+        Column("kind", gettext_lazy("Kind"), _kind),
+        Column(
+            "run",
+            gettext_lazy("Run"),
+            _run,
+            values={
+                "title": Subquery(
+                    Run.objects.filter(pk=OuterRef("run"), study=OuterRef("study"), rehearsal=False).values("title")
+                )
+            },
+        ),
+        Column(
+            "batch",
+            gettext_lazy("Batch"),
+            lambda release, _reader: "–" if release.batch is None else release.batch,
+            kind="number",
+            is_minor=True,
+        ),
+        Column("queries", gettext_lazy("Queries"), _number("queries"), kind="number", is_minor=True),
+        Column("labels", gettext_lazy("Labels"), _number("labels"), kind="number", is_minor=True),
+        Column("charge", gettext_lazy("Charge at most, μ²"), _charge, kind="number"),
+        Column("by", gettext_lazy("By"), _by, is_minor=True),
+    ),
+    filters=(
+        Filter("run", "run", gettext_lazy("Run"), options=_runs),
+        Filter("kind", "kind", gettext_lazy("Kind"), choices=Release.Kind.choices),
+    ),
+    default="-number",
+    ties=(),
+)
 
 
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
     """All releases, or those of one run or one kind, and the shares of every cap."""
-    titles = {run.pk: run.title for run in Run.objects.filter(study=study, rehearsal=False)}
-    chosen_run = _run_id(request.GET.get("run", ""), titles)
-    kind = request.GET.get("kind", "")
-    releases: QuerySet[Release] = Release.objects.filter(study=study).select_related("recorded_by")
-    if chosen_run:
-        releases = releases.filter(run=chosen_run)
-    if kind in Release.Kind.values:
-        releases = releases.filter(kind=kind)
-    page = paginate(request, releases.order_by("-sequence"))
-    granted, cap = _readable(partial(_shares, study, titles)), largest_cap(study)
+    titles = dict(Run.objects.filter(study=study, rehearsal=False).values_list("pk", "title"))
+    reader = RegisterReader(study, request.can)
+    releases = Release.objects.filter(study=study)
+    found = REGISTER.page(request, releases.select_related("recorded_by"), reader)
+    granted = _readable(partial(_shares, study, titles))
     context: dict[str, Any] = {
-        "page": page,
-        "rows": _readable(lambda: [_row(release, titles) for release in page]),
-        "cap": cap,
-        "bounds_note": _readable(lambda: bounds_note(page, cap)),
-        "titles": titles,
-        "chosen_run": chosen_run,
-        "kinds": Release.Kind.choices,
-        "kind": kind,
+        "list": found,
+        "rows": _readable(lambda: found.rows),
+        "bounds_note": _readable(lambda: bounds_note(found.page, reader.cap)),
+        "chosen_run": found.chosen.get("run"),
         "runs": run_totals(study),
-        "entries": Release.objects.filter(study=study).count(),
+        "entries": releases.count(),
         "shares": granted,
         "share_committed": decimal_sum(*(share.committed for share, _title in granted or [])),
     }
     return render_page(request, study, "staff/ledger/ledger.html", context)
-
-
-def _row(release: Release, titles: dict[UUID, str]) -> RegisterRow:
-    content = release.content
-    what = content.get("what") or content.get("source")
-    return RegisterRow(
-        release,
-        title=titles.get(release.run, "") if release.run else "",
-        what=_(what) if what else _steps(content.get("steps")),
-        queries=content.get("queries"),
-        labels=content.get("labels"),
-    )
 
 
 def _steps(number: object) -> str:
@@ -117,11 +187,6 @@ def _readable(find: Callable[[], Found]) -> Found | None:
         return find()
     except UNREADABLE:
         return None
-
-
-def _run_id(text: str, known: dict[UUID, str]) -> UUID | None:
-    """Id of the run in the filter, if the study has it."""
-    return next((pk for pk in known if str(pk) == text), None)
 
 
 @require_safe

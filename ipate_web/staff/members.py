@@ -1,6 +1,7 @@
 """Page of a study's people: who has which role, and who changes it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -9,6 +10,9 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -25,7 +29,93 @@ from consent.permissions import (
 )
 from consent.selectors import role_changes_waiting
 from consent.services.accounts import account_of_staff
-from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form
+from ipate_web.lists import Column, Listing, Reader, day
+from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
+from ipate_web.staff.templatetags.moments import moment
+
+
+@dataclass(frozen=True)
+class MembersReader(Reader):
+    """Reader who may give or remove some ``roles``."""
+
+    roles: Collection[str] = ()
+
+
+def _person(membership: Membership, _reader: Reader) -> SafeString:
+    name = membership.user.get_full_name()
+    return (
+        format_html('{} <span class="soft">{}</span>', membership.user, name)
+        if name
+        else format_html("{}", membership.user)
+    )
+
+
+def _remove(membership: Membership, reader: Any) -> SafeString | str:
+    if membership.role not in reader.roles:
+        return ""
+    address = reverse("staff:member_remove", args=[reader.study.slug, membership.pk])
+    text = _("Remove role")
+    return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, membership)
+
+
+MEMBERS = Listing(
+    columns=(
+        Column(
+            "person",
+            gettext_lazy("Person"),
+            _person,
+            fields=("user__username", "user__first_name", "user__last_name"),
+            is_head=True,
+        ),
+        Column("role", gettext_lazy("Role"), lambda row, _reader: row.get_role_display(), fields=("role",)),
+        Column(
+            "since",
+            gettext_lazy("Since"),
+            lambda row, _reader: day(row.created_at),
+            fields=("created_at",),
+            is_minor=True,
+        ),
+        Column(
+            "actions",
+            gettext_lazy("Actions"),
+            _remove,
+            fields=("role",),
+            kind="number",
+            is_silent=True,
+            is_for=lambda reader: bool(reader.roles),
+        ),
+    ),
+    ties=("user__username", "role"),
+)
+
+
+def _account(change: RoleChange, name: str) -> object:
+    number = getattr(change, f"{name}_id")
+    return getattr(change, name) or _("deleted account %(number)s") % {"number": number}
+
+
+def _by_whom(change: RoleChange, _reader: Reader) -> object:
+    if change.proposed_by_id:
+        people = {"proposer": _account(change, "proposed_by"), "confirmer": _account(change, "changed_by")}
+        return _("%(proposer)s, confirmed by %(confirmer)s") % people
+    if change.changed_by_id:
+        return _account(change, "changed_by")
+    return _("not recorded") if change.kind == RoleChange.Kind.HELD else _("the site's administrators")
+
+
+ROLE_CHANGES = Listing(
+    columns=(
+        Column("when", gettext_lazy("When"), lambda change, _reader: moment(change.changed_at)),
+        Column("person", gettext_lazy("Person"), lambda change, _reader: _account(change, "user"), is_head=True),
+        Column("role", gettext_lazy("Role"), lambda change, _reader: change.get_role_display()),
+        Column("change", gettext_lazy("Change"), lambda change, _reader: change.get_kind_display()),
+        Column("by", gettext_lazy("Changed by"), _by_whom),
+    ),
+    ties=("-sequence",),
+    # Not joined: that would leave out the changes whose accounts have been deleted.
+    prefetched=("user", "changed_by", "proposed_by"),
+    size=20,
+)
 
 
 class MemberForm(forms.Form):
@@ -73,7 +163,7 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
     context = {
         "form": form,
         "roles": roles,
-        "memberships": memberships,
+        "members": MEMBERS.table(MEMBERS.select(memberships), MembersReader(study, request.can, roles)),
         "waiting": [_waiting(study, proposal) for proposal in role_changes_waiting(study)],
         "missing": []
         if study.rehearsal
@@ -81,9 +171,8 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
         "both": [] if study.rehearsal else _operators_and_stewards(memberships),
     }
     if request.user.has_perm("consent.view_rolechange", study):
-        # Not joined: that would leave out the changes whose accounts have been deleted.
-        changes = RoleChange.objects.filter(study=study).prefetch_related("user", "changed_by", "proposed_by")
-        context["page"] = paginate(request, changes.order_by("-sequence"), 20)
+        changes = RoleChange.objects.filter(study=study)
+        context["changes"] = ROLE_CHANGES.page(request, changes, Reader(study, request.can))
     return render_page(request, study, "staff/people/members.html", context)
 
 

@@ -7,8 +7,15 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
+from django.db.models import F
+from django.db.models.functions import Lower
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
@@ -16,7 +23,10 @@ from django.views.decorators.http import require_safe
 
 from common.artifacts import model_fetch
 from common.requests import SignedInRequest
+from common.templatetags.components import component_render
 from consent.models import Study
+from ipate_web.lists import Column, Filter, Listing, Reader, piece
+from ipate_web.run_words import learner_label
 from ipate_web.staff.fields import ReasonForm, WithdrawalForm
 from ipate_web.staff.kinds import (
     ParameterGroup,
@@ -31,7 +41,6 @@ from ipate_web.staff.pages import (
     faults_in,
     faults_show,
     file_name,
-    paginate,
     render_page,
     study_form,
     study_page,
@@ -50,6 +59,62 @@ from training.services.students import student_publish, student_withdraw
 from training.services.trainings import recipe_check, student_ask
 
 _Stage = StudentModel.Stage
+
+
+def _title(model: StudentModel, reader: Reader) -> SafeString:
+    address = reverse("staff:run", args=[reader.study.slug, model.run_id])
+    made = {"number": model.version, "date": date_format(timezone.localtime(model.created_at), "SHORT_DATE_FORMAT")}
+    version = _("version %(number)s, %(date)s") % made
+    return format_html('<a href="{}">{}</a><br><span class="soft small">{}</span>', address, model.run.title, version)
+
+
+def _stage(model: StudentModel, _reader: Reader) -> SafeString:
+    return component_render(
+        "badge", text=model.get_stage_display(), kind="good" if model.stage == _Stage.PRODUCTION else ""
+    )
+
+
+def _measures(model: StudentModel, _reader: Reader) -> SafeString:
+    return component_render("measures_short", evaluation=model.card.get("evaluation") or {}, accuracy=model.accuracy)
+
+
+MODELS = Listing(
+    columns=(
+        Column(
+            "title",
+            gettext_lazy("Run"),
+            _title,
+            orders={"title": (gettext_lazy("title"), Lower("run__title").asc())},
+            is_head=True,
+        ),
+        Column("stage", gettext_lazy("Stage"), _stage),
+        Column(
+            "learner",
+            gettext_lazy("Learner"),
+            piece("model_learner"),
+            text=lambda model, _reader: learner_label(model.learner),
+            is_minor=True,
+        ),
+        Column(
+            "accuracy",
+            gettext_lazy("Test data"),
+            _measures,
+            orders={"-accuracy": (gettext_lazy("most accurate first"), F("accuracy").desc(nulls_last=True))},
+            kind="number",
+        ),
+        Column("actions", gettext_lazy("What to do"), piece("model_actions"), is_silent=True),
+    ),
+    filters=(
+        Filter(
+            "stage",
+            "stage",
+            gettext_lazy("Stage"),
+            choices=_Stage.choices,
+        ),
+    ),
+    ties=("-created_at", "pk"),
+    size=20,
+)
 
 
 class StudentForm(forms.Form):
@@ -226,13 +291,13 @@ def _taken(
 
 @require_safe
 @study_page("training.view_run")
-def models(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the published models, all or those of one stage."""
+def models(request: SignedInRequest, study: Study) -> HttpResponseBase:
+    """List the published models."""
     rows = registered_models(StudentModel.objects.filter(run__study=study)).select_related("run__study")
-    stage = request.GET.get("stage", "")
-    if stage in _Stage.values:
-        rows = rows.filter(stage=stage)
-    context = {"page": paginate(request, rows, 20), "stages": _stages(_Stage.values), "stage": stage}
+    found = MODELS.page(request, rows, Reader(study, request.can))
+    if file := found.file(f"{study.slug}-models"):
+        return file
+    context = {"list": found, "form": found.form}
     return render_page(request, study, "staff/models/models.html", context)
 
 
