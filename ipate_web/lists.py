@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from django import forms
+from django.core.exceptions import ObjectDoesNotExist
 from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet
 from django.forms.renderers import Jinja2
@@ -284,15 +285,18 @@ class Table:
     def rendered(self, rows: Iterable[Any]) -> list[SafeString]:
         """Return the cells of each of some rows as HTML: rendered here, because a template takes twice as long."""
         around = [each.tags for each in self.columns]
-        return [
-            mark_safe(  # noqa: S308, the cells are escaped
-                "".join(
-                    f"{start}{conditional_escape(column.cell(row, self.reader))}{end}"
-                    for column, (start, end) in zip(self.columns, around, strict=True)
+        try:
+            return [
+                mark_safe(  # noqa: S308, the cells are escaped
+                    "".join(
+                        f"{start}{conditional_escape(column.cell(row, self.reader))}{end}"
+                        for column, (start, end) in zip(self.columns, around, strict=True)
+                    )
                 )
-            )
-            for row in rows
-        ]
+                for row in rows
+            ]
+        except ObjectDoesNotExist as error:  # a template would show an empty list
+            raise RuntimeError("A cell reads a row that is missing.") from error
 
     @cached_property
     def rows(self) -> list[SafeString]:

@@ -1,13 +1,14 @@
 """Page of a study's people: who has which role, and who changes it."""
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import AbstractBaseUser
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -90,8 +91,10 @@ MEMBERS = Listing(
 
 
 def _account(change: RoleChange, name: str) -> object:
-    number = getattr(change, f"{name}_id")
-    return getattr(change, name) or _("deleted account %(number)s") % {"number": number}
+    with suppress(ObjectDoesNotExist):
+        if account := getattr(change, name):
+            return account
+    return _("deleted account %(number)s") % {"number": getattr(change, f"{name}_id")}
 
 
 def _by_whom(change: RoleChange, _reader: Reader) -> object:

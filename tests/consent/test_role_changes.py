@@ -1,5 +1,7 @@
 """Roles: who gives them, what takes a second person, that nobody is on both sides, and that all is on record."""
 
+from html import unescape
+
 import pytest
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
@@ -186,7 +188,7 @@ def test_the_record_is_for_those_who_oversee(study: Study, root: User) -> None:
     for role, sees in (("auditor", True), ("committee", True), ("chair", True), ("operator", False)):
         reader = user_create(f"reading {role}")
         give(study, reader, role)
-        page = as_(reader).get(reverse("staff:members", args=[study.slug])).text
+        page = unescape(as_(reader).get(reverse("staff:members", args=[study.slug])).text)
         for part in ("Role history", f"deleted account {number}", "the site's administrators"):
             assert (part in page) is sees, role
 
