@@ -36,6 +36,7 @@ from consent import selectors, services
 from consent.models import DataHolder, Level, Study
 from learning.mechanisms.protocol import PlanError
 from tests import factories
+from tests.accounting.forced import Crash
 from tests.clock import Clock
 from tests.training.runs import TABLE, head_counts_state, run_approve, run_draft, table_rows
 from training.engine import questions
@@ -160,10 +161,6 @@ troubles = st.one_of(
 rounds = st.tuples(
     approvals, advances, approvals, decisions, advances, troubles, decisions, advances, st.one_of(decisions, troubles)
 )
-
-
-class Crash(Exception):
-    """The process dies."""
 
 
 class Site:

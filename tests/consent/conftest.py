@@ -17,6 +17,7 @@ from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
 from tests import factories
 from tests.clock import Clock
+from tests.pages import as_
 
 Decide = Callable[[DataHolder, str], ConsentEvent]
 
@@ -37,6 +38,16 @@ def study(db: None) -> Study:
 @pytest.fixture
 def hanna(db: None) -> User:
     return factories.user_create("hanna")
+
+
+@pytest.fixture
+def browser(hanna: User) -> Client:
+    return as_(hanna)
+
+
+def url(name: str, study: Study | None = None, *args: object) -> str:
+    """Address of a page for holders."""
+    return reverse(f"consent:{name}", args=[study.slug, *args] if study else [])
 
 
 @pytest.fixture

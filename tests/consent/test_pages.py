@@ -13,7 +13,7 @@ from consent import selectors
 from consent.models import CheckAnswers, DataHolder, Study
 from consent.promises.questions import questions
 from tests import factories
-from tests.consent.conftest import Decide, answer, events, member
+from tests.consent.conftest import Decide, answer, events, member, url
 from tests.factories import user_create
 from tests.pages import text
 
@@ -24,10 +24,6 @@ def browser(hanna: User) -> Client:
     client = Client(enforce_csrf_checks=True)
     client.force_login(hanna)
     return client
-
-
-def url(name: str, study: Study | None = None) -> str:
-    return reverse(f"consent:{name}", args=[study.slug] if study else [])
 
 
 def rows(response) -> list[list[str]]:

@@ -1,13 +1,10 @@
 """Reading level of holders' pages: grade 8 or less in English, Sachtextformel 9 or less in German."""
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 
 from consent.models import Study
 from tests import factories
 from tests.consent.readability import FORMULAS, flesch_kincaid, sentences, wiener_sachtextformel
-from tests.pages import as_
 from tests.snapshots import built_once
 
 #: What a study says of itself, which the site does not write.
@@ -24,11 +21,6 @@ def study(db: None) -> Study:
     factories.form_publish(study, {"en": "Read.", "de": "Lesen."})
     factories.policy_approve(study)
     return study
-
-
-@pytest.fixture
-def browser(hanna: User) -> Client:
-    return as_(hanna)
 
 
 @pytest.mark.parametrize("renewal", [None, pytest.param("asked", marks=pytest.mark.exhaustive), "required"])

@@ -9,12 +9,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
-from django.urls import reverse
 from django.utils import timezone
 
 from common.append_only import triggers_remove
@@ -26,7 +24,7 @@ from consent.services.paper import PaperConsent, paper_consents_record
 from consent.views.decision import events_of
 from consent.wording.facts import facts_of
 from tests import factories
-from tests.consent.conftest import Decide
+from tests.consent.conftest import Decide, url
 from tests.factories import user_create
 from tests.pages import as_, text
 
@@ -37,15 +35,6 @@ FIELDS |= {"jurisdiction": "Germany (EU)", "recipients": "An archive in Łódź.
 @pytest.fixture
 def study(db: None) -> Study:
     return factories.study_open(**FIELDS)
-
-
-@pytest.fixture
-def browser(hanna: User) -> Client:
-    return as_(hanna)
-
-
-def url(name: str, study: Study, *args: object) -> str:
-    return reverse(f"consent:{name}", args=[study.slug, *args])
 
 
 def test_a_receipt_says_what_was_decided_on_which_words_and_has_a_code_to_read_out(

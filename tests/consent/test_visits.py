@@ -14,7 +14,7 @@ from consent.services.erasures import erasure_ask, erasure_state
 from consent.tasks import addresses_sweep
 from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import circumstance
+from tests.consent.conftest import circumstance, url
 from tests.factories import user_create
 from training.services import closing
 
@@ -38,10 +38,6 @@ def visitor(codes: list[str]) -> Client:
 
 def ask_anew(study: Study) -> None:
     factories.form_publish(study, {"en": "New.", "de": "Neu."})
-
-
-def url(page: str, study: Study) -> str:
-    return reverse(f"consent:{page}", args=[study.slug])
 
 
 def test_a_choice_leads_to_an_address_of_its_own_to_be_confirmed(visitor: Client, study: Study) -> None:

@@ -42,11 +42,6 @@ __all__ = ["receiver"]
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def study() -> Study:
-    return factories.study_open()
-
-
 def made(study: Study, url: str, events: list[str] | None = None) -> MadeEndpoint:
     olga = user_create("olga")
     return endpoint_create(study=study, url=url, events=events or list(EVENTS), acting_user=olga)

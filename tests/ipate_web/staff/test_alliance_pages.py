@@ -9,18 +9,14 @@ from consent.wording.facts import facts_of
 from tests.factories import user_create
 from tests.pages import as_, text, url
 from tests.training.runs import run_approve
-from tests.training.sites.alliances import Installations, InThisProcess, advance, olga
+from tests.training.sites.alliances import Installations, advance, olga
+from tests.training.sites.conftest import _in_this_process
 from training.alliances.exchange import exchange
-from training.alliances.wire import Hub
 from training.models import Run
 
+__all__ = ["_in_this_process"]
+
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch: pytest.MonkeyPatch, settings) -> None:
-    monkeypatch.setattr(Hub, "transport", InThisProcess())
-    settings.SITES_WAIT = 0
 
 
 def test_both_sides_see_a_run_from_its_proposal_to_its_approval() -> None:

@@ -56,17 +56,13 @@ def url(name: str, study: Study, *args: object, **query: object) -> str:
     return reverse(f"staff:{name}", args=[study.slug, *args]) + (f"?{urlencode(query)}" if query else "")
 
 
-def kinds(page: Any) -> list[str]:
-    return [release.kind for release in page.context["list"].page]
-
-
 # --- What it lists --------------------------------------------------------------------------------------------------
 
 
 def test_the_register_lists_all_that_left_newest_first(run: Run) -> None:
     page = as_("auditor").get(url("ledger", run.study))
-    assert kinds(page) == ["model", "labels", "labels", "labels", "head_counts"]
-    assert [release.sequence for release in page.context["list"].page] == [5, 4, 3, 2, 1]
+    listed = [f"{release.sequence} {release.kind}" for release in page.context["list"].page]
+    assert listed == ["5 model", "4 labels", "3 labels", "2 labels", "1 head_counts"]
     assert all('<td class="number">4</td>' * 2 in row for row in page.context["rows"][1:4])
     assert "entered" in page.context["rows"][4]
     charged = Release.objects.get(sequence=4).charge
@@ -92,15 +88,11 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
     for group in page.context["groups"]:
         assert 0 < group.spent_share <= group.allowed_share
         assert f'<td class="number">{group.cap:.4f}</td>' in page.text
-    assert f"; {100 * run.student.accuracy:.0f} % right on the test data" in text(page), (
-        "of 21 points, without a decimal"
-    )
+    assert f"; {100 * run.student.accuracy:.0f} % right on the test data" in text(page), "no decimal for 21 points"
     assert page.context["history"].rows[-1][:2] == (12, 12)
     assert re.search(r'Report made</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>', page.text)
-    waiting = run_start(run.study, share=0.1, **RUN)
-    assert ("This run has not released anything yet") in as_("auditor").get(
-        url("ledger_report", run.study, waiting.pk)
-    ).text
+    waiting = url("ledger_report", run.study, run_start(run.study, share=0.1, **RUN).pk)
+    assert "This run has not released anything yet" in as_("auditor").get(waiting).text
 
 
 # --- Downloads ------------------------------------------------------------------------------------------------------
