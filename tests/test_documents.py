@@ -36,9 +36,6 @@ def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-# --- The site of documents --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of documents. A link or a section that is not there ends the build."""
@@ -115,8 +112,6 @@ def test_newcomers_find_every_place_that_is_named() -> None:
         assert found, f"{path} has no {name}"
 
 
-# --- What they say ----------------------------------------------------------------------------------------------------
-
 #: What other tests run: a command → the test.
 ELSEWHERE = {"make up": "tests/ipate_web/test_demo.py", "python3 -m pip install ./client": "tests/client"}
 
@@ -166,9 +161,6 @@ def test_the_client_the_documents_and_the_list_of_changes_have_the_version() -> 
     assert f"  version = {{{__version__}}}," in text_of(DOCS / "notation.md")
     headings = [line for line in text_of(ROOT / "CHANGELOG.md").splitlines() if line.startswith("## ")]
     assert next(heading for heading in headings if heading != "## Unreleased").startswith(f"## {__version__} – ")
-
-
-# --- Their prose ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

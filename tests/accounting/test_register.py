@@ -61,9 +61,6 @@ def named(study: Study) -> set[str]:
     return {AccountBook.objects.get(study=study).artifact, *charges}
 
 
-# --- Accounts as arrays ---------------------------------------------------------------------------------------------
-
-
 def test_charges_add_up_by_holder_and_unlisted_holders_have_spent_nothing() -> None:
     rng = np.random.default_rng(5)
     accounts, expected = Balances.empty(), Counter[int]()
@@ -87,7 +84,6 @@ def test_charges_add_up_by_holder_and_unlisted_holders_have_spent_nothing() -> N
         Balances(np.array([1, 2]), np.array([0.5]))
 
 
-# --- Recording ------------------------------------------------------------------------------------------------------
 def test_the_book_is_the_sum_of_all_charge_files_bit_for_bit(study: Study) -> None:
     rng, everybody = np.random.default_rng(4), ids(study)
     expected = dict.fromkeys(everybody.tolist(), 0.0)
@@ -209,9 +205,6 @@ def test_the_database_refuses_to_change_what_is_recorded(study: Study) -> None:
         Release.objects.all().delete()
 
 
-# --- Files for auditors ---------------------------------------------------------------------------------------------
-
-
 def test_the_exported_register_holds_no_accounts(study: Study, tmp_path: Path) -> None:
     charge(study, ids(study)[:2], [0.012345, 0.023456], content={"labels": 3})
     for kind in ("json", "csv"):
@@ -227,9 +220,6 @@ def test_the_exported_register_holds_no_accounts(study: Study, tmp_path: Path) -
         call_command("export_ledger", "nowhere")
 
 
-# --- Slacks of sampled runs -----------------------------------------------------------------------------------------
-
-
 def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     slack = slack_of(study.delta)
     for _ in range(SLACKS):
@@ -241,9 +231,6 @@ def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study, monkeyp
     monkeypatch.setattr(services, "slack_fits", lambda study, slack: True)
     charge(study, ids(study)[:1], [1e-4], content={"slack": slack})
     assert any("more than caps leave" in fault for fault in study_faults(study))
-
-
-# --- Files that a process left behind when it died before its commit --------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)

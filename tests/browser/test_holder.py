@@ -93,9 +93,6 @@ def test_a_holder_needs_no_mouse(visit: Any, study: Study) -> None:
     assert events() == [("refused", "")]
 
 
-# --- An account, or a visit by invitation -----------------------------------------------------------------------------
-
-
 @pytest.mark.exhaustive
 def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit: Any, path: str) -> None:
     site = visit("phone")

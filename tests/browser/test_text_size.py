@@ -125,9 +125,6 @@ def hanna(visit: Any, study: Study, language: str) -> Site:
     return site
 
 
-# --- Holders ----------------------------------------------------------------------------------------------------------
-
-
 @each_language
 def test_what_a_holder_decides_by_reflows(hanna: Site) -> None:
     submit = hanna.page.locator("main form .button-primary")
@@ -142,9 +139,6 @@ def test_what_a_holder_decides_by_reflows(hanna: Site) -> None:
     for page in ("digits/choice/", "digits/withdraw/", "digits/uses/", "digits/receipts/1/", ""):
         hanna.open(f"/my/{page}")
         look(hanna)
-
-
-# --- Staff ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_part_that_asks_for_itself_keeps_what_the_reader_did(visit: Any) -> None:

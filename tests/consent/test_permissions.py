@@ -134,15 +134,3 @@ def test_nothing_leads_from_a_holder_to_their_choice(admin: Client, holder: Data
     assert page.status_code == 403, "the question names what would be lost"
     chosen = {"action": "delete_selected", "_selected_action": [holder.pk]}
     assert "high" not in admin.post(pages["dataholder"], chosen, follow=True).text.lower()
-
-
-def test_information_for_holders_is_fixed_once_they_can_decide(admin: Client) -> None:
-    study = factories.study_create()
-    path = reverse("admin:consent_study_change", args=[study.pk])
-    assert 'name="purpose"' in admin.get(path).content.decode()
-    factories.form_publish(study)
-    page = admin.get(path).content.decode()
-    assert 'name="purpose"' not in page and 'name="delta"' in page
-    factories.policy_approve(study)
-    page = admin.get(path).content.decode()
-    assert not any(f'name="{field}"' in page for field in ("purpose", "controller", "delta", "slug"))

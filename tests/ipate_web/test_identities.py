@@ -182,9 +182,6 @@ def test_numbers_name_people_as_long_as_no_digit_can_be_lost(tmp_path: Path) -> 
     assert read_file(tmp_path / "a.npz", SCHEMA).holders == ["101", "7"]
 
 
-# --- What was registered before ---------------------------------------------------------------------------------------
-
-
 def test_people_who_were_registered_under_another_spelling_are_found(study: Study) -> None:
     old = {
         name: DataHolder.objects.create(study=study, pseudonym=name) for name in ("Mu\u0308ller", "101.0", "P\u200b")
@@ -211,8 +208,6 @@ def test_whoever_was_erased_under_another_spelling_keeps_their_account(study: St
     for typed in (before, name):
         assert holders_register(study=study, pseudonyms=[typed]) == {typed: holder.pk}
 
-
-# --- Lists of people --------------------------------------------------------------------------------------------------
 
 GUARDIAN = Invited("P-17", "guardian", date(2031, 5, 4))
 
@@ -263,8 +258,6 @@ def test_what_looks_like_a_table_is_no_list_of_names(text: str, says: str) -> No
     with pytest.raises(ValidationError, match=says):
         invitees_read(text)
 
-
-# --- Look-alikes ------------------------------------------------------------------------------------------------------
 
 ALIKE = ["p_17", "P-017", "\u0420-17", "P-l7", "P17", "P-\uff117"]
 """Pseudonyms that are easily taken for P-17."""

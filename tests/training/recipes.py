@@ -73,9 +73,6 @@ class Recipe:
         return run_teach(run) if "teachers" in self.fields["choices"] else attempt(run_begun(run))
 
 
-# --- How a run goes on ------------------------------------------------------------------------------------------------
-
-
 def finish(run: Run, note: Callable[[Run], object] = lambda run: None, *, times: int = 1) -> Run:
     """Do what workers would until the run ends, each message ``times`` times; ``note`` looks at the run in between.
 
@@ -122,9 +119,6 @@ def charged(run: Run) -> dict[int, float]:
         for holder, each in zip(charges.holders.tolist(), charges.spent.tolist(), strict=True):
             spent[holder] = spent.get(holder, 0.0) + each
     return spent
-
-
-# --- Forgeries --------------------------------------------------------------------------------------------------------
 
 
 def plan_set(run: Run, change: Callable[[dict[str, Any]], object]) -> None:
@@ -200,8 +194,6 @@ OF_LABELS: list[Forgery] = [
     (label_change, "are not those that were released"),
     (lambda run: run.queries.filter(batch__index=1).delete(), "but has"),
 ]
-
-# --- The methods ------------------------------------------------------------------------------------------------------
 
 PATE_RUN: dict[str, Any] = teachers_chosen(dict(TABLE_RUN))
 RECIPES: dict[str, Recipe] = {

@@ -128,8 +128,6 @@ def test_every_promise_that_may_stand_is_counted_whether_anybody_has_it_or_not(s
     assert len(charges_of(Release.objects.get()).holders) == 60
 
 
-# --- Answers to check questions ---
-
 ALL = (1 << len(KEYS)) - 1
 
 
@@ -233,9 +231,6 @@ def test_without_a_free_share_nothing_is_counted_or_cleared() -> None:
         count(study_answers)
     assert stored(holder) == [(ALL, ALL, False)]
     assert answer_counts(study_answers) is None
-
-
-# --- What a count says ----------------------------------------------------------------------------------------------
 
 
 def test_the_question_that_was_answered_worst_comes_first() -> None:

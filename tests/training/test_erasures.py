@@ -30,10 +30,7 @@ from tests.factories import consent_choose, form_publish, user_create
 from tests.pages import as_, text
 from tests.training.asking import (
     ASKING_RUN,
-    COUNTED_STEPS_RUN,
-    COUNTS_RUN,
     SAMPLED_RUN,
-    SYNTHESIS_RUN,
     run_ask,
     vote_batch,
 )
@@ -51,7 +48,7 @@ from tests.training.runs import (
 from training.engine.asking import are_shards_done
 from training.engine.records import owners_of, records_load
 from training.methods.pate_teachers import predictions_load, vote_open
-from training.models import Dataset, Run, RunResult, StudentModel
+from training.models import Dataset, Run
 from training.services import closing
 from training.services.advance import run_advance
 from training.services.datasets import dataset_import
@@ -149,30 +146,6 @@ def everything_stored() -> str:
 def _owned(dataset: Dataset) -> tuple[list[int], list[tuple[float, ...]]]:
     arrays = records_load(dataset)
     return arrays["holder"].tolist(), [tuple(row) for row in arrays["x"].tolist()]
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        pytest.param(COUNTS_RUN, id="counts"),
-        pytest.param(SYNTHESIS_RUN, id="rows", marks=pytest.mark.exhaustive),
-        pytest.param(COUNTED_STEPS_RUN, id="steps", marks=pytest.mark.exhaustive),
-    ],
-)
-def test_counts_stay_after_an_erasure(recipe: dict[str, Any], django_capture_on_commit_callbacks: Commits) -> None:
-    """Releases, table and rows stay as they were and agree with the register; the account knows what was charged."""
-    study = small_study(after_withdrawal=AfterWithdrawal.ERASED, retain_votes=True)
-    run = run_finish(run_start(study, share=0.5, **recipe))
-    assert run.status == Run.Status.FINISHED, run.message
-    published = [*RunResult.objects.values_list("digest"), *StudentModel.objects.values_list("digest")]
-    account = balances(study)
-
-    withdraw(holder_of(study, "p-000"), django_capture_on_commit_callbacks)
-
-    assert faults(study) == []
-    assert [*RunResult.objects.values_list("digest"), *StudentModel.objects.values_list("digest")] == published
-    left = balances(study)
-    assert (left.holders == account.holders).all() and (left.spent == account.spent).all()
 
 
 def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(

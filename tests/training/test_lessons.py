@@ -134,22 +134,17 @@ def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins
     assert list(release_faults(run)) == []
 
 
-# --- Other shares of the classes among people than among public points ---
-
 DIFFERENT = "these classes have different shares among them: a, c."
 
 
 @built_once
-def study_of_people(*, shifted: bool, labelled: bool = True) -> Study:
-    """Sixty public points of three classes as likely, and sixty people: as likely, or two thirds of them of class a."""
+def study_of_people() -> Study:
+    """Sixty public points of three classes as likely, and sixty people, two thirds of them of class a."""
     study = study_open("shifted", delta=1e-4)
     every = table_rows(180)
-    kept = [*range(0, 120, 3), *range(1, 49, 3), *range(2, 14, 3)] if shifted else range(60)
+    kept = [*range(0, 120, 3), *range(1, 49, 3), *range(2, 14, 3)]
     people = Rows(every.x[kept], every.y[kept], [f"p-{place:03}" for place in range(60)])
-    public = table_rows(60)
-    if not labelled:
-        public = Rows(public.x, None)
-    for kind, rows in (("private", people), ("public", public), ("test", table_rows(21))):
+    for kind, rows in (("private", people), ("public", table_rows(60)), ("test", table_rows(21))):
         dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
     consents_give(study, "L")
     head_counts_state(study)
@@ -176,7 +171,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, study: Study, fields: dict[str, Any])
 )
 def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> None:
     """The shifted run: of the public points a third is of each class, of the people 40, 16 and 4 of 60."""
-    run = ended(monkeypatch, study_of_people(shifted=True), fields)
+    run = ended(monkeypatch, study_of_people(), fields)
     message = run.student.card["shares"]
     assert [row["public"] for row in message["classes"]] == [0.33, 0.33, 0.33] and message["points"] == 60
     for row, share in zip(message["classes"], (40 / 60, 16 / 60, 4 / 60), strict=True):
@@ -197,12 +192,3 @@ def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch,
         with translation.override("de"):
             german = as_("olga").get(url("run", run), headers={"accept-language": "de"}).content.decode()
         assert "Diese Klassen haben unter ihnen andere Anteile: a, c." in german
-
-
-@pytest.mark.exhaustive
-def test_shares_stand_alone_without_labelled_public_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = study_of_people(shifted=True, labelled=False)
-    run = ended(monkeypatch, study, STEPS_RUN)
-    entry = run.student.card["shares"]
-    assert entry["points"] == 0 and entry["differing"] == [] and entry["classes"][0]["public"] is None
-    assert "No labelled public points are available to compare with" in text(as_("olga").get(url("run", run)))

@@ -158,9 +158,6 @@ def test_head_counts_count_every_promise_that_can_have_been_given_if_drawn_and_t
         teachers_plan(draft)
 
 
-# --- One forecast on every way in, with warnings that know the noise of the check, two classes and small  ---
-
-
 @pytest.fixture
 @built_once
 def study() -> Study:

@@ -140,9 +140,6 @@ def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, 
     assert "Mine" not in page
 
 
-# --- Turns of the workers ---
-
-
 class Broker:
     """Messages in the order in which they came, as brokers give them out."""
 
@@ -250,9 +247,6 @@ def finished(run: Run, of_the_run: bool) -> bool:
     if of_the_run:
         return Run.objects.get(pk=run.pk).status == Run.Status.FINISHED
     return StudentTraining.objects.get(run=run, version=None).state == "done"
-
-
-# --- Tasks carry ids only and are sent after the commit, even if the broker fails ---
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Steps over samples: charged whole before the first one, by whom taken, and that a chunk comes whole or not at all."""
 
-from types import ModuleType
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,10 +22,9 @@ from learning.published import published_load
 from tests.factories import policy_approve, user_create
 from tests.training.asking import SAMPLED_RUN, asking_of, assert_whole, attempt, commit, run_ask
 from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
-from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_data
-from training.engine import asking, attempts, questions
+from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like
 from training.engine.questions import state_before
-from training.engine.records import records_load, records_store
+from training.engine.records import records_load
 from training.methods import method_of
 from training.methods.sampled_steps import question_load
 from training.models import Run, Shard
@@ -37,12 +34,6 @@ from training.uses import usage
 from training.verification import release_faults, replay_faults
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same noise, and the same draws, in the same chunk of every run."""
-    monkeypatch.setattr(questions, "seed_of", lambda run: run.batches.count())
 
 
 def approved(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
@@ -98,9 +89,6 @@ def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
     np.testing.assert_allclose(moved, expected, atol=1e-4)
 
 
-# --- From the approval to the end -----------------------------------------------------------------------------------
-
-
 def test_everybody_is_charged_for_all_steps_before_the_first() -> None:
     study = small_study(retain_votes=False)
     run = commit(begun(study))
@@ -138,25 +126,6 @@ def test_sampled_holders_are_charged_as_the_loss_distribution_says(variant: str)
     for charge, budget in zip(plan["charges"], run.plan["budgets"], strict=True):
         assert 0.99 * budget["allowed"] < charge <= budget["allowed"]
     assert_whole(run)
-
-
-@pytest.mark.exhaustive
-def test_without_public_points_the_network_learns_from_records_as_they_are() -> None:
-    study = study_with_data(retain_votes=True, levels="L")
-    asking = {"network": "mlp", "steps": 4, "expected": 1e6}
-    run = run_ask(approved(study, choices=asking, public_dataset=None))
-    assert run.status == Run.Status.FINISHED, run.message
-    assert (run.student.learner, run.student_learner) == ("network_mlp", "")
-    card = run.student.card
-    assert (card["learned_from"]["dataset"], card["candidates"]) == (None, [])
-    assert card["privacy"]["mechanism"]["representation"]["template"].startswith("The records as they are")
-    model = published_load("network_mlp", model_fetch(run.student.artifact))
-    points = arrays_load(run.test_dataset.artifact)["x"]
-    assert model.predict_proba(points).shape == (len(points), 10)
-    assert_whole(run)
-
-
-# --- Who takes part -------------------------------------------------------------------------------------------------
 
 
 def test_holder_with_too_little_left_takes_no_part_and_is_charged_nothing() -> None:
@@ -210,60 +179,6 @@ def test_an_unplanned_promise_is_sampled_as_the_next_stricter_one(exact: None) -
     assert_whole(run_ask(run))
 
 
-def test_a_holder_with_many_records_changes_sums_by_one_clipped_contribution(exact: None) -> None:
-    """Brute force, through the services: with and without the one who owns 40 records, others having one or two."""
-    moved = {}
-    for with_me in (True, False):
-        study = small_study(slug=f"many-{with_me}", holders=20)
-        people = everybody(study)
-        private = study.datasets.get(kind="private")
-        arrays = records_load(private)
-        rng = np.random.default_rng(0)
-        many = rng.uniform(0, 1, (40, 2)).astype(np.float32), rng.integers(0, 3, 40), np.full(40, people[5].pk)
-        mine = arrays["holder"] == people[5].pk
-        pairs = zip(("x", "y", "holder"), many, strict=True)
-        changed = {name: np.concatenate([arrays[name][~mine], more]) for name, more in pairs}
-        records_store(changed, artifact=private.artifact)
-        if not with_me:
-            withdraw(people[5])
-        run = commit(attempt(commit(begun(study, batch_size=1, choices={"network": "mlp"}))))
-        before, after = (question_load(run.rounds.get()).begin.weights, weights(run, 1))
-        plan = run.plan["rounds"][0]["plan"]
-        moved[with_me] = (before - after) / plan["step_size"] * plan["expected"]
-    difference = moved[True] - moved[False]
-    norms = plan["phases"][0]["norms"]
-    assert 0 < np.linalg.norm(difference) <= norms[2] * (1 + 1e-5)
-
-
-# --- Workers, messages and endings ----------------------------------------------------------------------------------
-
-
-@pytest.mark.exhaustive
-def test_a_resumed_run_is_charged_like_an_uninterrupted_one(repeated: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def step_fails(module: ModuleType, name: str) -> None:
-        with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
-            patch.setattr(module, name, Mock(side_effect=OSError("no space left on the disk")))
-            asking_of(run).step(run)
-
-    charges = []
-    for interrupted in (False, True):
-        study = small_study(slug=f"interrupted-{interrupted}")
-        run = begun(study)
-        if interrupted:
-            step_fails(attempts, "attempt_load")
-        run = attempt(commit(run))
-        if interrupted:
-            step_fails(asking, "_kept")
-            Shard.objects.filter(run=run).update(state="running", claimed_by="dead", heartbeat=None)
-            advance.shard_ask(run.shards.get().pk)
-            assert run.shards.get().deaths == 1
-        run = run_ask(run)
-        assert Release.objects.filter(run=run.pk, content__has_key="slack").count() == 1
-        charges.append((balances(study).spent.tolist(), run.spent, [weights(run, batch).tolist() for batch in (1, 3)]))
-        assert_whole(run)
-    assert charges[0] == charges[1]
-
-
 def test_a_cancelled_run_costs_all_after_its_charge_and_a_chunk_that_is_computed_anew_draws_anew() -> None:
     study, olga = small_study(), user_create("olga")
     early = begun(study)
@@ -307,9 +222,6 @@ def test_baselines_are_compared_in_rehearsals_alone(variant: str, spent: list[fl
             Run.objects.filter(pk=approved(real).pk).update(variant=variant)
 
 
-# --- What verification finds ----------------------------------------------------------------------------------------
-
-
 def test_a_network_that_is_not_where_the_steps_led_to_and_who_is_asked_without_a_charge_are_found() -> None:
     run = run_ask(approved(small_study(), choices={"publish": "model"}))
     name = run.student.artifact
@@ -321,9 +233,6 @@ def test_a_network_that_is_not_where_the_steps_led_to_and_who_is_asked_without_a
     arrays = arrays_load(chunk.attempt)
     arrays_save(chunk.attempt, **arrays | {"holder": arrays["holder"] + 1})
     assert any("who was not charged" in fault for fault in replay_faults(chunk))
-
-
-# --- Plans and proposals --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -345,19 +254,6 @@ def test_a_network_that_is_not_where_the_steps_led_to_and_who_is_asked_without_a
 )
 def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, message: str) -> None:
     assert_refused(field, message, **SAMPLED_RUN | fields)
-
-
-def test_an_eleventh_run_over_samples_is_refused_at_proposal_and_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = small_study()
-    run = approved(study, share=0.01)
-    draft = run_draft(study, **SAMPLED_RUN)
-    monkeypatch.setattr(slacks, "SLACKS", 1)
-    with pytest.raises(ValidationError, match="runs over samples, because only for these a part"):
-        run_draft(study, **SAMPLED_RUN)
-    with pytest.raises(PlanError, match="runs over samples, because only for these a part"):
-        method_of(draft).plan(draft, 0.5)
-    run_commands.run_cancel(run=run, acting_user=user_create("olga"))
-    assert method_of(draft).plan(draft, 0.5), "what was never charged is free again"
 
 
 def test_a_study_whose_delta_leaves_no_parts_takes_no_samples() -> None:

@@ -17,14 +17,12 @@ from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.training.asking import COUNTED_STEPS_RUN, STEPS_RUN, NoNoise, assert_whole, attempt, commit
 from tests.training.people import assert_refused, decide, everybody, small_study, withdraw
-from tests.training.recipes import charged as charged_by
 from tests.training.runs import (
     head_counts_state,
     run_begun,
     run_draft,
     run_finish,
     run_like,
-    run_start,
     study_with_data,
     study_with_table,
 )
@@ -96,9 +94,6 @@ def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
         assert charged(run, batch)[who.pk] == pytest.approx(due, rel=0.01)
 
 
-# --- From the approval to the end -----------------------------------------------------------------------------------
-
-
 def test_every_planned_step_is_taken_and_what_it_cost_is_charged(exact: None) -> None:
     study = small_study(retain_votes=False)
     run = run_finish(learning_run(study, choices=SLOW))
@@ -137,21 +132,6 @@ def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.Monkey
     assert (noisy[0] - plain[0] == 1000 / CLIP_STEPS).all()
 
 
-@pytest.mark.exhaustive
-def test_digits_are_learned_through_wavelets_and_the_student_is_published(exact: None) -> None:
-    study = study_with_data(retain_votes=True, levels="LLLL")
-    choices = {"steps": 30, "publish": "student"}  # by itself, a tie on few labelled points publishes the model
-    run = run_finish(run_start(study, **STEPS_RUN | {"choices": choices, "batch_size": 10}))
-    assert run.status == Run.Status.FINISHED, run.message
-    assert_whole(run)
-    card = run.student.card
-    accuracies = {each["learner"]: each["accuracy"] for each in card["candidates"]}
-    assert set(accuracies) == {"linear", "nearest_neighbour"}
-    assert run.student.accuracy == accuracies["nearest_neighbour"] > 0.3, "ten classes, a few hundred people"
-    assert card["learned_from"]["queries"] == 30
-    assert card["privacy"]["mechanism"]["rounds"][0]["steps"] == 30
-
-
 @pytest.mark.parametrize(("publish", "learner"), [("model", "linear"), ("student", "nearest_neighbour")])
 def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str) -> None:
     """And a published model that is not where the steps led to is found."""
@@ -184,9 +164,6 @@ def test_nobody_is_charged_more_than_they_may_spend(exact: None) -> None:
     assert_whole(run)
 
 
-# --- Who is heard ---------------------------------------------------------------------------------------------------
-
-
 def test_who_joins_withdraws_or_changes_their_level_in_a_chunk_is_heard_as_their_new_choice_says(exact: None) -> None:
     study = small_study(levels="LLLLLLLLL-HH")
     head_counts_state(study)
@@ -206,9 +183,6 @@ def test_who_joins_withdraws_or_changes_their_level_in_a_chunk_is_heard_as_their
     run = commit(run)
     heard(run, 2, [who for who in people if who != people[4]])
     assert_whole(run_finish(run))
-
-
-# --- Plans and proposals --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -236,9 +210,6 @@ def test_a_share_too_small_for_the_steps_has_no_plan() -> None:
         method_of(run).plan(run, 1e-9)
 
 
-# --- Private gradient steps without public points ---
-
-
 def finished(study: Study | None = None, **fields: Any) -> Run:
     """A run that has published a model about the holders of a small study."""
     return run_finish(run_like(study or study_with_table(retain_votes=True), COUNTED_STEPS_RUN, **fields))
@@ -264,36 +235,6 @@ def test_people_are_counted_first_and_a_model_is_published_in_the_space_that_fol
     arrays_save(opened.artifact, **file | {"public": np.roll(file["public"], 1, axis=0)})
     steps._question.cache_clear()
     assert any("in place of public ones" in fault for fault in release_faults(run))
-
-
-@pytest.mark.exhaustive
-def test_nobody_pays_more_than_their_share_and_counts_a_tenth_of_it() -> None:
-    run = finished(share=0.25, choices={"steps": 30, "sigma": None}, batch_size=10)
-    snapshot = consent_snapshot(run.study)
-    caps = dict(zip(snapshot.holders.tolist(), caps_of(snapshot.epsilons, run.study.delta).tolist(), strict=True))
-    counted = dict.fromkeys(caps, 0.0)
-    for release in Release.objects.filter(run=run.pk, kind=Release.Kind.TABLE):
-        charges = charges_of(release)
-        for holder, each in zip(charges.holders.tolist(), charges.spent.tolist(), strict=True):
-            counted[holder] += each
-    for holder, spent in charged_by(run).items():
-        assert counted[holder] == pytest.approx(0.025 * caps[holder], rel=1e-4)
-        assert counted[holder] < spent <= 0.25 * caps[holder]
-
-
-@pytest.mark.exhaustive
-def test_a_withdrawal_between_counts_and_steps_counts_from_the_steps_on() -> None:
-    study = study_with_table(retain_votes=True)
-    run = run_begun(run_like(study, COUNTED_STEPS_RUN))
-    for _ in range(3):
-        run = commit(attempt(run))
-    holder = everybody(study)[0]
-    withdraw(holder)
-    run = run_finish(run)
-    releases = Release.objects.filter(run=run.pk, batch__isnull=False).order_by("batch")
-    assert [holder.pk in charges_of(each).holders for each in releases] == [True] * 3 + [False] * 3
-    assert run.status == Run.Status.FINISHED
-    assert_whole(run)
 
 
 def test_what_needs_a_student_and_images_without_public_points_are_refused() -> None:

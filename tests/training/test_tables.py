@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import TextChoices
 
-from accounting.book import balances, charges_of
+from accounting.book import charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from common.artifacts import arrays_load
@@ -26,7 +26,7 @@ from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, SYNTHESIS_RUN, assert_whole, attempt, commit, run_ask
 from tests.training.people import everybody
 from tests.training.recipes import DENIABLE_CHOICES, DENIABLE_RUN, charged
-from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_data, study_with_table
+from tests.training.runs import rehearsal_with_table, run_begun, run_draft, run_like, study_with_table
 from training import methods
 from training.methods import method_of, table_of
 from training.models import Dataset, Run
@@ -70,9 +70,6 @@ def caps(run: Run) -> dict[int, float]:
     return dict(zip(snapshot.holders.tolist(), caps_of(snapshot.epsilons, run.study.delta).tolist(), strict=True))
 
 
-# --- Counts -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_run_of_counts_ends_with_a_table_and_everybody_pays_their_share() -> None:
     run = counted(share=0.25)
     assert (run.status, run.stop_reason, run.student) == (Run.Status.FINISHED, Run.StopReason.COUNTED, None)
@@ -90,19 +87,6 @@ def test_a_run_of_counts_ends_with_a_table_and_everybody_pays_their_share() -> N
     smallest = min(budget["cap"] for budget in alike.plan["budgets"])
     assert charged(alike) == pytest.approx(dict.fromkeys(charged(alike), 0.25 * smallest), rel=1e-4)
     assert counts_of(alike).scale == 1.0
-
-
-def test_accounts_stay_within_caps_over_many_tables() -> None:
-    study = study_with_table(holders=12)
-    for _ in range(3):
-        run = run_ask(run_like(study, COUNTS_RUN, share=1 / 3))
-        assert run.status == Run.Status.FINISHED
-    spent = balances(study)
-    accounts = dict(zip(spent.holders.tolist(), spent.spent.tolist(), strict=True))
-    assert accounts.keys() == caps(run).keys()
-    assert all(0.999 * cap < accounts[who] <= cap for who, cap in caps(run).items())
-    with pytest.raises(ValidationError):  # nothing is free any more
-        run_like(study, COUNTS_RUN, share=0.25)
 
 
 def test_nobody_is_charged_for_head_counts_while_people_are_counted() -> None:
@@ -131,20 +115,6 @@ def test_a_withdrawn_table_stays_on_record_and_downloaders_are_warned() -> None:
         result_withdraw(run=run_draft(run.study, **COUNTS_RUN), reason="None.", acting_user=olga)
 
 
-@pytest.mark.exhaustive
-def test_columns_are_counted_against_each_other_and_images_by_their_classes() -> None:
-    run = counted(choices={"column": "length", "across": "class", "bins": 4})
-    lines = rows_of(run)
-    assert lines[0] == ["length", "class", "people", "low_95", "high_95", "weighted", "least_95", "most_95"]
-    assert [line[:2] for line in lines[1:4]] == [["0 – 0.25", "a"], ["0 – 0.25", "b"], ["0 – 0.25", "c"]]
-    assert len(lines) == 1 + 4 * 3
-    images = study_with_data()
-    run = run_ask(run_like(images, COUNTS_RUN))
-    assert run.status == Run.Status.FINISHED and len(counts_of(run)) == 10
-    with pytest.raises(ValidationError, match="Rows can only be drawn from tables, and this"):
-        run_draft(images, **SYNTHESIS_RUN)
-
-
 @pytest.mark.parametrize(
     ("recipe", "fields", "wrong"),
     [
@@ -169,9 +139,6 @@ def test_tables_that_cannot_be_carried_out_are_refused(
     with pytest.raises(ValidationError) as refused:
         run_draft(study, **recipe | fields | named)
     assert wrong in refused.value.message_dict
-
-
-# --- Synthetic rows ---------------------------------------------------------------------------------------------------
 
 
 def test_synthetic_rows_are_a_public_dataset_and_everybody_pays_over_three_rounds() -> None:
@@ -208,9 +175,6 @@ def test_rows_are_public_points_of_a_further_run_until_they_are_withdrawn() -> N
     assert "public_dataset" in refused.value.message_dict
 
 
-# --- Plausible deniability, in rehearsals -----------------------------------------------------------------------------
-
-
 def test_the_paper_s_shapes_are_seen_in_what_passes() -> None:
     said = deniable().result.content["deniability"]
     passing = {(each["omegas"], each["gamma"]): each["shares"] for each in said["passing"]}
@@ -242,8 +206,6 @@ def test_impossible_rows_have_no_plan() -> None:
         with pytest.raises(ValueError, match=words):
             method_of(run).plan(run)
 
-
-# --- The mechanism that ``docs/add-a-mechanism.md`` builds, built from that page, run, and verified ---
 
 PAGE = Path(settings.BASE_DIR) / "docs" / "add-a-mechanism.md"
 OWNED, MOST = 3, 2

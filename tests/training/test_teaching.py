@@ -223,9 +223,6 @@ def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeyp
     assert written == [chunk.artifact.rpartition("/")[2]], "what the other wrote is deleted"
 
 
-# --- Workers that die -----------------------------------------------------------------------------------------------
-
-
 def test_teachers_that_kill_every_worker_end_their_run_and_a_storage_that_does_not_answer_kills_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -245,9 +242,6 @@ def test_teachers_that_kill_every_worker_end_their_run_and_a_storage_that_does_n
     run.refresh_from_db()
     assert run.status == Run.Status.FAILED and "memory" in run.message
     assert not run.chunks.filter(pk=chunk.pk, state="done").exists()
-
-
-# --- Preparation of a run of teachers ---
 
 
 @pytest.fixture

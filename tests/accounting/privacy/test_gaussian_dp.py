@@ -34,9 +34,6 @@ CLASSES = 3
 NO_VOTE = -1
 
 
-# --- Conversions ----------------------------------------------------------------------------------------------------
-
-
 def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
     """Return δ by its definition, with as many digits as mpmath is set to."""
     m, e = mpmath.mpf(float(mu)), mpmath.mpf(float(epsilon))
@@ -110,9 +107,6 @@ def test_odds_are_those_of_the_best_guess_between_two_gaussians(mu: float) -> No
     assert record_guess_odds(mu) == pytest.approx(stats.norm.sf(0, loc=mu))
 
 
-# --- The reserve of δ -----------------------------------------------------------------------------------------------
-
-
 def test_what_is_left_of_delta_is_the_formula() -> None:
     left = available_delta(1e-5, 2.0, draws=1000, distance=1e-12, slacks=[1e-7, 3e-7])
     assert left == pytest.approx(1e-5 - (1 + math.exp(2)) * 1e-9 - 4e-7)
@@ -127,9 +121,6 @@ def test_noise_that_is_off_by_the_distance_still_keeps_the_promise() -> None:
     worst = epsilon / mu + mu / 2
     with_holder, without = stats.norm.sf(worst, loc=mu) + distance, stats.norm.sf(worst) - distance
     assert with_holder == pytest.approx(math.exp(epsilon) * without + delta, rel=1e-8)
-
-
-# --- Pure differential privacy --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [1e-300, 1e-12, 1e-4, 0.3, 0.999999, 1.0, 1.000001, 4.0, 50.0, 800.0, 1e5])
@@ -160,9 +151,6 @@ def test_no_test_against_pure_dp_beats_the_gaussian(epsilon: float) -> None:
     assert (gaussian(mu) <= pure + 1e-15).all()
     assert pure[alpha == c] - gaussian(mu)[alpha == c] == pytest.approx(0, abs=1e-11)
     assert (gaussian(0.999 * mu) > pure).any()
-
-
-# --- Charges of teachers' votes, against the largest squared norm over all small votes -----------------------------
 
 
 def neighbouring_counts(weight: float, teachers: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -131,9 +131,6 @@ def test_impossible_votes_and_noise_are_refused() -> None:
             call()
 
 
-# --- The conversion to (ε, δ) ---------------------------------------------------------------------------------------
-
-
 def test_classic_is_the_proposition_of_mironov() -> None:
     epsilon, order = epsilon_from_rdp([0.5, 0.9, 3.0], 1e-3, [2, 4, 8], "classic")
     assert (epsilon, order) == (pytest.approx(0.9 + math.log(1e3) / 3), 4)

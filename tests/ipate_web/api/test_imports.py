@@ -69,17 +69,6 @@ def test_a_steward_uploads_looks_and_stores(study: Study, steward: Any) -> None:
     assert (stored.rows, stored.imported_by.username) == (2, "stella")
 
 
-def test_pseudonyms_that_look_alike_are_named_before_anybody_is_registered(study: Study, steward: Any) -> None:
-    holder_create(study, "Eve-1")
-    begun = begin(
-        steward, "who,age,smoker,state\nada,50,no,ill\n\u0430da,50,no,ill\neve1,60,no,ill\nben,5,no,ill\n"
-    ).json()
-    import_work(begun["id"])
-    found = steward.get(f"/api/v1/studies/ward/imports/{begun['id']}").json()
-    assert found["look_alikes"] == [["Eve-1", "eve1"], ["ada", "\u0430da"]] and not found["faults"]
-    assert not study.holders.filter(pseudonym="ada").exists()
-
-
 def test_a_wrong_request_leaves_no_import(steward: Any) -> None:
     wrong = {"known": "false", "kind": "secret", "colour": "red"}
     for field, value in wrong.items():

@@ -36,9 +36,6 @@ def study() -> Study:
     return study
 
 
-# --- Looks at one person's choice -----------------------------------------------------------------------------------
-
-
 def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) -> None:
     olga, sent = as_("olga"), {"pseudonym": "P-1", "reason": "They called."}
     assert as_("auditor").post(LOOK, sent).status_code == 403
@@ -63,9 +60,6 @@ def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) 
     with connection.cursor() as cursor, pytest.raises(DatabaseError), transaction.atomic():
         cursor.execute("DELETE FROM consent_levelaccess")
     assert list(LevelAccess.chain_faults(study.pk)) == []
-
-
-# --- A receipt that somebody reads out ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -115,9 +109,6 @@ def test_a_misheard_code_or_a_receipt_of_another_study_is_not_found(study: Study
     assert "P-9" not in text(answer)
 
 
-# --- Recruitment ----------------------------------------------------------------------------------------------------
-
-
 def test_exact_numbers_and_their_course_are_for_those_who_handle_consents(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,9 +124,6 @@ def test_exact_numbers_and_their_course_are_for_those_who_handle_consents(
     monkeypatch.setitem(ROLE_PERMISSIONS, Role.AUDITOR, ROLE_PERMISSIONS[Role.AUDITOR] - {"consent.view_group_sizes"})
     for role in ("researcher", "operator", "committee", "auditor"):
         assert "Asked" not in page_for(role), "rounded numbers are hidden like exact ones"
-
-
-# --- Changes of the study -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -59,9 +59,6 @@ def answer(client: Client, choice: str = "LOW") -> None:
     client.post("/my/digits/decide/", form)
 
 
-# --- Who answers ----------------------------------------------------------------------------------------------------
-
-
 def test_a_steward_records_who_answers_and_the_auditor_reads_it(study: Study) -> None:
     olga, auditor, day = as_("olga"), as_("aud"), later(900)
     factories.holder_create(study, "P-1")
@@ -95,7 +92,6 @@ def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> Non
     assert selectors.consent_current(holder).kind == "withdrawn"
 
 
-# --- Letters --------------------------------------------------------------------------------------------------------
 def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) -> None:
     """For questions by telephone: the same page whatever anybody decided."""
     for name in ("account", "fresh"):
@@ -148,8 +144,6 @@ def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
     assert LevelAccess.objects.get().reason == "A receipt on paper was printed."
     assert as_("olga").post(LETTERS, {"kind": "other"}).status_code == 404
 
-
-# --- Decisions on paper ---------------------------------------------------------------------------------------------
 
 ONE = "/studies/digits/recruitment/paper/"
 

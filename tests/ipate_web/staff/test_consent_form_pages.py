@@ -58,9 +58,6 @@ def policy_propose(study: Study) -> EpsilonPolicy:
     )
 
 
-# --- The draft ------------------------------------------------------------------------------------------------------
-
-
 def test_a_draft_begins_with_the_words_in_force_and_is_kept(olga: Client) -> None:
     assert "read handwriting" in text(olga.get(BASE + "new/"))
     html = olga.post(BASE + "preview/", {"en": "**Bold** <script>alert(1)</script>"}).text
@@ -94,9 +91,6 @@ def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: 
     assert ConsentFormDraft.objects.get().texts == {"en": "By Olga"}
 
 
-# --- Publishing -----------------------------------------------------------------------------------------------------
-
-
 def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> None:
     response = olga.post(BASE + "new/", {"en": factories.FORM["en"] + "\nAnd more.", "publish": "1"}, follow=True)
     assert "What changes since version 1" in text(response)
@@ -123,9 +117,6 @@ def test_an_unseen_form_is_not_published(olga: Client) -> None:
     # The page has shown the new words; to confirm them is enough.
     again = {"seen": seen(response.text), "renewal": "asked"}
     assert olga.post(BASE + "publish/", again).status_code == 302
-
-
-# --- Two people -----------------------------------------------------------------------------------------------------
 
 
 def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> None:

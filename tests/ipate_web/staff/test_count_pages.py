@@ -21,8 +21,6 @@ from tests.training.runs import study_with_consents, study_with_table
 
 pytestmark = pytest.mark.django_db
 
-ENTERED = {"enter": "1", "HIGH": "100", "AVERAGE": "200", "LOW": "300"}
-
 
 @pytest.fixture
 def table() -> Study:
@@ -37,9 +35,6 @@ def operator(table: Study) -> Client:
 
 def counted(study: Study) -> dict[str, int]:
     return {count.level: count.count for count in head_counts(study)}
-
-
-# --- Head counts ----------------------------------------------------------------------------------------------------
 
 
 def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(
@@ -59,21 +54,6 @@ def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(
     monkeypatch.setitem(ROLE_PERMISSIONS, "operator", ROLE_PERMISSIONS["operator"] - {"consent.view_group_sizes"})
     page = operator.get(address).text
     assert all(f'<td class="number">{count.count}</td>' in page for count in drawn), "in place of exact numbers"
-
-
-def test_nobody_is_counted_without_a_policy_or_in_a_rehearsal() -> None:
-    young, rehearsal = factories.study_create("young"), factories.study_create("rehearsal", rehearsal=True)
-    client, message = as_("olga"), "The study has no approved ε policy."
-    page = client.get(url("head_counts", young)).text
-    assert message in page and "Draw head counts</button>" not in page
-    for sent in ({"draw": "1"}, ENTERED):
-        assert message in client.post(url("head_counts", young), sent).text
-    assert client.get(url("head_counts", rehearsal)).status_code == 404
-    assert client.post(url("head_counts", rehearsal), ENTERED).status_code == 404
-    assert not Release.objects.exists()
-
-
-# --- Answers to check questions -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -56,9 +56,6 @@ def url(name: str, study: Study, *args: object, **query: object) -> str:
     return reverse(f"staff:{name}", args=[study.slug, *args]) + (f"?{urlencode(query)}" if query else "")
 
 
-# --- What it lists --------------------------------------------------------------------------------------------------
-
-
 def test_the_register_lists_all_that_left_newest_first(run: Run) -> None:
     page = as_("auditor").get(url("ledger", run.study))
     listed = [f"{release.sequence} {release.kind}" for release in page.context["list"].page]
@@ -93,9 +90,6 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
     assert re.search(r'Report made</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>', page.text)
     waiting = url("ledger_report", run.study, run_start(run.study, share=0.1, **RUN).pk)
     assert "This run has not released anything yet" in as_("auditor").get(waiting).text
-
-
-# --- Downloads ------------------------------------------------------------------------------------------------------
 
 
 def downloads(study: Study) -> list[tuple[str, str]]:
@@ -137,9 +131,6 @@ def test_refused_readers_and_requests_for_the_head_of_a_page_take_nothing(run: R
         assert as_("auditor").get(address).status_code == 403
         assert as_("researcher").post(address).status_code == 405
     assert downloads(run.study) == []
-
-
-# --- Chains ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_chain_is_found_whole_or_broken(run: Run, forged: Any) -> None:

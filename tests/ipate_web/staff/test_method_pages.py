@@ -20,9 +20,6 @@ def study() -> Study:
     return study_with_roles(holders=60)
 
 
-# --- Proposing ------------------------------------------------------------------------------------------------------
-
-
 def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
     form = as_("operator").get(url("run_new", study)).context["form"]
     for name in ("sigma", "radius_share", "first_queries"):
@@ -61,9 +58,6 @@ def test_choices_are_saved_and_proposed_again(study: Study) -> None:
     form = client.get(new, {"like": str(run.pk)}).context["form"]
     offered = changes | {"asking-stated-embedding": None, "asking-embedded": True}
     assert {name: form[name].value() for name in offered} == offered
-
-
-# --- Where public points come from ----------------------------------------------------------------------------------
 
 
 def test_operators_and_stewards_state_where_public_points_come_from(study: Study) -> None:

@@ -39,9 +39,6 @@ def propose(study: Study, **fields: Any) -> EpsilonPolicy:
     return services.epsilon_policy_propose(study=study, acting_user=factories.user_create("carla"), **values)
 
 
-# --- Proposing ------------------------------------------------------------------------------------------------------
-
-
 def test_odds_are_shown_while_typing_and_before_a_policy_is_proposed(study: Study) -> None:
     carla = as_("carla")
     page = text(carla.post(BASE + "odds/", EPSILONS))
@@ -71,21 +68,6 @@ def test_a_revealing_level_name_is_warned_of(study: Study) -> None:
     assert message in text(as_("carla").get(BASE))
 
 
-def test_values_that_cannot_be_say_why_while_typing_and_are_refused(study: Study) -> None:
-    for changes, typing, refused in (
-        ({"high": "3"}, "The values must increase from high to low", "The values must increase from high to low"),
-        ({"low": "11"}, "limit of 10", "above this installation&#x27;s limit of 10"),
-        ({"low": ""}, "Enter all three values", "required"),
-        ({"average": "nan"}, "Enter all three values", "Enter a number"),
-        ({"high": "-1"}, "", "greater than or equal to 0"),
-        ({"reason": " "}, "", "required"),
-    ):
-        assert typing in text(as_("carla").post(BASE + "odds/", EPSILONS | changes)), changes
-        page = as_("carla").post(BASE + "new/", SENT | changes)
-        assert page.status_code == 422 and refused in page.text, changes
-    assert EpsilonPolicy.objects.count() == 1
-
-
 def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> None:
     factories.policy_approve(study, 0.5, 1.5, 4)  # HIGH and AVERAGE have less at once, LOW stays at 3
     holder, form = study.holders.get(pseudonym="P-2"), selectors.consent_form_in_force(study)
@@ -96,9 +78,6 @@ def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> N
         "AVERAGE": selectors.Consequence(at_once=0, protected=3, unchanged=0),
         "LOW": selectors.Consequence(at_once=1, protected=2, unchanged=0),
     }
-
-
-# --- Approving ------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study) -> None:
@@ -121,9 +100,6 @@ def test_a_second_person_sees_whom_it_reaches_and_puts_it_in_force(study: Study)
     assert "waiting for a second person" not in conrad.get(BASE).text
 
 
-# --- The committee --------------------------------------------------------------------------------------------------
-
-
 def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> None:
     page = text(as_("conrad").post(COMMITTEE, {"reason": "I own shares.", "conflict": "1"}, follow=True))
     assert "I own shares." in page and "Declare a conflict of interest" not in page
@@ -133,8 +109,6 @@ def test_a_declared_conflict_blocks_the_members_next_approval(study: Study) -> N
     assert "conflict of interest" in text(as_("conrad").post(APPROVE, {"effective_from": ""}, follow=True))
     assert selectors.policy_in_force(study).version == 1
 
-
-# --- What a policy affords: from public values alone ----------------------------------------------------------------
 
 SAME = {"high": "1", "average": "2", "low": "3"}
 SMALLER = {"high": "0.2", "average": "0.3", "low": "0.4"}

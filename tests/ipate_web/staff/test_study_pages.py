@@ -94,20 +94,6 @@ def test_a_study_is_set_up_and_faults_stand_beside_their_fields(root: Client) ->
     assert [(m.user.username, m.role) for m in study.memberships.all()] == [("root", "operator")]
 
 
-def test_a_rehearsal_is_chosen_when_a_study_is_set_up_and_never_later(root: Client) -> None:
-    root.post(reverse("staff:study_new"), {**BASICS, "rehearsal": "on"})
-    study = Study.objects.get()
-    assert study.rehearsal
-    assert [m.role for m in study.memberships.all()] == ["operator", "steward"], "who looks at nobody's secret"
-    page = root.get(url("study_edit", study))
-    assert "rehearsal" not in page.context["form"].fields
-    root.post(url("study_edit", study), {**BASICS, "title": "Naps"})
-    study.refresh_from_db()
-    assert (study.title, study.rehearsal) == ("Naps", True)
-    with pytest.raises(ValidationError, match="You can only make a study a rehearsal when"):
-        services.study_update(study=study, rehearsal=False)
-
-
 def test_a_rehearsal_asks_nobody() -> None:
     study, message = roles_fill(rehearsal_with_table()), "A rehearsal study asks no one"
     page = as_("operator").get(url("study", study))

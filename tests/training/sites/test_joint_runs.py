@@ -34,7 +34,6 @@ from tests.training.runs import TABLE, consents_give, head_counts_state, run_app
 from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
 from training import tasks
 from training.alliances import asking
-from training.alliances import runs as joint_runs
 from training.alliances.documents import withdrawals_keep
 from training.alliances.exchange import exchange
 from training.alliances.keys import known_identity
@@ -255,20 +254,6 @@ def test_a_table_over_sites_counts_the_noise_of_their_head_counts() -> None:
         site.head_counts = [{name: count[name] for name in ("level", "epsilon", "count")} for count in site.head_counts]
         site.save()
     assert method_of(run).plan(run).rounds[0]["table"]["error"] == exact
-
-
-@pytest.mark.exhaustive
-def test_a_site_takes_over_no_model_that_the_hub_has_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = Installations()
-    with monkeypatch.context() as patched:
-        patched.setattr(joint_runs, "file_fetch", network_down())
-        hub, *_sites = runs = finish(there.start(**STEPS), lambda runs: runs[0].has_ended)
-        student_withdraw(run=hub, version=1, reason="It is wrong.", acting_user=olga())
-    for site in there.sites:
-        exchange(site)
-    for run in finish(runs)[1:]:
-        assert (run.status, run.students.count()) == (Run.Status.FAILED, 0)
-        assert "withdrawn. It is wrong." in str(run.message) and faults(run.study) == []
 
 
 @pytest.mark.exhaustive

@@ -239,39 +239,6 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
     assert renewed.contact(1).content == site.content and not renewed.contact(1).offered
 
 
-def test_a_hub_or_site_that_was_restored_replaces_the_key_anew(renewed: Renewed) -> None:
-    before = {alliance.pk: alliance for alliance in (renewed.hub, renewed.contact(1))}
-    keys = list(renewed.hub.sites.values("pk", "public_key", "signature"))
-    fingerprint = renewed.everywhere()
-    document = renewed.hub.document
-
-    def restore(alliance: Alliance) -> None:
-        old = before[alliance.pk]
-        Alliance.objects.filter(pk=alliance.pk).update(
-            content=old.content, signature=old.signature, former=[], offered=[], renewal={}
-        )
-
-    site = renewed.contact(1)
-    restore(site)
-    assert renewed.contact(1).offered, "the site hears of it again"
-    assert renewed.confirm(1, fingerprint).document == document
-    restore(renewed.hub)
-    for each in keys:
-        renewed.hub.sites.filter(pk=each["pk"]).update(public_key=each["public_key"], signature=each["signature"])
-    with pytest.raises(Refused, match="The hub sends an earlier document of the alliance,"):
-        renewed.contact(1)
-    with pytest.raises(Unreachable, match="Compare the fingerprints"):
-        renewed.contact(0)
-    renewed.confirm(None, renewed.register())
-    assert renewed.hub.document == document
-    for place in range(3):
-        assert not renewed.contact(place).offered, "they have confirmed it before"
-    assert all(each.is_eligible for each in renewed.hub.sites.all())
-
-
-# --- What site and hub say to each other where clocks, versions, keys or certificates do not fit ---
-
-
 def problem(site: Any) -> tuple[str, str]:
     """Why the hub could not be asked, as the alliance's page says it in English and in German."""
     with pytest.raises(Unreachable):
