@@ -46,7 +46,6 @@ def checked(*command: str | Path, env: dict[str, str] | None = None) -> str:
     return done.stdout + done.stderr
 
 
-# --- The files ------------------------------------------------------------------------------------------------------
 def test_compose_keeps_to_its_schema() -> None:
     checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
     assert compose()["services"].keys() == {"db", "redis", "mail"} | OURS
@@ -140,9 +139,6 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
             lines = unit.read_text().splitlines()
             assert [line for line in lines if line.startswith("MemoryMax=")], unit
             assert any(line.startswith("TimeoutStartSec=") for line in lines) or "Type=oneshot" not in lines, unit
-
-
-# --- The parts at work ----------------------------------------------------------------------------------------------
 
 
 def starts(test: Callable[..., None]) -> Callable[..., None]:
@@ -268,9 +264,6 @@ def test_a_mail_goes_from_the_site_by_the_worker_to_the_server(installation: Ins
     (mail,) = wait_for(lambda: installation.mails, installation)
     assert mail["To"] == ADDRESS
     assert f"https://{HOST}/" in words(mail)
-
-
-# --- The proxy ------------------------------------------------------------------------------------------------------
 
 
 def _announced(port: int, trusted: ssl.SSLContext, path: str, size: int) -> int:

@@ -10,10 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from consent import services
-from consent.models import ConsentEvent, Disposal, Role, Study
+from consent.models import Disposal, Role, Study
 from consent.services.erasures import erasure_ask
-from consent.services.letters import letters_print
-from consent.services.paper import PaperConsent, paper_consents_record
 from ipate_web.waiting import Kind, Waiting, waiting_for
 from tests import factories
 from tests.pages import as_
@@ -102,30 +100,6 @@ def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
     assert task(study, "steward", Kind.ERASURES).since == request.recorded_at
     records_erase(study.pk)
     assert tasks_of(study, Kind.ERASURES) == {}
-
-
-def test_letters_to_print_wait_for_the_steward() -> None:
-    study = study_with_table(levels="-AL")
-    first, second = study.holders.filter(consent_events=None).order_by("pk")[:2]
-    paper_consents_record(
-        study=study,
-        consents=[
-            PaperConsent(row, holder.pseudonym, "AVERAGE", 1, timezone.localdate(), "a.pdf")
-            for row, holder in enumerate((first, second), start=1)
-        ],
-        scans={"a.pdf": b"%PDF-1"},
-        acting_user=member(study, "steward"),
-    )
-    assert tasks_of(study, Kind.LETTERS) == {"steward": ["2 paper letters to print"]}
-    oldest = ConsentEvent.objects.filter(holder=first).latest("sequence").recorded_at
-    assert task(study, "steward", Kind.LETTERS).since == oldest
-    assert "letters" not in as_(member(study, "steward")).get("/api/v1/waiting").text
-    letters_print(study=study, kind="receipt", acting_user=member(study, "steward"))
-    assert tasks_of(study, Kind.LETTERS) == {}
-    published = factories.form_publish(study, {"en": "More."}, renewal="required").published_at
-    decided = study.holders.exclude(consent_events=None).distinct().count()
-    assert tasks_of(study, Kind.LETTERS) == {"steward": [f"{decided} paper letters to print"]}
-    assert task(study, "steward", Kind.LETTERS).since == published
 
 
 def test_a_closed_study_and_another_ones_tasks_wait_for_nobody(study: Study) -> None:

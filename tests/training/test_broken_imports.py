@@ -423,25 +423,3 @@ def test_all_errors_of_several_files_are_reported_at_once_and_none_is_imported(s
     digests = [hashlib.sha256(each.encode()).hexdigest() for each in (CSV, "who,age,back\ncleo,10,no\n")]
     run(packed, folder / "more.csv", schema=schema, sha256=digests)
     assert Dataset.objects.get().rows == 4
-
-
-def test_what_the_command_lacks_or_cannot_read_is_named(study: Study, folder: Path) -> None:
-    rows, schema = folder / "rows.csv", folder / "table.json"
-    (folder / "broken.json").write_text("{\n  nonsense")
-    with pytest.raises(CommandError, match=r"no study “wrd”\. Studies: ward"):
-        call_command("import_dataset", "wrd", str(rows), kind="private", name="a")
-    for words, options in (
-        ("Give --schema", {}),
-        ("cannot be read", {"schema": folder / "none.json"}),
-        ("enclosed in double quotes: line 2", {"schema": folder / "broken.json"}),
-        ("no user “nobody”", {"user": "nobody"}),
-        ("Leave --holder-per-row out", {"schema": schema, "kind": "public", "holder_per_row": "person"}),
-        ("Give one for each file", {"schema": schema, "labels": ["a", "b"]}),
-    ):
-        assert words in refused(rows, **options)
-    assert "none.csv" in refused(folder / "none.csv", schema=schema)
-    columns = [column for column in WARD["columns"] if column["role"] != "holder"]
-    (folder / "nobody.json").write_text(json.dumps(WARD | {"columns": columns}))
-    (folder / "nobody.csv").write_text("age,back\n50,no\n25,yes\n")
-    assert "use --holder-per-row" in refused(folder / "nobody.csv", schema=folder / "nobody.json")
-    assert "2 rows of 2 holders" in run(folder / "nobody.csv", schema=folder / "nobody.json", holder_per_row="P")

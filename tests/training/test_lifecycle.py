@@ -68,9 +68,6 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
     return refused.value.message_dict
 
 
-# --- Proposing ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("fields", "field", "message"),
     [
@@ -109,9 +106,6 @@ def test_datasets_must_be_of_the_study_of_the_right_kind_and_alike() -> None:
     assert "choose a private one" in errors(study, private_dataset=public)["private_dataset"][0]
     assert "choose a test one" in errors(study, test_dataset=public)["test_dataset"][0]
     assert "columns or classes differ" in errors(study, public_dataset=unlike)["public_dataset"][0]
-
-
-# --- Approving and cancelling ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rehearsal", [False, True])
@@ -221,9 +215,6 @@ def test_feedback_on_a_proposal_ignores_private_records() -> None:
     assert (run.status, run.labels) == (Run.Status.FINISHED, 6)
 
 
-# --- Going through --------------------------------------------------------------------------------------------------
-
-
 def test_a_study_may_keep_the_votes_of_finished_runs_alone(django_capture_on_commit_callbacks: Commits) -> None:
     study = study_with_table(retain_votes=True)
     finished = run_finish(run_start(study, share=0.5, **TABLE_RUN | {"wanted_labels": 1}))
@@ -300,9 +291,6 @@ def test_an_unexpected_error_ends_a_run_without_details_and_a_busy_storage_or_da
         assert run.status == Run.Status.APPROVED and "tried again" in run.message
         run = run_finish(run)
         assert (run.status, run.message) == (Run.Status.FINISHED, "")
-
-
-# --- The sweep ------------------------------------------------------------------------------------------------------
 
 
 def test_the_sweep_sends_a_quiet_run_once_and_takes_it_from_a_dead_worker() -> None:

@@ -244,8 +244,6 @@ def card_computed(run: Run, folder: Path) -> str:
     return said.getvalue()
 
 
-# --- A model that was withdrawn is given to nobody, and whoever took it is told ---
-
 REASON = "Its labels of class b were swapped."
 ROWS = {"rows": [{"length": 0.2, "width": 0.5}]}
 

@@ -70,9 +70,6 @@ def mailed(kind: str) -> list[str]:
     return sorted(Mail.objects.filter(kind=kind).values_list("user__username", flat=True))
 
 
-# --- The page -------------------------------------------------------------------------------------------------------
-
-
 def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
     study = study_with_table()
     holder, run = held(study, "LOW"), publish(study)
@@ -158,9 +155,6 @@ def test_a_rehearsal_publishes_nothing_to_people() -> None:
     assert not News.objects.exists()
 
 
-# --- Mails ----------------------------------------------------------------------------------------------------------
-
-
 def people(study: Study) -> None:
     """Somebody in each standing, each with an account and a confirmed address."""
     form = consent_form_in_force(study)
@@ -224,9 +218,6 @@ def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) 
     assert mail_body.index("Who drinks") < mail_body.index("Who smokes")
 
 
-# --- Letters --------------------------------------------------------------------------------------------------------
-
-
 def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     study, olga = study_with_table(levels="HL-"), factories.user_create("olga")
     holder = held(study, "LOW")
@@ -247,9 +238,6 @@ def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     assert len(letters_due(study, Letter.Kind.NEWS)) == 18
     addresses_forget(holders=[holder.pk])
     assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "the wish is forgotten, too"
-
-
-# --- Uses of a holder's records, as the holder reads them ---
 
 
 def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_one() -> None:

@@ -10,16 +10,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from rest_framework.test import APIClient
 
 from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import membership_add
-from ipate_web.accounts import second_factor
 from learning.mechanisms.counts.tables import CountTable
 from learning.mechanisms.synthesis.rows import SyntheticRows
 from tests import factories
@@ -89,24 +86,6 @@ def test_the_list_and_the_api_find_the_same(study: Study, runs: dict[str, Run]) 
         assert ("No matching runs" in page.text) is (not titles)
 
 
-def test_the_number_of_queries_does_not_grow_with_the_list(
-    study: Study, runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(second_factor, "_PRECISION", 3600)  # else a slow machine notes again when the last request came
-    client = as_("researcher")
-    client.get(reverse("staff:runs", args=[study.slug]))  # the first request of a session notes when it came
-    for address in (reverse("staff:runs", args=[study.slug]), reverse("api:runs")):
-        counts = []
-        for query in ("search=vote", "search=alpha", ""):  # two runs, one, three
-            with CaptureQueriesContext(connection) as request:
-                client.get(f"{address}?{query}")
-            counts.append(len(request))
-        assert len(set(counts)) == 1, (address, counts)
-
-
-# --- Comparison -------------------------------------------------------------------------------------------------------
-
-
 def compared(study: Study, *runs: Run, user: str = "researcher") -> Any:
     query = "&".join(f"run={run.pk}" for run in runs)
     return browse(f"{reverse('staff:run_compare', args=[study.slug])}?{query}", user)
@@ -142,9 +121,6 @@ def test_runs_side_by_side(study: Study) -> None:
     assert document["runs"][1]["minutes"] == 2 and document["runs"][1]["share"] == 0.5
 
 
-# --- Files and models of a finished run -------------------------------------------------------------------------------
-
-
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 
 
@@ -160,9 +136,6 @@ def arrays_of(address: str) -> Any:
 @built_once
 def finished() -> Run:
     return run_finish(run_start(study_with_roles(), title="First vote", share=0.5, **RUN))
-
-
-# --- Files ------------------------------------------------------------------------------------------------------------
 
 
 def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
@@ -188,9 +161,6 @@ def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
     assert url("run_labels_file", finished, "npz") not in browse(url("run", finished)).text
 
 
-# --- Report -----------------------------------------------------------------------------------------------------------
-
-
 def test_the_report_as_a_tagged_pdf(finished: Run) -> None:
     for language in ("en", "de"):
         client = as_("auditor")
@@ -206,9 +176,6 @@ def test_the_report_as_a_tagged_pdf(finished: Run) -> None:
     assert answer.status_code == 200 and answer.content.startswith(b"%PDF-"), "of a finished that released nothing"
     table = table_of(url("run_labels_file", draft, "parquet"))
     assert table.num_rows == 0 and table.column_names == ["row", "label"]
-
-
-# --- Fairness ---------------------------------------------------------------------------------------------------------
 
 
 def test_classes_stand_beside_what_is_public_of_the_levels(finished: Run) -> None:
@@ -245,9 +212,6 @@ def test_classes_stand_beside_what_is_public_of_the_levels(finished: Run) -> Non
     for evaluation in ({**model.card["evaluation"], "classes": rows[:1]}, None):
         model.card["evaluation"] = evaluation
         assert fairness_of(finished, model) is None, "one class alone cannot be compared"
-
-
-# --- Stages -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_goes_from_candidate_to_production_on_record(finished: Run) -> None:
@@ -291,9 +255,6 @@ def test_a_withdrawn_model_has_no_stage(finished: Run) -> None:
     answer = api.post(reverse("api:model-stage", args=[finished.pk]), {"stage": "production"}, format="json")
     assert answer.status_code == 410
     assert api.get(f"{reverse('api:models')}?stage=candidate").json()["count"] == 0
-
-
-# --- Tables and synthetic rows --------------------------------------------------------------------------------------
 
 
 def browser(run: Run, role: str) -> Client:

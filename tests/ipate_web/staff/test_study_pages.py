@@ -57,8 +57,6 @@ def finished() -> Study:
     return study_with_finished_run()
 
 
-# --- A new study ----------------------------------------------------------------------------------------------------
-
 BASICS = {
     "title": "Sleep",
     "slug": "sleep",
@@ -124,7 +122,6 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     assert done("steward") == [*[True] * 5, False, True, *[False] * 3]
 
 
-# --- Overview and basics --------------------------------------------------------------------------------------------
 def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
     run_start(study, share=0.25, **TABLE_RUN, title="Waiting")
@@ -187,18 +184,12 @@ def test_editable_fields_do_not_reveal_decisions(empty: Study) -> None:
     assert shown() == before
 
 
-# --- People ---------------------------------------------------------------------------------------------------------
-
-
 def test_giving_a_role_does_not_reveal_an_account(empty: Study) -> None:
     factories.user_create("ada@example.org")
     for name in ("ada@example.org", "nobody@example.org"):
         page = as_("operator").post(url("members", empty), {"username": name, "role": "auditor"})
         assert page.status_code == 422
         assert "No active account has this user name" in page.text
-
-
-# --- Data -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_dataset_is_described_without_its_rows(study: Study) -> None:
@@ -214,9 +205,6 @@ def test_a_dataset_is_described_without_its_rows(study: Study) -> None:
     listed = as_("auditor").get(url("datasets", study)).text
     assert "import_dataset" in listed
     assert f'<td class="number">{dataset.holders}</td>' in listed
-
-
-# --- What ends for good ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -277,9 +265,6 @@ def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_
     assert 'value="Typed at length"' in page.text and not ending.runs.exists()
 
 
-# --- Summary for the data protection impact assessment --------------------------------------------------------------
-
-
 def test_the_summary_says_data_purposes_levels_risks_and_who_decided() -> None:
     study = factories.study_open(recipients="The archive | Acme.", title="Digits *and* more")
     olga, pdf, md = as_("olga"), url("study_impact", study, "pdf"), url("study_impact", study, "md")
@@ -301,7 +286,6 @@ def test_the_summary_says_data_purposes_levels_risks_and_who_decided() -> None:
     assert "| ε policy, version 1 | deleted account | deleted account |" in olga.get(md).text
 
 
-# --- The admin ------------------------------------------------------------------------------------------------------
 def test_accounts_can_only_be_looked_at(finished: Study, root: Client, clerk: User) -> None:
     """There is no page of the account book, and none of who was charged."""
     for model in (HeadCount, Release, ShareRecord):
