@@ -221,7 +221,7 @@ def _row_faults(
         for field in fields:
             value = (values or {}).get(field)
             if field not in known:
-                same = value == model._meta.get_field(field).get_default()
+                same = value == model._meta.get_field(field).get_default()  # type: ignore[union-attr]  # a column
             else:
                 same = _is_sealed(known[field], model, pk, field, value) if is_sealed else known[field] == value
             if not same:

@@ -148,9 +148,7 @@ class JointRunForm(forms.Form):
     """Form with which a hub proposes a run over sites."""
 
     title = forms.CharField(label=gettext_lazy("Title"), max_length=200)
-    purpose = forms.CharField(
-        label=gettext_lazy("Permissions"), required=False, widget=forms.Textarea(attrs={"rows": 2})
-    )
+    purpose = forms.CharField(label=gettext_lazy("Purpose"), required=False, widget=forms.Textarea(attrs={"rows": 2}))
     method = forms.ChoiceField(
         label=gettext_lazy("Method"),
         choices=[(name, Run.Method(name).label) for name in _METHODS],

@@ -26,10 +26,7 @@ from tests import factories
 from tests.browser.conftest import Site
 from tests.workers import wait_until, worker
 
-pytestmark = [
-    *(pytest.mark.browser, pytest.mark.worker, pytest.mark.exhaustive),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.worker, pytest.mark.django_db(transaction=True)]
 
 TITLE = "Who recovers"
 PEOPLE = 300
