@@ -49,7 +49,7 @@ def canonical(value: object) -> str:
     (True, '101', '101', '007')
     >>> canonical("P-17\u200b")
     Traceback (most recent call last):
-    common.identities.PseudonymError: The pseudonym “P-17�” holds the character U+200B (ZERO WIDTH SPACE), ...
+    common.identities.PseudonymError: The pseudonym “P-17�” contains the invisible character U+200B ...
     """
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return value

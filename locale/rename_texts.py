@@ -532,7 +532,7 @@ class Quotes:
                 continue
             value = value.replace(f">{old}<", f">{new}<")
             if _is_long(old) and old not in self.others and old not in new:
-                value = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", lambda _match, new=new: new, value)
+                value = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new.replace("\\", r"\\"), value)
         return value
 
 

@@ -182,12 +182,12 @@ def render_page(
     """
     can = request.can
     page = (request.resolver_match.url_name if request.resolver_match else None) or ""
-    groups = groups_of(study, can, request.path)
+    rail = groups_of(study, can, request.path)
     overview = reverse("staff:study", args=[study.slug])
     up = [
-        each for group in groups for each in group.sections if each.current and each.url not in {request.path, overview}
+        each for group in rail for each in group.sections if each.current and each.url not in {request.path, overview}
     ]
-    shared: dict[str, Any] = {"study": study, "can": can, "groups": groups, "up": up, "help": help_address(page)}
+    shared: dict[str, Any] = {"study": study, "can": can, "rail": rail, "up": up, "help": help_address(page)}
     shared["page_words"] = WORDS.get(page, "")
     if "consent.view_dashboard" in can:
         shared["watch"] = watch_of(study, sees_all=SEES_PEOPLE in can)

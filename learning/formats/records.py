@@ -295,7 +295,7 @@ def pseudonym_faults(names: Iterable[object], column: str) -> Iterator[DataError
     """Every pseudonym that no holder can have; its row is the 1-based place.
 
     >>> [str(fault) for fault in pseudonym_faults(["ada", "", "=1+1"], "who")][0]
-    'row 2, column who: The record has no holder. Say whose it is, or remove it.'
+    "row 2, column who: The record does not belong to anyone. Enter its holder's pseudonym, or remove the record."
     """
     for place, name in enumerate(names, 1):
         try:

@@ -48,6 +48,7 @@ class TabularSchema:
     Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped. ``decimal``
     is the decimal mark of numbers in files. With ``one_record`` all records of a holder in a file become one.
 
+    >>> from learning.formats.columns import CategoricalColumn, NumericColumn
     >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))
     >>> schema.encode([{"age": 50, "sex": "m"}]).tolist(), schema.shape
     ([[0.5, 0.0, 1.0]], (3,))
