@@ -26,7 +26,7 @@ from learning.mechanisms.pate.ballots import VoteBudget
 from learning.mechanisms.pate.partition import public_participation
 from learning.mechanisms.protocol import PlanError
 from tests.factories import consent_choose, form_publish, policy_approve, user_create
-from tests.training.asking import vote_batch
+from tests.training.asking import asking_of, vote_batch
 from tests.training.runs import (
     TABLE_RUN,
     assert_labels_and_register_agree,
@@ -184,6 +184,20 @@ def test_a_run_keeps_to_its_share_and_returns_what_it_did_not_need() -> None:
     for level, cap in caps.items():
         assert 0.8 * cap < account(holder_of(study, level)) <= cap
     assert list(study_faults(study)) == []
+
+
+def test_a_worker_ends_no_round_that_another_has_just_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_voting(study_with_table(), aggregator=CHEAP)
+
+    def last(_rounds: Any) -> None:
+        """Find no round, and let another worker open it at once."""
+        monkeypatch.undo()
+        assert asking_of(run).step(Run.objects.get(pk=run.pk))
+
+    monkeypatch.setattr(Run.rounds.related_manager_cls, "last", last, raising=False)
+    asking_of(run).step(run)
+    run.refresh_from_db()
+    assert (run.rounds.count(), run.status) == (1, Run.Status.ASKING)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -95,6 +95,9 @@ class Asking:
         return True
 
     def _close(self, held: Run) -> bool:
+        last = held.rounds.last()
+        if last is None or held.rounds.count() < len(held.plan["rounds"]) or not self.questions.is_over(last):
+            return True  # while this worker waited another may have opened a round
         outcome = self.questions.rehearsed(held) if held.rehearsal else held.outcome
         spending_end(held, self.questions.stop_reason(held), outcome=outcome)
         logger.info("All %d were asked.", held.position)
