@@ -162,7 +162,7 @@ def state(actor: User) -> dict[str, Any]:
             .values_list("pk", flat=True)
         ),
         "superusers": list(User.objects.filter(is_superuser=True).values_list("pk", flat=True)),
-        "staff": list(User.objects.filter(is_staff=True).values_list("pk", flat=True)),
+        "staff": sorted(User.objects.filter(is_staff=True).values_list("pk", flat=True)),
         "addresses": sorted(EmailAddress.objects.values_list("user", "email", "verified").exclude(user=actor)),
         "administrators": sorted(Administrator.objects.values_list("user", flat=True)),
         "passwords by mail": list(
