@@ -11,7 +11,7 @@ _NETWORK = "network_"
 LABELS = {
     LINEAR: gettext_noop("linear model from gradient steps"),
     f"{_NETWORK}linear": gettext_noop("linear model from steps over samples"),
-    f"{_NETWORK}mlp": gettext_noop("small network from steps over samples"),
+    f"{_NETWORK}mlp": gettext_noop("small network, trained in steps over samples of people"),
     f"{_NETWORK}cnn": gettext_noop("convolutional network from steps over samples"),
 }
 """Learners of models that are published directly from the steps."""

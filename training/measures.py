@@ -75,8 +75,8 @@ def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) 
 
 
 ONE_CLASS = gettext_noop(
-    "For every point of the test data it names the same class, “%(name)s”. Use its probabilities, or "
-    "choose a threshold."
+    "It predicts the same class, “%(name)s”, for every point in the test data. Use its probabilities, or choose a "
+    "threshold."
 )
 TOO_SURE = gettext_noop(
     "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, and %(accuracy)d %% of "

@@ -192,7 +192,7 @@ def mail_kinds_register() -> None:
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
         MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
         MailKind("budget_low", _("a privacy group has little of its budget left"), _low, wish="shares"),
-        MailKind("joint_proposed", _("a hub proposes a run over sites"), _proposal, wish="approvals"),
+        MailKind("joint_proposed", _("a hub proposes a run across sites"), _proposal, wish="approvals"),
         MailKind("key_waiting", _("a site's new key needs to be confirmed"), _key, wish="approvals"),
         MailKind("site_silent", _("a run over sites is waiting for a site or the hub"), _waiting_alliance, wish="ends"),
         MailKind("model_withdrawn", _("a model that you downloaded was withdrawn"), _model),

@@ -108,7 +108,7 @@ def _odds(right: int, right_records: int) -> str:
             "Others may know that you take part and guess which of two sets of records is yours. They could be right "
             "nearly always."
         )
-    condition = _("Both apply if two answers are equally likely beforehand.")
+    condition = _("Both figures assume that the two answers are equally likely beforehand.")
     return " ".join((sentence, records, condition))
 
 

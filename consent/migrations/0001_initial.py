@@ -121,7 +121,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "head of a chain of the installation",
-                "verbose_name_plural": "heads of chains of the installation",
+                "verbose_name_plural": "heads of the installation's chains",
                 "constraints": [unique("a_chain_of_the_installation_has_one_head", "chain")],
             },
         ),

@@ -45,7 +45,7 @@ class InstallationHead(Head):
 
     class Meta:
         verbose_name = _("head of a chain of the installation")
-        verbose_name_plural = _("heads of chains of the installation")
+        verbose_name_plural = _("heads of the installation's chains")
         constraints = [models.UniqueConstraint(fields=["chain"], name="a_chain_of_the_installation_has_one_head")]
 
     def __str__(self) -> str:

@@ -46,7 +46,7 @@ EVENTS: dict[str, str | Promise] = {
     "run.cancelled": gettext_lazy("a run was cancelled"),
     "share.used": gettext_lazy("a group has used most or all of a run's share"),
     "alliance.key": gettext_lazy("a site's new key needs to be confirmed"),
-    "joint.proposed": gettext_lazy("a hub proposes a run over sites"),
+    "joint.proposed": gettext_lazy("a hub proposes a run across sites"),
     "site.silent": gettext_lazy("a run over sites is waiting for a site or the hub"),
     "policy.proposed": gettext_lazy("an ε policy is waiting for approval"),
     "policy.approved": gettext_lazy("an ε policy was approved"),

@@ -180,7 +180,7 @@ def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
             lines[history.labelled].append((title, {0: 0.0, **dict(zip(x, most, strict=True))}))
     words = {
         True: (_("Used share of the cap by released labels"), _("labels released")),
-        False: (_("Used share of the cap by steps taken"), _("steps taken")),
+        False: (_("Share of the cap used, by number of steps taken"), _("steps taken")),
     }
     return [
         (words[labelled][0], _over_each_other(line, words[labelled][1], _("share of the cap")))

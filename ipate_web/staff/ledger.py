@@ -130,7 +130,7 @@ REGISTER = Listing(
         ),
         Column("queries", gettext_lazy("Queries"), _number("queries"), kind="number", is_minor=True),
         Column("labels", gettext_lazy("Labels"), _number("labels"), kind="number", is_minor=True),
-        Column("charge", gettext_lazy("Charge at most, μ²"), _charge, kind="number"),
+        Column("charge", gettext_lazy("Maximum charge (μ²)"), _charge, kind="number"),
         Column("by", gettext_lazy("By"), _by, is_minor=True),
     ),
     filters=(

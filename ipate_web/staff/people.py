@@ -40,7 +40,7 @@ _SAID = {
     None: "",
     Lapse.FORM: gettext_lazy("Their consent is suspended until they have answered the new form."),
     Lapse.EXPIRED: gettext_lazy("Their consent has ended and is not valid until they decide again."),
-    Lapse.ANSWERER: gettext_lazy("It is not valid, because another person answers now and has not decided."),
+    Lapse.ANSWERER: gettext_lazy("It is not valid, because a different person now answers and has not decided yet."),
     Lapse.INCAPACITY: gettext_lazy("It is not valid, because the person is recorded as unable to decide."),
     Lapse.DEATH: gettext_lazy("It is not valid, because the person is recorded as having died."),
 }

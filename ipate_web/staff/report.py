@@ -198,7 +198,7 @@ def _releases(rows: Sequence[tuple[Release, str]] | None, cap: float) -> list[di
         return _section(_("Releases"), [_("These entries can no longer be read.")])
     if not rows:
         return _section(_("Releases"), [_("This run has not released anything yet.")])
-    columns = [_("No."), _("Recorded on"), _("Kind"), _("Batch"), _("Charge at most, μ²"), _("Digest of the release")]
+    columns = [_("No."), _("Recorded on"), _("Kind"), _("Batch"), _("Maximum charge (μ²)"), _("Digest of the release")]
     lines = [
         [
             str(release.sequence),

@@ -15,7 +15,7 @@ from learning.encoders.files import FIRST, EncoderError, EncoderFile, ImageInput
 from learning.exports.graph import FLOAT, INT64, OPSETS, Graph
 
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
-_AGAIN = _("Export it again as one ONNX file of standard operators.")
+_AGAIN = _("Export it again as a single ONNX file that uses only standard operators.")
 _RANKS = (2, 3, 4)
 
 _NAMES = """

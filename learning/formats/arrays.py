@@ -100,7 +100,7 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
     >>> checked_labels(np.array([1, 0]), ("no", "yes"), 2, Report()).tolist()
     [1, 0]
     """
-    text = _("y contains %(type)s in the shape %(shape)s, but there are %(count)d records.")
+    text = _("y contains %(type)s and has the shape %(shape)s, but there are %(count)d records.")
     if not _one_each(y, "iu", "y", records, text, _("Save one class number per record, as a whole number."), report):
         return None
     unknown_classes(y, len(classes), report, "y")
@@ -117,7 +117,7 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
     parts = y.reshape(len(y), -1) if y.ndim in (1, 2) else y
     if y.dtype.kind not in "fiub" or parts.shape != (records, len(target.parts)):
         problem = Sentence(
-            _("y contains %(type)s in the shape %(shape)s, but there are %(count)d records."),
+            _("y contains %(type)s and has the shape %(shape)s, but there are %(count)d records."),
             type=y.dtype,
             shape=y.shape,
             count=records,

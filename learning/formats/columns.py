@@ -625,7 +625,7 @@ class CodeColumn(_OneHotColumn):
 
     def __post_init__(self) -> None:
         if self.several and any(self.codes.place(marker) is not None for marker in self.missing):
-            problem = _("A marker for missing values is spelled like a code.")
+            problem = _("A marker for missing values looks the same as one of the codes.")
             raise DataError(problem, _("Declare a different spelling, or one code per row."), column=self.name)
 
     @property

@@ -83,9 +83,9 @@ def _alike(schema: TabularSchema) -> tuple[object, ...]:
 
 _EXPECTED = {
     "string_type": _("Make it a text."),
-    "tuple_type": _("Make it a list."),
+    "tuple_type": _("This must be a list."),
     "dict_type": _("Make it an object of texts."),
-    "bool_type": _("Make it true or false."),
+    "bool_type": _("This must be true or false."),
     "int_type": _("Make it a whole number."),
     "float_type": _("Make it a number."),
     "literal_error": _("Use a value that the JSON Schema allows."),
@@ -116,7 +116,7 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
             return DataError(Sentence(_("“%(path)s” is unknown."), path=path), remedy, column=column)
         case "union_tag_not_found" | "union_tag_invalid" if not place:
             problem = _("The schema has neither “kind”: “table” nor “kind”: “image”.")
-            return DataError(problem, _("Make it an object with one of these."))
+            return DataError(problem, _("This must be an object with one of these."))
         case "union_tag_not_found" | "union_tag_invalid" if place == ["target"]:
             problem = _("The kind of the target is unknown.")
             return DataError(problem, _("Use the kind numbers, times or labels, or declare classes."))

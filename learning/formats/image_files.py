@@ -134,7 +134,7 @@ def _count_others(archive: zipfile.ZipFile, entries: Sequence[Entry], report: Re
         report.balance.see(IMAGES)
         is_image = _is_image(archive, name)
         report.balance.leave_out(
-            IMAGES, _("The table does not name the image.") if is_image else _("It is not an image.")
+            IMAGES, _("The table does not list this image.") if is_image else _("It is not an image.")
         )
 
 
@@ -282,7 +282,9 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
                 _("The table names “%(file)s”, but the archive contains %(count)d such images."),
                 **{"file": entry["file"], "count": len(candidates)},
             )
-            raise DataError(problem, _("Name each image with its folders, as in the archive."), row=reader.line_num)
+            raise DataError(
+                problem, _("Give each image's path in the archive, including its folders."), row=reader.line_num
+            )
         if candidates[0] in entries:
             problem = Sentence(_("The table names “%(file)s” twice."), file=entry["file"])
             raise DataError(problem, _("Keep one row for each image."), row=reader.line_num)

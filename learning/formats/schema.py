@@ -97,7 +97,7 @@ class TabularSchema:
             raise DataError(problem, _("Declare one, such as a comma."))
         if self.decimal not in (".", ",") or self.decimal == self.delimiter:
             problem = Sentence(
-                _("The decimal mark %(mark)s is neither a point nor a comma, or it is the delimiter."),
+                _("The decimal mark %(mark)s must be a point or a comma, and must differ from the delimiter."),
                 mark=repr(self.decimal),
             )
             raise DataError(problem, _("Declare the one used in the file."))

@@ -207,7 +207,7 @@ class HolderChoices(Choices):
         bool,
         False,
         gettext_noop("The representation was made without the private data"),
-        gettext_noop("You confirm what the representation requires."),
+        gettext_noop("You confirm that the representation's requirements are met."),
     )
 
     def faults(self) -> Iterator[Fault]:

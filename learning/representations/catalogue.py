@@ -103,8 +103,8 @@ class Thresholds(Standardised):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The columns, standardised with the public points, and which of at most %(thresholds)d public "
-                "thresholds each number exceeds."
+                "The columns, standardised using the public points, and, for each number, which of up to "
+                "%(thresholds)d public thresholds it exceeds."
             ),
             thresholds=self.thresholds,
         )

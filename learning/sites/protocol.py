@@ -261,7 +261,7 @@ def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnsw
             )
         if document.vector != hashlib.sha256(each.vector).hexdigest():
             raise Refused(
-                gettext_noop("The numbers of %(site)s are not the ones it has signed. Ask for them again."), site=name
+                gettext_noop("The numbers from %(site)s are not the ones it signed. Request them again."), site=name
             )
         if document.shape != answers[0].answer.document.shape or len(each.vector) != 8 * math.prod(document.shape):
             raise Refused(
@@ -344,7 +344,7 @@ def _check_all(names: Iterable[str], question: QuestionDocument, what: str) -> N
     if sorted(names) != list(question.participants):
         raise Refused(
             gettext_noop(
-                "There must be exactly one %(what)s from each participant, so this question has ended. Ask the "
+                "This question has ended, because it needs exactly one %(what)s from each participant. Ask the "
                 "remaining participants again."
             ),
             what=what,

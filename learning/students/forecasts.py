@@ -51,7 +51,7 @@ _CERTAIN = 0.05
 """Standard deviation of a released label, as a share of the voters that it represents."""
 _TAUGHT = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(teachers)d teachers with %(records)d records each vote on "
-    "%(points)d public points, and %(judged)d others measure what a student learns from the votes."
+    "%(points)d public points, and a further %(judged)d points measure what a student learns from the votes."
 )
 
 

@@ -132,7 +132,7 @@ def test_small_groups_are_merged_or_left_out_as_chosen_and_warned_of(study: Stud
     HeadCount.objects.filter(study=study, level="HIGH").update(count=12, sigma=8.0)
     notes = "\n".join(forecast(run).notes)
     assert "Only 4 holders have the promise LOW" in notes
-    assert "The head count of HIGH, 12, was drawn with noise of standard deviation 8" in notes
+    assert "The head count of HIGH (12) was drawn with noise of standard deviation 8" in notes
     assert "AVERAGE, " not in notes
 
 
@@ -231,7 +231,7 @@ def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement
             assert aggregator(**values).warnings(teachers, classes) == []
     for sigma, threshold, words in (
         (200.0, 75.0, "σ_T = 200 is large for 100 votes over 2 classes"),
-        (20.0, 50.0, "reach it without agreeing"),
+        (20.0, 50.0, "The check costs budget but rejects hardly any queries"),
         (20.0, 175.0, "so nearly every query will be rejected"),
     ):
         vote = AGGREGATORS["confident_gnmax"](sigma=20.0, sigma_threshold=sigma, threshold=threshold)  # type: ignore[call-arg]

@@ -216,7 +216,7 @@ def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> D
     except (ValueError, KeyError, OSError) as error:
         raise ValidationError(_("The data sent by the hub are not points.")) from error
     if content_digest({"x": x}) != digest:
-        raise ValidationError(_("The hub has sent different public points from those of the alliance."))
+        raise ValidationError(_("The hub sent public points that differ from those of the alliance."))
     return dataset_import(
         study=alliance.study,
         name=dataset_name(alliance.study, _("public points of %(name)s") % {"name": alliance.name}),

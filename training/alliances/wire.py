@@ -78,8 +78,8 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
     if abs(off) > CLOCK_SKEW:
         raise Refused(
             gettext_noop(
-                "The clocks of site and hub differ by %(seconds).0f seconds, but at most %(most)s are allowed. Set "
-                "both with a time server."
+                "The clocks of the site and the hub differ by %(seconds).0f seconds; the limit is %(most)s. "
+                "Synchronise both with a time server."
             ),
             seconds=abs(off),
             most=CLOCK_SKEW,

@@ -64,8 +64,8 @@ class CountedMethod(EngineMethod):
     variants: tuple[str, ...] = ("",)
     outcome = MethodOutcome.TABLE
     charged = gettext_noop(
-        "Charges are public: the most that any person at a level can have been charged. A person whose records are "
-        "spread over cells was charged less; the amount stays secret."
+        "The charges shown here are public: each is the most that any person at that level can have been charged. A "
+        "person whose records are spread over several cells was charged less, but the amount stays secret."
     )
     choices: type[Choices]
     needs_public_points = False

@@ -24,7 +24,7 @@ from training.models import Batch, JointQuestion, Run
 
 _UNSOUND = gettext_noop("The hub's plan uses more than the share of a run, or has no noise. Do not approve it.")
 _OVERFLOWS = gettext_noop("With so many people and so little noise, the sums could overflow. Plan more noise.")
-_NOISIER = gettext_noop("The noise of a total over these sites is %(factor).2f times that of a single study.")
+_NOISIER = gettext_noop("The noise in a total across these sites is %(factor).2f times the noise in a single study.")
 
 
 @dataclass(frozen=True)

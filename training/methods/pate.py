@@ -220,7 +220,10 @@ class Pate(EngineMethod):
         if run.variant not in self.variants:
             wrong("variant", _("Choose a variant."))
         if run.alliance_id and run.variant == Run.Variant.VANISHING:
-            wrong("variant", _("Over sites, all teachers take part in every vote. Choose another variant."))
+            wrong(
+                "variant",
+                _("In a run over several sites, all teachers take part in every vote. Choose another variant."),
+            )
         chosen = choices_check(run, wrong, self.choices)
         if chosen is None:
             return
@@ -301,8 +304,8 @@ class Pate(EngineMethod):
         if any(document[name] != hub_plan[name] for name in names):
             raise PlanError(
                 gettext_noop(
-                    "The head counts here do not give the teachers and budgets of the hub's plan. Approve it with "
-                    "the share that the hub has given it, in a study with the same δ."
+                    "The head counts here lead to different teachers and budgets from those in the hub's plan. "
+                    "Approve the plan with the share that the hub gave it, in a study with the same δ."
                 )
             )
         groups = {(each.level, each.epsilon): each.group for each in own.promises}

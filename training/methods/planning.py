@@ -187,7 +187,7 @@ def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) 
     """
     if run.alliance_id:
         # Vectors of the same points differ in their last bits between machines, and so would the sites' questions.
-        return wrong("choices.encoder", _("A run over sites uses the records as they are. Do not choose an encoder."))
+        return wrong("choices.encoder", _("A run across sites uses the records unchanged. Do not choose an encoder."))
     encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
     if encoder is None:
         return wrong("choices.encoder", _("The study has no such encoder. Register it first."))

@@ -319,12 +319,12 @@ class Sgd(GradientSteps):
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
     charged = gettext_noop(
-        "Charges are public: the most that any person at a level can have been charged. A person with small "
-        "gradients was charged less; the amount stays secret."
+        "The charges shown are public: each is the most that anyone at that level can have been charged. A person "
+        "with small gradients was charged less; the exact amount stays secret."
     )
     curves_help = gettext_noop(
-        "Length of every released gradient and of the noise in it, in clipping norms: where the two are equal, a "
-        "step says little"
+        "Length of each released gradient, and of the noise in it, in clipping norms. Where the two are equal, a "
+        "step carries little information."
     )
     choices = Steps
     parts = "sgd"

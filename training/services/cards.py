@@ -30,9 +30,9 @@ ROUNDING = gettext_noop(
 )
 
 OUTSIDE = gettext_noop(
-    "A number beyond its range in the schema counts as the end of the range, and an undeclared category as “other”, "
-    "because the model has seen nothing like them. The site and the client list these columns for each row. The ONNX "
-    "file does not list them, but contains the schema."
+    "A number outside its range in the schema is treated as the nearest end of the range, and an undeclared category "
+    "as “other”, because the model has seen nothing like them. The site and the client list these columns for each "
+    "row. The ONNX file does not list them, but it contains the schema."
 )
 
 STATEMENT = gettext_noop("It was made without the private data, as the person who registered it confirmed.")
@@ -62,7 +62,7 @@ UNJUDGED = gettext_noop(
 
 EXCEPTION = gettext_noop(
     "People who were promised a larger ε before, at another level or under an earlier policy, keep that promise. "
-    "They are not charged any more until they are within the smaller one."
+    "They are not charged again until what they have used fits within the smaller one."
 )
 
 

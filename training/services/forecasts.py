@@ -182,8 +182,8 @@ _FEW = gettext_noop(
     "of them hides among few. Wait for more, or leave the group out."
 )
 _UNCERTAIN = gettext_noop(
-    "The head count of %(group)s, %(holders)d, was drawn with noise of standard deviation %(sigma)g. The true number "
-    "is hardly known, although the plan depends on it."
+    "The head count of %(group)s (%(holders)d) was drawn with noise of standard deviation %(sigma)g, so the true "
+    "number is very uncertain. The plan depends on it."
 )
 _LITTLE_LEFT = gettext_noop(
     "Only %(share).3g %% of every holder's cap is left for this run, so about %(right)d of 100 answers are expected "

@@ -252,9 +252,9 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "People count by their promise, so those with a small ε count less. Numbers of people are "
-                    "estimated as if levels were random across the cells. If they are not, choose that all count "
-                    "equally."
+                    "People are weighted by their promise, so those with a small ε count less. Numbers of people are "
+                    "estimated as if levels were spread over the cells at random. If they are not, choose to count "
+                    "everyone equally."
                 )
             )
         )

@@ -188,8 +188,8 @@ def plan_notes(plan: DeniabilityPlan, promised: float) -> tuple[Sentence, ...]:
     return (
         Sentence(
             gettext_noop(
-                "%(rows)d rows together cost ε = %(spent).1f, and the largest promise of this rehearsal is "
-                "%(promised)g, so no one could be promised this. Rows from noisy counts cost the same no matter how "
+                "Together, the %(rows)d rows cost ε = %(spent).1f, but the largest promise in this rehearsal is "
+                "%(promised)g, so nobody could be promised this. Rows from noisy counts cost the same no matter how "
                 "many are drawn."
             ),
             rows=plan.rows,

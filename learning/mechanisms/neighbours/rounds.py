@@ -71,10 +71,10 @@ class NeighbourChoices(HolderChoices):
         int,
         None,
         gettext_noop("Points of the first round"),
-        gettext_noop("Leave empty for a fifteenth of all points that are asked about, at most 600."),
+        gettext_noop("Leave empty to use one fifteenth of all the points that are asked about, up to 600."),
         minimum=1,
         maximum=10**9,
-        unset=gettext_noop("a fifteenth of all points that are asked about, at most 600"),
+        unset=gettext_noop("one fifteenth of all the points that are asked about, up to 600"),
         only_if=_SEVERAL,
     )
     embedded: bool = choice(

@@ -71,8 +71,9 @@ _TAUGHT = gettext_noop(
     "%(judged)d other points."
 )
 _TAUGHT_QUICKLY = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers with %(records)d records each vote on "
-    "%(judged)d other points. They are faster models than the run's, which would take too long here."
+    "A rehearsal on labelled points from the test dataset: %(teachers)d teachers, each trained on %(records)d "
+    "records, vote on %(judged)d other points. They are faster models than those of the run, which would take too "
+    "long here."
 )
 
 

@@ -25,7 +25,7 @@ MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
 """Largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ leaves sites hardly a finer unit."""
 
-BY_RULE = gettext_noop("Leave empty to choose it by rule.")
+BY_RULE = gettext_noop("Leave empty to let a rule choose it.")
 UNSET = gettext_noop("chosen by rule")
 
 _STRENGTH_PER_NUMBER = 12.0
@@ -54,8 +54,8 @@ class StepChoices(HolderChoices):
 
     representation: str = representation_choice(
         gettext_noop(
-            "The model's input from a record, fitted only on the public points. Without public points, or with the "
-            "convolutional network, there is none: leave the default."
+            "How a record becomes the model's input. This is fitted only to the public points. Without public "
+            "points, or with the convolutional network, there is nothing to fit: leave the default."
         )
     )
     steps: int | None = choice(

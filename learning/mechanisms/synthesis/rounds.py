@@ -46,8 +46,8 @@ PAIRS_DISTANCE = gettext_noop("distance over all pairs of columns that comes fro
 
 _SPARE = 2  # groups: of unknown or rare values
 _BY_NOISE = gettext_noop(
-    "This includes noise, head counts, and how many groups of values each column can have. It does not include how "
-    "columns depend on each other beyond a tree."
+    "This includes the noise, the head counts, and how many groups of values each column can have. It does not "
+    "include dependencies between columns that go beyond a tree."
 )
 _ROUNDING = 1 + 1e-9
 _FEW = 8.0
@@ -78,7 +78,8 @@ class Synthesis(Choices):
         100,
         gettext_noop("Bins of a column of numbers"),
         gettext_noop(
-            "Of equal width over the range declared in the schema. Numbers in synthetic rows are as precise as that."
+            "Bins have equal width over the range declared in the schema. Numbers in synthetic rows are only as "
+            "precise as these bins."
         ),
         minimum=2,
         maximum=100,

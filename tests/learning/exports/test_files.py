@@ -222,5 +222,5 @@ def test_a_graph_reads_several_codes_as_the_schema_does(codes, missing):
             assert not is_allowed, value
         else:
             assert is_allowed and (record == wanted).all(), value
-    with pytest.raises(DataError, match="spelled like a code"):
+    with pytest.raises(DataError, match="A marker for missing values looks the same as"):
         CodeColumn("d", "icd10", ("U00",), several=True)

@@ -139,7 +139,7 @@ def test_every_file_of_an_archive_is_counted(tmp_path: Path) -> None:
     counts = report.balance.parts["images"]
     assert (counts.seen, counts.used, counts.refused) == (4, 2, 0)
     reasons = {reason: each.count for reason, each in counts.left_out.items()}
-    assert reasons == {"The table does not name the image.": 1, "It is not an image.": 1}
+    assert reasons == {"The table does not list this image.": 1, "It is not an image.": 1}
 
 
 def test_a_table_gives_an_image_to_one_person(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_remaining_sites_go_on_with_another_question() -> None:
     joint = Joint(4)
     first = joint.question(1)
     made = joint.answers(first, [*SUMS, SUMS[0]], NoNoise)
-    with pytest.raises(Refused, match="from each participant, so this question has ended"):
+    with pytest.raises(Refused, match="This question has ended, because it needs exactly one"):
         total(joint.roster, first, made[:3])
     left = joint.question(2, participants=first.participants[:3])
     assert np.array_equal(joint.total(left, SUMS, NoNoise), np.sum(SUMS, axis=0))
@@ -205,7 +205,7 @@ def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
         ([made[0], *made[:2]], "exactly one answer from each"),
         ([*made[:2], later[2]], "site-02 has answered a different question"),
         ([*made[:2], replayed], "site-02 has answered a different question"),
-        ([*made[:2], replace(last, vector=bytes(48))], "are not the ones it has signed"),
+        ([*made[:2], replace(last, vector=bytes(48))], "are not the ones it signed"),
         ([*made[:2], replace(last, answer=Signed(document, last.answer.signature))], "signature of site-02 on this"),
         ([*made[:2], reshaped], "site-02 has a different shape"),
         ([*made[:2], stranger], "site-09 does not take part"),

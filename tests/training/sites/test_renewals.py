@@ -264,7 +264,7 @@ def test_clocks_and_versions_that_differ_are_refused_in_words(monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(wire, "request_authorization", late)
         english, german = problem(site)
-    assert "The hub has refused (401): The clocks of site and hub differ by 4" in english
+    assert "The hub has refused (401): The clocks of the site and the hub differ by 4" in english
     assert "Die Zentrale hat abgelehnt (401): Die Uhren von Standort und Zentrale gehen um 4" in german
     monkeypatch.setattr(Hub, "post", older)
     english, german = problem(site)

@@ -67,8 +67,8 @@ class ConfidentGNMax(GNMax):
             warnings.append(Sentence(too_high, **values))
         elif classes is not None and self.threshold * classes <= votes:
             too_low = gettext_noop(
-                "T = %(threshold)g is so low that %(votes)d votes over %(classes)d classes reach it without "
-                "agreeing. The check costs budget but rejects hardly any query."
+                "T = %(threshold)g is so low that %(votes)d votes over %(classes)d classes reach it even if they "
+                "disagree. The check costs budget but rejects hardly any queries."
             )
             warnings.append(Sentence(too_low, **values, classes=classes))
         if classes is not None and not self.asks_student and self._difference(votes, classes) < _DIFFERENCE:

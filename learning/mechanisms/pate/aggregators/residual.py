@@ -43,7 +43,8 @@ class ResidualGNMax(GNMax):
         "d",
         gettext_noop("disagreements"),
         gettext_noop(
-            "After this many disagreements with the student, a teacher stops voting. All of them are paid for."
+            "After this many disagreements with the student, a teacher stops voting. The charge covers all of these "
+            "disagreements."
         ),
         suggested=lambda teachers, classes=10: 20.0,
     )
