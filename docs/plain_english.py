@@ -29,7 +29,7 @@ LONGEST = 70
 BUDGETS = {
     "documents": 76,
     "page texts": 12,
-    "API descriptions": 46,
+    "API descriptions": 7,
     "docstrings": 610,
     "first lines of docstrings": 73,
 }

@@ -128,12 +128,12 @@ RUNS = Listing(
         ),
     ),
     filters=(
-        Filter("study", "study__slug", help="Of this study.", kind="slug"),
+        Filter("study", "study__slug", help="Slug of a study, to list only its runs.", kind="slug"),
         Filter(
             "search",
             _words,
             gettext_lazy("Words in title or purpose"),
-            "Words of the title or the purpose; all of them.",
+            "Words that all occur in the title or the purpose.",
             longest=200,
         ),
         Filter("status", "status", gettext_lazy("Status"), choices=Run.Status.choices),

@@ -64,27 +64,34 @@ class Forecast(Stored):
         str,
         Field(
             json_schema_extra={"enum": [LABELS, MODEL, TABLE]},
-            description="Labels that are released, or what is published: a model or a table.",
+            description="Subject of the forecast: the labels that are released, or the model or table that is "
+            "published.",
         ),
     ]
-    value: Annotated[float | None, Field(description="Expected share; null where only bounds are known.")]
-    low: Annotated[float, Field(description="95 times in 100 the share that is measured later is not below this.")]
-    high: Annotated[float, Field(description="Nor above this.")]
-    noiseless: Annotated[float, Field(description="The same without any noise.")]
-    judged: Annotated[int, Field(description="Labelled points that judged it; 0 where it rests on an assumption.")]
-    rests_on: Annotated[Sentence, Field(description="What it rests on, in words.")]
+    value: Annotated[float | None, Field(description="Expected share; null if only bounds are known.")]
+    low: Annotated[
+        float, Field(description="Lower end of the interval that contains the share measured later 95 times in 100.")
+    ]
+    high: Annotated[float, Field(description="Upper end of that interval.")]
+    noiseless: Annotated[float, Field(description="Same forecast without any noise.")]
+    judged: Annotated[
+        int, Field(description="Number of labelled points behind the forecast; 0 if it rests on an assumption.")
+    ]
+    rests_on: Annotated[Sentence, Field(description="Basis of the forecast, in words.")]
     measure: Annotated[
         str,
         MAY_BE_MISSING,
         Field(
-            description="What is forecast in place of right ones, such as R²; also the area of a model of two classes."
+            description="Measure that is forecast instead of a share of correct results, such as R², or the area "
+            "for a model of two classes."
         ),
     ] = ""
     majority: Annotated[
         float | None,
         MAY_BE_MISSING,
         Field(
-            description="Share right if the most frequent class of the test data were named for each point (area: 0.5)."
+            description="Share that would be correct if the most frequent class of the test data were predicted "
+            "for every point (area: 0.5)."
         ),
     ] = None
 

@@ -36,21 +36,32 @@ class ParticipantSerializer(serializers.Serializer):
     """A site of an alliance."""
 
     name = serializers.CharField()
-    fingerprint = serializers.CharField(help_text="Of its public key; empty before it has registered.")
-    joined_at = MinuteField(allow_null=True, help_text="To the minute; at sites null.")
-    left_at = MinuteField(allow_null=True, help_text="To the minute; at sites null.")
-    last_contact = MinuteField(allow_null=True, help_text="To the minute; at sites null.")
-    version = serializers.CharField(help_text="Of its software; at sites empty.")
+    fingerprint = serializers.CharField(
+        help_text="Fingerprint of the site's public key; empty until it has registered."
+    )
+    joined_at = MinuteField(
+        allow_null=True, help_text="Time the site joined, to the minute; null before that, and when read at a site."
+    )
+    left_at = MinuteField(
+        allow_null=True, help_text="Time the site left, to the minute; null if it has not, and when read at a site."
+    )
+    last_contact = MinuteField(
+        allow_null=True,
+        help_text="Time of the site's last contact, to the minute; null before the first, and when read at a site.",
+    )
+    version = serializers.CharField(
+        help_text="Version of iPATE at the site; empty if unknown, and when read at a site."
+    )
 
 
 class ProposalSerializer(serializers.Serializer):
     """A run that the hub proposes to this site, and that nobody has taken up or declined here."""
 
-    number = serializers.CharField(help_text="By which hub and sites name it.")
+    number = serializers.CharField(help_text="Identifier that the hub and the sites use for the run.")
     title = serializers.CharField()
     purpose = serializers.CharField(allow_blank=True)
     method = serializers.CharField()
-    share = serializers.FloatField(help_text="Of every cap, at the hub.")
+    share = serializers.FloatField(help_text="Share of every cap that the run has at the hub, from 0 to 1.")
 
 
 class RenewalSerializer(serializers.Serializer):
@@ -58,27 +69,41 @@ class RenewalSerializer(serializers.Serializer):
 
     site = serializers.CharField()
     former = serializers.CharField(help_text="Fingerprint of the key that is in force.")
-    fingerprint = serializers.CharField(help_text="Of the new key; empty before the site has registered it.")
+    fingerprint = serializers.CharField(help_text="Fingerprint of the new key; empty until the site has registered it.")
 
 
 class AllianceSerializer(serializers.Serializer):
     """An alliance, as this side knows it."""
 
     id = serializers.IntegerField(source="pk")
-    key = serializers.UUIDField(help_text="The same at hub and sites.")
+    key = serializers.UUIDField(help_text="Identifier of the alliance, the same at the hub and at every site.")
     name = serializers.CharField()
-    own_name = serializers.CharField(help_text="Of this site; empty at the hub.")
-    hub = serializers.CharField(source="terms.hub", help_text="Whose study the hub is.")
-    hub_fingerprint = serializers.SerializerMethodField(help_text="Of its public key; empty before it has signed.")
-    colluding = serializers.IntegerField(help_text="t: so many sites may collude with the hub.")
+    own_name = serializers.CharField(help_text="Name of this site in the alliance; empty at the hub.")
+    hub = serializers.CharField(source="terms.hub", help_text="Organisation that controls the hub's study.")
+    hub_fingerprint = serializers.SerializerMethodField(
+        help_text="Fingerprint of the hub's public key; empty at a site until the hub has signed."
+    )
+    colluding = serializers.IntegerField(help_text="Number of sites, t, that may collude with the hub.")
     is_signed = serializers.BooleanField()
-    joined_at = MinuteField(allow_null=True, help_text="At a site, to the minute.")
-    left_at = MinuteField(allow_null=True, help_text="To the minute.")
-    last_contact = MinuteField(allow_null=True, help_text="At a site, to the minute: when the hub last answered.")
-    problem = serializers.SerializerMethodField(help_text="At a site: why the hub could not be asked; or empty.")
+    joined_at = MinuteField(
+        allow_null=True, help_text="Time this site signed, to the minute; null before that, and at the hub."
+    )
+    left_at = MinuteField(
+        allow_null=True,
+        help_text="Time this site left or the hub ended the alliance, to the minute; null if neither has happened.",
+    )
+    last_contact = MinuteField(
+        allow_null=True,
+        help_text="Time of the hub's last answer, to the minute; null before the first, and at the hub.",
+    )
+    problem = serializers.SerializerMethodField(
+        help_text="Reason why this site's last contact with the hub failed; empty if it succeeded, and at the hub."
+    )
     sites = serializers.SerializerMethodField()
     proposals = serializers.SerializerMethodField()
-    renewals = serializers.SerializerMethodField(help_text="Keys that operators here have to compare and confirm.")
+    renewals = serializers.SerializerMethodField(
+        help_text="New keys that operators on this side have to compare and confirm."
+    )
 
     def get_hub_fingerprint(self, alliance: Alliance) -> str:
         return hub_fingerprint(alliance)
@@ -108,9 +133,14 @@ class JointProposalSerializer(StrictSerializer):
     method = serializers.ChoiceField(Run.Method.choices)
     variant = serializers.ChoiceField(Run.Variant.choices, required=False, allow_blank=True)
     mode = serializers.ChoiceField(JointRun.Mode.choices, required=False, default=JointRun.Mode.TOGETHER)
-    sites = serializers.ListField(child=serializers.CharField(), required=False, help_text="Names; all if left out.")
+    sites = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="Names of the sites to ask; all of them if omitted."
+    )
     public_dataset = IdField(
-        queryset=Dataset.objects.none(), required=False, allow_null=True, help_text="The alliance's public points."
+        queryset=Dataset.objects.none(),
+        required=False,
+        allow_null=True,
+        help_text="Dataset with the alliance's public points.",
     )
     test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
     choices = ChoicesField(required=False)
@@ -147,21 +177,33 @@ class WaitingSiteSerializer(serializers.Serializer):
     """A site that the open question waits for."""
 
     name = serializers.CharField()
-    last_contact = MinuteField(allow_null=True, help_text="To the minute; at sites null.")
+    last_contact = MinuteField(
+        allow_null=True,
+        help_text="Time of the site's last contact, to the minute; null before the first, and when read at a site.",
+    )
 
 
 class JointQuestionSerializer(serializers.Serializer):
     """A question to sites."""
 
     number = serializers.IntegerField()
-    participants = serializers.IntegerField(help_text="How many sites were asked.")
-    endorsed = serializers.IntegerField(help_text="How many have endorsed it.")
+    participants = serializers.IntegerField(help_text="Number of sites that were asked.")
+    endorsed = serializers.IntegerField(help_text="Number of sites that have endorsed the question.")
     state = serializers.ChoiceField(["open", "total", "ended"])
-    ended = serializers.SerializerMethodField(help_text="Why it ended without a total; or empty.")
-    opened_at = MinuteField(help_text="To the minute.")
-    answered_at = MinuteField(allow_null=True, help_text="At a site, to the minute: when its people were charged.")
-    sent_at = MinuteField(allow_null=True, help_text="At a site, to the minute: when the hub had its answer.")
-    charge = serializers.FloatField(allow_null=True, help_text="At a site: the most that anybody was charged, in μ².")
+    ended = serializers.SerializerMethodField(help_text="Reason why it ended without a total; empty if it did not.")
+    opened_at = MinuteField(help_text="Time the question was opened, to the minute.")
+    answered_at = MinuteField(
+        allow_null=True,
+        help_text="Time this site's people were charged, to the minute; null before that, and at the hub.",
+    )
+    sent_at = MinuteField(
+        allow_null=True,
+        help_text="Time the hub received this site's answer, to the minute; null before that, and at the hub.",
+    )
+    charge = serializers.FloatField(
+        allow_null=True,
+        help_text="Largest charge to any of this site's people, in μ²; null before that, and at the hub.",
+    )
 
     def get_ended(self, question: Any) -> str:
         return str(question.ended or "")
@@ -174,8 +216,10 @@ class JointRunSerializer(serializers.Serializer):
     is_hub = serializers.BooleanField()
     mode = serializers.SerializerMethodField()
     sites = serializers.ListField(child=serializers.CharField())
-    missing = serializers.ListField(child=serializers.CharField(), help_text="Sites whose approval is missing.")
-    dropped = serializers.SerializerMethodField(help_text="Why which sites are asked no more.")
+    missing = serializers.ListField(
+        child=serializers.CharField(), help_text="Sites that have not approved the run yet."
+    )
+    dropped = serializers.SerializerMethodField(help_text="Sites that are no longer asked, each with the reason.")
     waits_for = WaitingSiteSerializer(many=True)
     questions = JointQuestionSerializer(many=True)
 
@@ -189,7 +233,7 @@ class JointRunSerializer(serializers.Serializer):
 class GoOnSerializer(StrictSerializer):
     """The site that a run goes on without."""
 
-    without = serializers.CharField(help_text="A site that the open question waits for.")
+    without = serializers.CharField(help_text="Name of a site that the open question waits for.")
 
 
 def _alliance(request: Request, slug: str, pk: int, permission: str = "") -> Alliance:

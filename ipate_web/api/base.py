@@ -35,8 +35,8 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     KEY_HEADER,
     {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[!-~]+$"},
     OpenApiParameter.HEADER,
-    description="A text of your own, new for every request. If you send the request again with the same key within "
-    "seven days, nothing happens twice and you get the first answer.",
+    description="String of your choice, different for every request. If you repeat a request with the "
+    "same key within seven days, it is not carried out again and you get the first response.",
 )
 _KEY = re.compile(r"[!-~]{1,100}")
 
@@ -141,7 +141,11 @@ class UserField(serializers.CharField):
     """Name of a user, None where the account is gone."""
 
     def __init__(self, of: str) -> None:
-        super().__init__(source=f"{of}.username", allow_null=True, help_text="Its user's name; null if gone.")
+        super().__init__(
+            source=f"{of}.username",
+            allow_null=True,
+            help_text="Name of the user; null if the account no longer exists.",
+        )
 
 
 class MinuteField(serializers.DateTimeField):
@@ -254,9 +258,9 @@ def visible_study(user: Any, slug: str, permission: str = "") -> Study:
 
 
 class RootSerializer(serializers.Serializer):
-    version = serializers.CharField(help_text="Version of iPATE that answers, such as 0.9.0.")
-    documentation = serializers.CharField(help_text="Path of the page that describes every address.")
-    schema = serializers.CharField(help_text="Path of the same as an OpenAPI document.")
+    version = serializers.CharField(help_text="Version of iPATE that sent this response, such as 0.9.0.")
+    documentation = serializers.CharField(help_text="Path of the page that documents every address.")
+    schema = serializers.CharField(help_text="Path of the same description as an OpenAPI document.")
 
 
 class Root(ApiView):

@@ -20,11 +20,12 @@ from training.selectors import run_cost_history, run_groups, study_budgets
 class GroupSpendingSerializer(serializers.Serializer):
     name = serializers.CharField()
     levels = serializers.ListField(child=serializers.ChoiceField(Level.choices))
-    epsilon = serializers.FloatField(help_text="The smallest promise in the group.")
-    cap = serializers.FloatField(help_text="Its μ².")
-    allowed = serializers.FloatField(help_text="The run's share of the cap.")
+    epsilon = serializers.FloatField(help_text="Smallest ε promised in the group.")
+    cap = serializers.FloatField(help_text="Cap that follows from this ε, in μ².")
+    allowed = serializers.FloatField(help_text="Part of the cap that the run may use, in μ².")
     spent = serializers.FloatField(
-        help_text="In μ²: what every member was charged by this run so far; where every holder is asked, at most that."
+        help_text="Charge to every member by this run so far, in μ². If every holder is asked, no member "
+        "was charged more than this."
     )
     retired = serializers.BooleanField()
 
@@ -56,11 +57,13 @@ class RunCosts(ApiView):
 class BudgetUseSerializer(serializers.Serializer):
     """Part of a group's budget that was used."""
 
-    run = serializers.UUIDField(allow_null=True, help_text="null: head counts, check answers, or a restored backup.")
-    title = serializers.CharField(help_text="Of the run, or what else was released.")
-    share = serializers.FloatField(help_text="Part of the cap.")
-    epsilon = serializers.FloatField(help_text="Of this charge by itself.")
-    at = serializers.DateTimeField(help_text="When the group was last charged for it.")
+    run = serializers.UUIDField(
+        allow_null=True, help_text="Id of the run; null for head counts, check answers and restored backups."
+    )
+    title = serializers.CharField(help_text="Title of the run, or the name of what else was released.")
+    share = serializers.FloatField(help_text="Share of the cap that was used.")
+    epsilon = serializers.FloatField(help_text="ε of this charge alone.")
+    at = serializers.DateTimeField(help_text="Time the group was last charged for it.")
 
 
 class GroupBudgetSerializer(serializers.Serializer):
@@ -68,21 +71,27 @@ class GroupBudgetSerializer(serializers.Serializer):
 
     level = serializers.ChoiceField(Level.choices)
     policy = serializers.IntegerField(help_text="Version of the newest ε policy that makes this promise.")
-    epsilon = serializers.FloatField(help_text="What is promised.")
-    epsilon_used = serializers.FloatField(help_text="Each ε is that of its part by itself; shares add up, ε do not.")
-    epsilon_reserved = serializers.FloatField()
-    epsilon_left = serializers.FloatField(help_text="Of one more release that would use all that is left.")
-    share_used = serializers.FloatField(
-        help_text="Part of the cap, in μ². Above 1 where the promise was larger before and used then."
+    epsilon = serializers.FloatField(help_text="Promised ε.")
+    epsilon_used = serializers.FloatField(
+        help_text="ε of the used part alone. Shares can be added up; values of ε cannot."
     )
-    share_reserved = serializers.FloatField(help_text="What runs under way were granted and have not used.")
+    epsilon_reserved = serializers.FloatField()
+    epsilon_left = serializers.FloatField(help_text="ε of one more release that would use everything that is left.")
+    share_used = serializers.FloatField(
+        help_text="Share of the cap, in μ², that was used. Above 1 if an earlier promise was larger and was used then."
+    )
+    share_reserved = serializers.FloatField(
+        help_text="Share of the cap that runs in progress were granted and have not used."
+    )
     share_left = serializers.FloatField()
     runs = BudgetUseSerializer(many=True, source="uses")
 
 
 class StudyBudgetSerializer(serializers.Serializer):
-    delta = serializers.FloatField(help_text="The δ at which every ε is stated.")
-    groups = GroupBudgetSerializer(many=True, help_text="Smallest ε first; none in a rehearsal.")
+    delta = serializers.FloatField(help_text="δ at which every ε is stated.")
+    groups = GroupBudgetSerializer(
+        many=True, help_text="Groups by ε, smallest first; empty in a rehearsal and before the first ε policy."
+    )
 
 
 class StudyBudget(ApiView):
@@ -97,7 +106,7 @@ class StudyBudget(ApiView):
         parameters=[OpenApiParameter("format", enum=["json", "csv"])],
         examples=[
             OpenApiExample(
-                "As CSV: a row for each group and run, and for what is used, reserved and left in all",
+                "As CSV: one row per group and run, and one each for the totals used, reserved and left",
                 value="level,policy,epsilon,part,run,title,share,share_epsilon,at\r\nHIGH,1,1.0,left,,,0.75,0.85,\r\n",
                 media_type="text/csv",
             )

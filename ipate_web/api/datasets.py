@@ -27,23 +27,27 @@ from training.services.imports import Upload, rehearsal_data_import
 class UploadSerializer(StrictSerializer):
     """A file of records, and what it is."""
 
-    file = serializers.FileField(help_text="A table, a zip file of images, or arrays; see the documents of the site.")
+    file = serializers.FileField(help_text="Table, zip file of images, or arrays; see the site's documentation.")
     label_file = serializers.FileField(
-        required=False, help_text="The labels of an idx file, or a table of the images of a zip file."
+        required=False, help_text="Labels of an idx file, or the table of the images in a zip file."
     )
     name = serializers.CharField(max_length=100, help_text="Name of the dataset in the study.")
     kind = serializers.ChoiceField(Dataset.Kind.choices)
     schema = serializers.JSONField(
-        required=False, help_text="What a row holds; see dataset.schema.json. If missing, that of the last dataset."
+        required=False,
+        help_text="Schema of a row, see dataset.schema.json; defaults to that of the study's last dataset.",
     )
     holder_prefix = serializers.RegexField(
         r"^[^\W_]",
         required=False,
         max_length=100,
-        help_text="Private rows without a column of pseudonyms: P makes every row one of its own person, P-1, P-2, …",
+        help_text="Prefix for private rows without a pseudonym column. With P, every row belongs to a "
+        "different person: P-1, P-2, …",
     )
-    with_labels = serializers.BooleanField(default=False, help_text="Public rows: keep labels, for evaluation alone.")
-    provenance = serializers.CharField(required=False, max_length=2000, help_text="Where the rows come from.")
+    with_labels = serializers.BooleanField(
+        default=False, help_text="Whether to keep the labels of public rows; they are used only for evaluation."
+    )
+    provenance = serializers.CharField(required=False, max_length=2000, help_text="Origin of the rows.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs.get("holder_prefix") and attrs["kind"] != Dataset.Kind.PRIVATE:
@@ -88,9 +92,13 @@ class EncodingSerializer(serializers.ModelSerializer):
 class EncoderSerializer(serializers.ModelSerializer):
     """An encoder; a run names it by its digest, as the choice ``encoder``."""
 
-    takes = serializers.DictField(help_text="Images: size, mean, spread, layout; texts: length.")
+    takes = serializers.DictField(
+        help_text="Format of the input: size, mean, spread and layout of images, or length of texts."
+    )
     encodings = EncodingSerializer(
-        source="encodings_seen", many=True, help_text="Those of private datasets only for data stewards."
+        source="encodings_seen",
+        many=True,
+        help_text="Progress on each dataset. Private datasets are shown only to data stewards.",
     )
 
     class Meta:
@@ -104,17 +112,18 @@ class EncoderSerializer(serializers.ModelSerializer):
 class EncoderRequestSerializer(StrictSerializer):
     """The file of an encoder, what it takes, and the statement about it."""
 
-    file = serializers.FileField(help_text="ONNX, with its weights inside.")
+    file = serializers.FileField(help_text="ONNX file that contains the weights.")
     name = serializers.CharField(max_length=100)
     takes = serializers.JSONField(
-        help_text='{"kind": "image", "size", "mean", "spread", "layout"} or {"kind": "text", "length"}.'
+        help_text='Format of the input: {"kind": "image", "size", "mean", "spread", "layout"} or {"kind": '
+        '"text", "length"}.'
     )
-    tokenizer = serializers.FileField(required=False, help_text="Of texts: tokenizer.json.")
+    tokenizer = serializers.FileField(required=False, help_text="The file tokenizer.json, for encoders of texts.")
     licence = serializers.CharField(max_length=200)
     source = serializers.CharField(  # type: ignore[assignment]
-        max_length=2000, help_text="Where it comes from, and on which data it was made."
+        max_length=2000, help_text="Origin of the encoder, and the data that it was made with."
     )
-    stated = serializers.BooleanField(help_text="It was made without the private data of the study.")
+    stated = serializers.BooleanField(help_text="Statement that the encoder was made without the study's private data.")
 
     def validate_tokenizer(self, file: Any) -> str:
         try:

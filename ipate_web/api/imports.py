@@ -46,8 +46,10 @@ _IMPORT = "training.import_dataset"
 class ImportFaultSerializer(serializers.Serializer):
     """Something that is wrong with a file."""
 
-    row = serializers.IntegerField(allow_null=True, help_text="As an editor counts lines; null of the whole file.")
-    column = serializers.CharField(help_text="Empty where it is of no column.")
+    row = serializers.IntegerField(
+        allow_null=True, help_text="Line number, as in a text editor; null if the fault concerns the whole file."
+    )
+    column = serializers.CharField(help_text="Name of the column; empty if the fault concerns no column.")
     message = serializers.CharField()
 
 
@@ -56,13 +58,15 @@ class LeftOutSerializer(serializers.Serializer):
 
     reason = serializers.CharField()
     count = serializers.IntegerField()
-    places = serializers.ListField(child=serializers.IntegerField(), help_text="Rows of the first 20 in the file.")
+    places = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Row numbers of the first 20 items in the file."
+    )
 
 
 class BalancePartSerializer(serializers.Serializer):
     """Counts of the rows or resources of one kind; `seen` is the sum of the others."""
 
-    part = serializers.CharField(help_text="Rows, images, a table of an extract, or a kind of resource.")
+    part = serializers.CharField(help_text="Kind of item: rows, images, a table of an extract, or a kind of resource.")
     seen = serializers.IntegerField()
     used = serializers.IntegerField()
     refused = serializers.IntegerField()
@@ -73,8 +77,10 @@ class ChangedCellsSerializer(serializers.Serializer):
     """Cells of a column that are not stored as they are in the file."""
 
     column = serializers.CharField()
-    clipped = serializers.IntegerField(help_text="Numbers outside the declared range, stored as its nearest bound.")
-    unknown = serializers.IntegerField(help_text="Values that the schema does not list.")
+    clipped = serializers.IntegerField(
+        help_text="Number of values outside the declared range, each stored as its nearest bound."
+    )
+    unknown = serializers.IntegerField(help_text="Number of values that the schema does not list.")
     missing = serializers.IntegerField()
 
 
@@ -89,20 +95,24 @@ class ImportSerializer(serializers.ModelSerializer):
     """An import, and what its check found."""
 
     progress = serializers.SerializerMethodField(help_text="Share of the current step that is done, from 0 to 1.")
-    faults = serializers.IntegerField(allow_null=True, help_text="How many; null before the check.")
-    problems = serializers.SerializerMethodField(help_text="The first 1,000 of them.")
+    faults = serializers.IntegerField(allow_null=True, help_text="Number of faults; null before the check.")
+    problems = serializers.SerializerMethodField(help_text="The first 1,000 faults.")
     combined = serializers.SerializerMethodField(
-        help_text="Of how many rows those of each person have become one; 0 where they have not."
+        help_text="Number of rows before each person's rows were combined into one; 0 if they were not."
     )
     balance = serializers.SerializerMethodField(
-        help_text="How many rows or resources are used, left out and refused; empty before the check."
+        help_text="Numbers of rows or resources that are used, left out and refused; empty before the check."
     )
-    changed = serializers.SerializerMethodField(help_text="Columns with cells that are stored differently.")
+    changed = serializers.SerializerMethodField(
+        help_text="Columns with cells that are not stored as they are in the file."
+    )
     beyond = serializers.SerializerMethodField(help_text="People with more rows than are stored for one person.")
     look_alikes = serializers.SerializerMethodField(
-        help_text="Groups of pseudonyms that look alike, with a new one in each; storing the file registers it."
+        help_text="Groups of similar pseudonyms, each with a new one that is registered when the file is stored."
     )
-    message = serializers.SerializerMethodField(help_text="Why nothing was imported; empty if nothing went wrong.")
+    message = serializers.SerializerMethodField(
+        help_text="Reason why nothing was imported; empty if nothing went wrong."
+    )
 
     class Meta:
         model = DatasetImport
@@ -163,7 +173,8 @@ class ImportRequestSerializer(UploadSerializer):
 
     known = serializers.BooleanField(
         default=False,
-        help_text="Of private rows: ranges, values and classes are known from elsewhere, not taken from these rows.",
+        help_text="Statement, for private rows, that ranges, values and classes are known from elsewhere "
+        "and not taken from these rows.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +248,7 @@ class StudyImport(ImportView):
 
 
 class StudyImportStore(ImportView):
-    @operation("Store what was checked (stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None)
+    @operation("Store a checked import (stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None)
     def post(self, request: Request, slug: str, pk: str) -> Response:
         """Let a worker store the file that was checked, in whole or not at all; `dataset` is it then."""
         row = _found(request, slug, pk)
@@ -249,13 +260,17 @@ class StudyImportStore(ImportView):
 class PaperRequestSerializer(StrictSerializer):
     """A list of decisions on paper, and the scans that it names."""
 
-    list = serializers.FileField(help_text="CSV, as on the page *Recruitment*.")
-    scans = serializers.ListField(child=serializers.FileField(), max_length=100, help_text="PDF, PNG or JPEG.")
-    dry_run = serializers.BooleanField(default=False, help_text="Only look for errors.")
+    list = serializers.FileField(help_text="CSV file in the format described on the page *Recruitment*.")
+    scans = serializers.ListField(
+        child=serializers.FileField(), max_length=100, help_text="Scans of the forms as PDF, PNG or JPEG."
+    )
+    dry_run = serializers.BooleanField(default=False, help_text="Whether to look for errors only.")
 
 
 class PaperAnswerSerializer(serializers.Serializer):
-    decisions = serializers.IntegerField(help_text="How many were recorded, or could be.")
+    decisions = serializers.IntegerField(
+        help_text="Number of decisions that were recorded, or could be if this is a dry run."
+    )
     recorded = serializers.BooleanField()
 
 
@@ -298,7 +313,7 @@ class HeadCountsRequestSerializer(StrictSerializer):
     follows = serializers.IntegerField(
         default=0,
         min_value=0,
-        help_text="To draw again: the `release` of the study's newest head counts. 0 for the first draw.",
+        help_text="The `release` of the study's newest head counts, to draw them again; 0 for the first draw.",
     )
 
 

@@ -19,15 +19,15 @@ from training.services.downloads import LABEL_FORMATS, download_record
 
 
 class LabelSerializer(serializers.Serializer):
-    row = serializers.IntegerField(help_text="The point's row in the public dataset, from 0.")
-    label = serializers.CharField(help_text="The name of its class, or category.")  # type: ignore[assignment]
+    row = serializers.IntegerField(help_text="Row of the point in the public dataset, counted from 0.")
+    label = serializers.CharField(help_text="Name of its class or category.")  # type: ignore[assignment]
     reinforced = serializers.BooleanField(
-        help_text="Whether it is the label of the student, which the teachers did not contradict (Interactive-GNMax)."
+        help_text="Whether this is the student's own label, which the teachers did not contradict (Interactive-GNMax)."
     )
     counts = serializers.ListField(
         child=serializers.IntegerField(),
         allow_null=True,
-        help_text="Noisy counts in the order of the classes, where they were released; they may be below 0.",
+        help_text="Noisy counts in the order of the classes, possibly below 0; null if they were not released.",
     )
 
 
@@ -92,7 +92,8 @@ class RunLabels(ApiView, generics.ListAPIView):
             OpenApiParameter(
                 "format",
                 enum=["json", *LABEL_FORMATS],
-                description="csv, parquet: all labels at once; npz: NumPy arrays, with the public points themselves.",
+                description="Format of the labels: csv and parquet give all of them at once; npz gives NumPy arrays "
+                "that include the public points.",
             )
         ],
         examples=[

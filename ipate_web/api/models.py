@@ -61,7 +61,10 @@ class VersionSerializer(serializers.Serializer):
     """Version of a model; the published one if nothing is given."""
 
     version = serializers.IntegerField(
-        required=False, min_value=1, max_value=LARGEST, help_text="The published one if left out."
+        required=False,
+        min_value=1,
+        max_value=LARGEST,
+        help_text="Number of the version; defaults to the published one.",
     )
 
 
@@ -105,24 +108,34 @@ class ModelSerializer(serializers.ModelSerializer):
     id = serializers.UUIDField(source="run_id")
     study = serializers.CharField(source="run.study.slug")
     title = serializers.CharField(source="run.title")
-    labels = serializers.IntegerField(source="run.labels", help_text="How many released labels it learned from.")
+    labels = serializers.IntegerField(source="run.labels", help_text="Number of released labels that it learned from.")
     rehearsal = serializers.BooleanField(
-        source="run.rehearsal", help_text="From a rehearsal study, which makes no promises."
+        source="run.rehearsal", help_text="Whether it comes from a rehearsal study, which makes no promises."
     )
     accuracy = serializers.FloatField(
-        allow_null=True, help_text="On the test dataset. Rounded to 0.001 from 2,000 points, 0.005 from 400, else 0.01."
+        allow_null=True,
+        help_text="Accuracy on the test dataset; null if unknown. Rounded to 0.001 with at least 2,000 "
+        "points, to 0.005 with at least 400, and otherwise to 0.01.",
     )
     label_accuracy = serializers.FloatField(
-        allow_null=True, help_text="Share of released labels that are right, rounded in the same way."
+        allow_null=True,
+        help_text="Share of released labels that are correct, rounded in the same way; null if unknown.",
     )
     measures = serializers.DictField(
         allow_null=True,
-        help_text="On the test dataset, beside the most frequent class and the base rate, with 95 % intervals, as "
-        "docs/evaluation.md explains them; null where nobody has judged the model. Curves are on the card.",
+        help_text="Measures on the test dataset with 95 % intervals, compared with the most frequent class "
+        "and the base rate (see docs/evaluation.md); null if the model was not evaluated. Curves "
+        "are on the card.",
     )
-    withdrawn_at = MinuteField(allow_null=True, help_text="Null unless the model was withdrawn: then it is not given.")
-    withdrawal_reason = serializers.CharField(help_text="Empty unless the model was withdrawn.")
-    created_at = MinuteField(help_text="To the minute.")
+    withdrawn_at = MinuteField(
+        allow_null=True,
+        help_text="Time the model was withdrawn, to the minute; null if it was not. A withdrawn model can "
+        "no longer be downloaded or used here.",
+    )
+    withdrawal_reason = serializers.CharField(
+        help_text="Reason for the withdrawal; empty unless the model was withdrawn."
+    )
+    created_at = MinuteField(help_text="Time the version was created, to the minute.")
 
     class Meta:
         model = StudentModel
@@ -135,14 +148,18 @@ class ModelSerializer(serializers.ModelSerializer):
 class ModelFileSerializer(serializers.Serializer):
     """A file of the model."""
 
-    format = serializers.CharField(help_text="onnx, which runs; skops or safetensors, which hold the weights.")
+    format = serializers.CharField(
+        help_text="Format of the file: onnx to run the model; skops or safetensors for its weights."
+    )
     address = serializers.CharField()
-    sha256 = serializers.CharField(allow_null=True, help_text="null where it is made when it is first asked for.")
+    sha256 = serializers.CharField(
+        allow_null=True, help_text="SHA-256 of the file; null if the file is created only when first requested."
+    )
 
 
 class ModelDetailSerializer(ModelSerializer):
-    card = serializers.DictField(help_text="What a user of the model should know.")
-    schema = serializers.DictField(source="run.schema", help_text="What a row for a prediction holds.")
+    card = serializers.DictField(help_text="Facts that a user of the model should know.")
+    schema = serializers.DictField(source="run.schema", help_text="Schema of a row that is sent for prediction.")
     files = serializers.SerializerMethodField()
 
     class Meta(ModelSerializer.Meta):
@@ -164,9 +181,11 @@ class ModelDetailSerializer(ModelSerializer):
 class ModelFilterSerializer(serializers.Serializer):
     """Filter of models; all that you may use if nothing is given."""
 
-    study = serializers.SlugField(required=False, help_text="Of this study.")
+    study = serializers.SlugField(required=False, help_text="Slug of a study, to list only its models.")
     stage = serializers.ChoiceField(
-        StudentModel.Stage.choices, required=False, help_text="In this stage; none that was withdrawn."
+        StudentModel.Stage.choices,
+        required=False,
+        help_text="Stage, to list only models in it that were not withdrawn.",
     )
 
 
@@ -259,13 +278,13 @@ class ModelStage(ApiView):
     scope = Scope.DECIDE
 
     @operation(
-        "Put a model into a stage (operators)",
+        "Set a model's stage (operators)",
         "labels and models",
         ModelSerializer,
         CONFLICT,
         GONE,
         request=ModelStageSerializer,
-        examples=[OpenApiExample("To be used", request_only=True, value={"stage": "production"})],
+        examples=[OpenApiExample("For production use", request_only=True, value={"stage": "production"})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Note on record what the published model is meant for; 409 where the stage may not follow the one it is in."""
@@ -277,12 +296,16 @@ class ModelStage(ApiView):
 
 class ThresholdSerializer(StrictSerializer):
     class_name = serializers.CharField(
-        allow_blank=True, help_text="The class that is said from the threshold on; empty for the likeliest class."
+        allow_blank=True,
+        help_text="Class that is predicted when its probability reaches the threshold; empty to predict the "
+        "likeliest class.",
     )
-    missed = serializers.FloatField(required=False, min_value=0, help_text="What it costs to miss the class.")
-    false_alarm = serializers.FloatField(required=False, min_value=0, help_text="What it costs to say it falsely.")
+    missed = serializers.FloatField(required=False, min_value=0, help_text="Cost of missing the class.")
+    false_alarm = serializers.FloatField(required=False, min_value=0, help_text="Cost of predicting the class falsely.")
     sensitivity = serializers.FloatField(
-        required=False, max_value=1, help_text="In place of costs: share of the records of the class to be found."
+        required=False,
+        max_value=1,
+        help_text="Share of the class's records that should be found, instead of the two costs.",
     )
 
 
@@ -314,7 +337,7 @@ class ModelThreshold(ApiView):
 
 class StatementSerializer(serializers.Serializer):
     statement = serializers.CharField(
-        help_text="JSON Web Signature with Ed25519 over card and checksums; GET /api/v1/keys has the public key."
+        help_text="JSON Web Signature (Ed25519) of the card and checksums; GET /api/v1/keys has the public key."
     )
 
 
@@ -332,32 +355,41 @@ class PredictionRequestSerializer(StrictSerializer):
         child=serializers.JSONField(),
         min_length=1,
         max_length=MAX_ROWS,
-        help_text="Tables: objects with a value per feature column; images: nested lists of pixels in [0, 1].",
+        help_text="Rows to predict: for tables, objects with a value per feature column; for images, nested "
+        "lists of pixels from 0 to 1.",
     )
 
 
 class PredictionsSerializer(serializers.Serializer):
     classes = serializers.ListField(
-        child=serializers.CharField(), required=False, help_text="Of a model of classes, with their probabilities."
+        child=serializers.CharField(),
+        required=False,
+        help_text="Names of the classes, in the order of the probabilities; only for a model that predicts classes.",
     )
     predictions = serializers.ListField(
         child=serializers.JSONField(allow_null=True),
-        help_text="One per row: a class; a number; a median time, null where it is beyond the time line; or the names "
-        "of the labels that are more likely than not.",
+        help_text="One prediction per row: a class, a number, a median time (null if it is beyond the time "
+        "line), or the names of the labels that are more likely than not.",
     )
     probabilities = serializers.ListField(
-        child=serializers.ListField(child=serializers.FloatField()), required=False, help_text="Rows × classes."
+        child=serializers.ListField(child=serializers.FloatField()),
+        required=False,
+        help_text="Probabilities as rows × classes.",
     )
     columns = serializers.ListField(
-        child=serializers.CharField(), required=False, help_text="Of another target, names of the values of a row."
+        child=serializers.CharField(),
+        required=False,
+        help_text="Names of the values in a row; only for targets other than classes.",
     )
     values = serializers.ListField(
-        child=serializers.ListField(child=serializers.FloatField()), required=False, help_text="Rows × columns."
+        child=serializers.ListField(child=serializers.FloatField()),
+        required=False,
+        help_text="Predicted values as rows × columns.",
     )
     outside = serializers.ListField(
         child=serializers.ListField(child=serializers.CharField()),
-        help_text="Of each row the columns whose values lie outside of what the schema declares: the model has seen "
-        "nothing like them, and takes the end of the range.",
+        help_text="For each row, the columns with values outside what the schema declares. The model has "
+        "seen nothing like these values and uses the end of the range instead.",
     )
 
 
@@ -367,7 +399,7 @@ class ModelPredict(VersionView):
     throttle_scope = "predict"
 
     @operation(
-        "Ask for predictions",
+        "Get predictions",
         "labels and models",
         PredictionsSerializer,
         GONE,
@@ -379,7 +411,7 @@ class ModelPredict(VersionView):
                 value={"rows": [{"age": 41, "smoker": "no"}, {"age": 63, "smoker": "yes"}]},
                 request_only=True,
             ),
-            OpenApiExample("A black picture of 8 × 8 pixels", value={"rows": [[[0.0] * 8] * 8]}, request_only=True),
+            OpenApiExample("A black image of 8 × 8 pixels", value={"rows": [[[0.0] * 8] * 8]}, request_only=True),
             OpenApiExample(
                 "Their predictions",
                 value={
@@ -410,12 +442,12 @@ class KeySerializer(serializers.Serializer):
     x = serializers.CharField()
     alg = serializers.CharField()
     use = serializers.CharField()
-    kid = serializers.CharField(help_text="By which a signature names it.")
+    kid = serializers.CharField(help_text="Identifier by which a signature refers to the key.")
     pem = serializers.CharField()
 
 
 class KeysSerializer(serializers.Serializer):
-    keys = KeySerializer(many=True, help_text="The one in use first.")
+    keys = KeySerializer(many=True, help_text="Public keys; the one in use comes first.")
 
 
 class KeyList(ApiView):
@@ -424,7 +456,7 @@ class KeyList(ApiView):
     authentication_classes = ()
     permission_classes = ()
 
-    @operation("Keys of signatures", "labels and models", KeysSerializer)
+    @operation("Signature keys", "labels and models", KeysSerializer)
     def get(self, request: Request) -> Response:
         """The public keys of this site. Signatures of models are JSON Web Signatures with Ed25519."""
         return Response(KeysSerializer({"keys": public_keys()}).data)

@@ -30,7 +30,7 @@ def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     for kind, method in kinds.items():
         schemas[_component(kind)] = _document(kind, f"{method.name}: {', '.join(filter(None, method.variants))}")
     schemas["Choices"] = {
-        "description": "Choices of the run's method, see GET /api/v1/methods; what is missing has its default.",
+        "description": "Choices of the run's method (see GET /api/v1/methods). Omitted choices take their defaults.",
         "anyOf": [{"$ref": f"#/components/schemas/{_component(kind)}"} for kind in kinds],
     }
     return result
@@ -79,7 +79,7 @@ class LearnerParameterSerializer(serializers.Serializer):
 class LearnerSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # a field, not the serializer's own label
-    help = serializers.CharField(help_text="What it suits; may be empty.")
+    help = serializers.CharField(help_text="Kind of data or task that it suits; may be empty.")
     parameters = LearnerParameterSerializer(many=True)
 
 
@@ -87,7 +87,7 @@ class AggregatorParameterSerializer(serializers.Serializer):
     """A number above 0."""
 
     name = serializers.CharField()
-    symbol = serializers.CharField(help_text="As the papers write it.")
+    symbol = serializers.CharField(help_text="Symbol that the papers use.")
     label = serializers.CharField()  # type: ignore[assignment]
     help = serializers.CharField()
 
@@ -102,11 +102,13 @@ class AggregatorSerializer(serializers.Serializer):
 class RepresentationSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
-    images = serializers.BooleanField(help_text="Whether it is for images alone.")
-    texts = serializers.BooleanField(help_text="Whether it is for texts alone.")
-    encoded = serializers.BooleanField(help_text="Whether it is for vectors of an encoder alone, which is chosen, too.")
+    images = serializers.BooleanField(help_text="Whether it works only on images.")
+    texts = serializers.BooleanField(help_text="Whether it works only on texts.")
+    encoded = serializers.BooleanField(
+        help_text="Whether it works only on vectors from an encoder, which then has to be chosen as well."
+    )
     statement = serializers.CharField(
-        help_text="What you state by setting “stated” in “choices”; empty if nothing has to be stated."
+        help_text="Statement that you make by setting “stated” in “choices”; empty if none is needed."
     )
     parameters = LearnerParameterSerializer(many=True)
 
@@ -115,11 +117,13 @@ class ChoiceSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
     type = serializers.ChoiceField(["integer", "number", "boolean", "string", "object"])
-    default = serializers.JSONField(help_text="null: a public rule decides, see the plan; or it has to be given.")
+    default = serializers.JSONField(
+        help_text="Default value. If null, either a public rule decides (see the plan) or you must give a value."
+    )
     minimum = serializers.FloatField(allow_null=True)
     maximum = serializers.FloatField(allow_null=True)
     choices = serializers.ListField(child=serializers.CharField(allow_blank=True), allow_null=True)
-    help = serializers.CharField(help_text="May be empty.")
+    help = serializers.CharField(help_text="Explanation of the choice; may be empty.")
 
 
 class VariantSerializer(serializers.Serializer):
@@ -127,7 +131,7 @@ class VariantSerializer(serializers.Serializer):
 
     name = serializers.CharField(allow_blank=True)
     label = serializers.CharField()  # type: ignore[assignment]
-    choices = ChoiceSerializer(many=True, help_text="What “choices” of a run of this variant may hold.")
+    choices = ChoiceSerializer(many=True, help_text="Allowed contents of “choices” for a run of this variant.")
     needs_public_points = serializers.BooleanField(help_text="Whether a run has to name a public dataset.")
 
 
@@ -136,9 +140,9 @@ class MethodSerializer(serializers.Serializer):
     label = serializers.CharField()  # type: ignore[assignment]
     outcome = serializers.ChoiceField(
         list(MethodOutcome),
-        help_text="What its runs lead to: a model, or a table of counts without public points or student.",
+        help_text="Result of its runs: a model, or a table of counts, which needs no public points and no student.",
     )
-    choices = ChoiceSerializer(many=True, help_text="Of the first variant.")
+    choices = ChoiceSerializer(many=True, help_text="Choices of the first variant.")
     variants = VariantSerializer(many=True)
 
 

@@ -42,16 +42,22 @@ class PlannedPromiseSerializer(PromiseSerializer):
     """The holders of one promise."""
 
     name = serializers.CharField()
-    holders = serializers.IntegerField(help_text="A public or noisy number.")
-    group = serializers.IntegerField(help_text="Its place in groups; -1 where it is left out.")
+    holders = serializers.IntegerField(help_text="Number of holders, public or noisy.")
+    group = serializers.IntegerField(help_text="Index of its group in `groups`, from 0; -1 if it is left out.")
 
 
 class PlannedPhaseSerializer(serializers.Serializer):
     """Steps over samples by the same mechanism; lists stand beside ``promises``."""
 
-    rates = serializers.ListField(child=serializers.FloatField(), help_text="A holder's probability to be in a step.")
-    norms = serializers.ListField(child=serializers.FloatField(), help_text="Largest norm of a contribution.")
-    sigma = serializers.FloatField(help_text="Noise of each number, in clipping norms.")
+    rates = serializers.ListField(
+        child=serializers.FloatField(), help_text="Probability that a holder is drawn for a step, for each promise."
+    )
+    norms = serializers.ListField(
+        child=serializers.FloatField(), help_text="Largest norm of a contribution, for each promise."
+    )
+    sigma = serializers.FloatField(
+        help_text="Standard deviation of the noise in each number, as a multiple of the clipping norm."
+    )
     clip_norm = serializers.FloatField()
     expected = serializers.FloatField()
     steps = serializers.IntegerField()
@@ -61,21 +67,27 @@ class PlannedStepsSerializer(serializers.Serializer):
     """Plan of the gradient steps of a round."""
 
     steps = serializers.IntegerField()
-    sigma = serializers.FloatField(help_text="Noise of each number, in clipping norms.")
-    clip_norm = serializers.FloatField(help_text="Largest norm of a gradient, where points have norm 1.")
+    sigma = serializers.FloatField(
+        help_text="Standard deviation of the noise in each number, as a multiple of the clipping norm."
+    )
+    clip_norm = serializers.FloatField(help_text="Largest norm of a gradient, if points have norm 1.")
     step_size = serializers.FloatField()
-    momentum = serializers.FloatField(required=False, help_text="Of steps over samples.")
-    ridge = serializers.FloatField(required=False, help_text="Added to the curvature of the public points.")
-    network = serializers.CharField(required=False, help_text="What is trained over samples.")
-    weights = serializers.IntegerField(required=False, help_text="How many numbers it has.")
-    expected = serializers.FloatField(required=False, help_text="How many holders a step draws, on average.")
-    phases = PlannedPhaseSerializer(many=True, required=False, help_text="One, except in baselines.")
+    momentum = serializers.FloatField(required=False, help_text="Momentum, for steps over samples.")
+    ridge = serializers.FloatField(
+        required=False, help_text="Value that is added to the curvature of the public points."
+    )
+    network = serializers.CharField(required=False, help_text="Network that is trained by steps over samples.")
+    weights = serializers.IntegerField(required=False, help_text="Number of weights in the network.")
+    expected = serializers.FloatField(required=False, help_text="Mean number of holders drawn for a step.")
+    phases = PlannedPhaseSerializer(
+        many=True, required=False, help_text="Phases of the steps: one, except in baselines."
+    )
     charges = serializers.ListField(
         child=serializers.FloatField(allow_null=True),
         required=False,
-        help_text="In μ²: what every holder of each promise is charged for the whole run before its first step.",
+        help_text="Charge in μ² to every holder of each promise for the whole run, made before its first step.",
     )
-    slack = serializers.FloatField(required=False, help_text="δ′ of the run, set aside from the study's δ.")
+    slack = serializers.FloatField(required=False, help_text="δ′ of the run, which is set aside from the study's δ.")
 
 
 @declared_by(CountsPlan)
@@ -88,37 +100,41 @@ class PlannedTableSerializer(PlannedCellsSerializer):
 
     cells = serializers.IntegerField()
     error = serializers.FloatField(
-        help_text="95 times in 100 the number of people in a cell of average size is right to within this."
+        help_text="Error for a cell of average size: 95 times in 100, its number of people is correct to within this."
     )
 
 
 class PlannedMarginalsSerializer(PlannedCellsSerializer):
     """Plan of a round of tables that synthetic rows are drawn from."""
 
-    tables = serializers.IntegerField(source="cells", help_text="How many: their cells follow from the round before.")
-    rows = serializers.IntegerField(help_text="Synthetic rows that are drawn at last.")
-    bins = serializers.IntegerField(help_text="Of a column of numbers.")
+    tables = serializers.IntegerField(
+        source="cells", help_text="Number of tables. Their cells are determined by the previous round."
+    )
+    rows = serializers.IntegerField(help_text="Number of synthetic rows that are drawn at the end.")
+    bins = serializers.IntegerField(help_text="Number of bins for a column of numbers.")
 
 
 class PlannedRoundSerializer(serializers.Serializer):
     """Plan of a round: public points of the holders' votes, gradients by a plan, or tables of counts."""
 
-    queries = serializers.IntegerField(required=False, help_text="Public points.")
-    sigma = serializers.FloatField(required=False, help_text="Standard deviation of the noise of each count.")
+    queries = serializers.IntegerField(required=False, help_text="Number of public points.")
+    sigma = serializers.FloatField(required=False, help_text="Standard deviation of the noise in each count.")
     radius_share = serializers.FloatField(
         required=False, help_text="Share of the public points within the radius of a query."
     )
     plan = PlannedStepsSerializer(required=False)
     table = PlannedTableSerializer(required=False)
     marginals = PlannedMarginalsSerializer(required=False)
-    until = serializers.FloatField(help_text="The part of the run's share that may be used by its end.")
+    until = serializers.FloatField(
+        help_text="Part of the run's share that may be used by the end of this round, from 0 to 1."
+    )
 
 
 @declared_by(Compared)
 class ComparedTeachersSerializer(serializers.Serializer):
     """Number of teachers, and what they would release."""
 
-    right = serializers.FloatField(help_text="Expected share of points that the student is told right.")
+    right = serializers.FloatField(help_text="Expected share of points for which the student gets the correct label.")
 
 
 @declared_by(LevelForecast)
@@ -148,38 +164,47 @@ class PlanSerializer(serializers.Serializer):
     """
 
     method = serializers.ChoiceField(Run.Method.choices)
-    share = serializers.FloatField(help_text="Of every cap, that the plan is for.")
+    share = serializers.FloatField(help_text="Share of every cap that the plan is for, from 0 to 1.")
     promises = PlannedPromiseSerializer(many=True)
     budgets = BudgetSerializer(
-        many=True, help_text="One for each group, or for each promise where there are none; none of rehearsed teachers."
+        many=True,
+        help_text="Budgets of each group, or of each promise if there are no groups; empty for rehearsed teachers.",
     )
-    notes = serializers.ListField(child=serializers.CharField(), help_text="Choices made, and warnings.")
+    notes = serializers.ListField(child=serializers.CharField(), help_text="Choices that the plan made, and warnings.")
 
     variant = serializers.CharField(required=False)
     teachers = serializers.IntegerField(required=False)
-    aggregator = AggregatorField(required=False, help_text="Scaled to the number of votes.")
+    aggregator = AggregatorField(required=False, help_text="Aggregator, scaled to the number of votes.")
     groups = GroupPlanSerializer(many=True, required=False)
     answers = serializers.IntegerField(
         required=False,
         allow_null=True,
-        help_text="How many answered queries the run can afford at least; null where no vote ends by its charges.",
+        help_text="Number of answered queries that the run can afford at least; null if charges never end a vote.",
     )
     left_out = serializers.ListField(child=serializers.CharField(), required=False)
     participation = serializers.CharField(
-        required=False, help_text="Vanishing: the public seed that says which teachers take part in which vote."
+        required=False,
+        help_text="Public seed that determines which teachers take part in which vote, for the vanishing variant.",
     )
     compared = ComparedTeachersSerializer(
         many=True,
         required=False,
-        help_text="Where the plan chooses the teachers, or what they release: all it compared.",
+        help_text="All options that the plan compared, if it chooses the teachers or what they release.",
     )
 
     rounds = PlannedRoundSerializer(many=True, required=False)
-    representation = serializers.CharField(required=False, help_text="The space in which votes or steps work.")
+    representation = serializers.CharField(
+        required=False, help_text="Space in which votes are cast or steps are taken."
+    )
     turnout = TurnoutSerializer(required=False)
-    forecasts = ForecastSerializer(many=True, help_text="Of labels and of the model, in the one form of all methods.")
+    forecasts = ForecastSerializer(
+        many=True, help_text="Forecasts for the labels and the model, in the same form for all methods."
+    )
     alternatives = AlternativeSerializer(
-        many=True, required=False, help_text="What personal levels bring; none where all have one promise."
+        many=True,
+        required=False,
+        help_text="Alternatives to the plan, which show what personal levels gain; empty if everyone has "
+        "the same promise.",
     )
 
 
@@ -190,7 +215,9 @@ def plan_document(run: Run, planned: dict[str, Any]) -> dict[str, Any]:
 
 class PlanRequestSerializer(RunProposalSerializer):
     share = serializers.FloatField(
-        required=False, help_text="Plan for this share of every cap. If missing, a quarter or what is free."
+        required=False,
+        help_text="Share of every cap to plan for, above 0 and at most 1. Defaults to a quarter or what is "
+        "free, whichever is smaller (1 in a rehearsal).",
     )
 
     class Meta(RunProposalSerializer.Meta):
@@ -219,7 +246,9 @@ class RunPlan(ApiView):
 
 class ShareQuerySerializer(serializers.Serializer):
     share = serializers.FloatField(
-        required=False, help_text="Of every cap, for a draft. If missing, a quarter or what is free."
+        required=False,
+        help_text="Share of every cap, for a draft. Defaults to a quarter or what is free, whichever is "
+        "smaller (1 in a rehearsal).",
     )
 
 

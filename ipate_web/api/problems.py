@@ -94,19 +94,19 @@ def _by_field(detail: Any, field: str = "") -> Iterator[tuple[str, str]]:
 
 PROBLEM_SCHEMA = {
     "type": "object",
-    "description": "A problem document (RFC 9457): what is wrong and what to do.",
+    "description": "Problem document (RFC 9457) that says what is wrong and what to do.",
     "properties": {
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What is wrong, and what to do."},
+        "detail": {"type": "string", "description": "Description of the problem and of what to do."},
         "errors": {
             "type": "array",
-            "description": "One for each mistake: in a field of the request, or in a row and column of data.",
+            "description": "One entry per mistake, in a field of the request or in a row and column of data.",
             "items": {
                 "type": "object",
                 "properties": {
                     "field": {"type": "string"},
-                    "row": {"type": "integer", "description": "From 1."},
+                    "row": {"type": "integer", "description": "Row number, from 1."},
                     "column": {"type": "string"},
                     "message": {"type": "string"},
                 },
@@ -154,18 +154,18 @@ def _statuses(path: str, operation: dict[str, Any]) -> Iterator[HTTPStatus]:
 
 
 DESCRIPTIONS = {
-    HTTPStatus.BAD_REQUEST: "The request is wrong: “errors” names field, parameter, or row and column.",
-    HTTPStatus.UNAUTHORIZED: "There is no token, or it is unknown, revoked or expired.",
+    HTTPStatus.BAD_REQUEST: "The request is invalid. “errors” names the field, the parameter, or the row and column.",
+    HTTPStatus.UNAUTHORIZED: "The token is missing, unknown, revoked or expired.",
     HTTPStatus.FORBIDDEN: "Your role in the study, or the scope of your token, does not allow it.",
-    HTTPStatus.NOT_FOUND: "It does not exist, or you may not see it.",
-    HTTPStatus.NOT_ACCEPTABLE: "It cannot be had in the format that “Accept” wants.",
-    HTTPStatus.CONFLICT: "Well formed, but the study's policy, head counts or shares, or the state of the run, do not "
-    "allow it now.",
+    HTTPStatus.NOT_FOUND: "The resource does not exist, or you may not see it.",
+    HTTPStatus.NOT_ACCEPTABLE: "The response is not available in the format that “Accept” asks for.",
+    HTTPStatus.CONFLICT: "The request is well formed, but the study's policy, head counts or shares, or the state "
+    "of the run, do not allow it now.",
     HTTPStatus.GONE: "The model was withdrawn; “detail” says when and why.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The request is too large.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The request is of another kind than the operation takes.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The operation does not accept this content type.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The key in “Idempotency-Key” was used for another request.",
-    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests: wait as many seconds as “Retry-After” says.",
+    HTTPStatus.TOO_MANY_REQUESTS: "You have sent too many requests. Wait for the number of seconds in “Retry-After”.",
 }
 CONFLICT = {HTTPStatus.CONFLICT.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.CONFLICT])}
 """Response of operations that a study's or a run's state may not allow."""

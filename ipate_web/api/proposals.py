@@ -33,19 +33,22 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         queryset=Dataset.objects.none(),
         required=False,
         allow_null=True,
-        help_text="Only variants over samples can do without; then no student is trained.",
+        help_text="Id of the dataset of public points. Only variants over samples can omit it; then no "
+        "student is trained.",
     )
     test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
     labelled_dataset = IdField(
         queryset=Dataset.objects.none(),
         required=False,
         allow_null=True,
-        help_text="A public dataset with labels, which the student learns from beside what is released.",
+        help_text="Id of a public dataset with labels, from which the student learns in addition to what is released.",
     )
     choices = ChoicesField(required=False)
     student_parameters = serializers.DictField(required=False)
     rehearsed = serializers.DictField(
-        required=False, help_text="Rehearsal studies: levels with share and ε, method and conversion of the costs."
+        required=False,
+        help_text="Settings for rehearsal studies: levels with their share and ε, the accounting method, "
+        "and the conversion of costs.",
     )
 
     class Meta:
@@ -58,8 +61,14 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         ]
         validators: list[Any] = []
         extra_kwargs = {
-            "method": {"required": False, "help_text": "If missing, what is suggested for the study's data."},
-            "student_learner": {"required": False, "help_text": "If missing, what is suggested for the study's data."},
+            "method": {
+                "required": False,
+                "help_text": "Method of the run; defaults to the one suggested for the study's data.",
+            },
+            "student_learner": {
+                "required": False,
+                "help_text": "Name of the student; defaults to the one suggested for the study's data.",
+            },
         }
 
     def get_fields(self) -> dict[str, serializers.Field]:

@@ -37,19 +37,21 @@ def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:
 
 class RunSerializer(ComputedSerializer):
     study: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    labels = serializers.IntegerField(read_only=True, help_text="Queries that were answered.")
+    labels = serializers.IntegerField(read_only=True, help_text="Number of queries that were answered.")
     reinforced = serializers.IntegerField(
-        read_only=True, help_text="Queries that keep the student's own label, at no cost (Interactive-GNMax)."
+        read_only=True, help_text="Number of queries that keep the student's own label, at no cost (Interactive-GNMax)."
     )
-    rejected = serializers.IntegerField(read_only=True, help_text="Queries without a label.")
+    rejected = serializers.IntegerField(read_only=True, help_text="Number of queries without a label.")
     accuracy = serializers.FloatField(
-        source="student.accuracy", allow_null=True, help_text="Of its published model on the test data, rounded."
+        source="student.accuracy",
+        allow_null=True,
+        help_text="Accuracy of its published model on the test data, rounded; null if unknown.",
     )
     majority = serializers.SerializerMethodField(
-        help_text="Share of its test data that has the most frequent class, rounded; null without a published model."
+        help_text="Share of the most frequent class in its test data, rounded; null without a published model."
     )
     created_by = UserField("created_by")
-    ended_at = MinuteField(allow_null=True, help_text="To the minute.")
+    ended_at = MinuteField(allow_null=True, help_text="Time the run ended, to the minute; null before that.")
 
     class Meta:
         model = Run
@@ -70,21 +72,26 @@ class RunSerializer(ComputedSerializer):
 class StageSerializer(serializers.Serializer):
     """A stage of a run under way, and how much of it is done."""
 
-    stage = serializers.CharField(help_text="people and teachers (while it is preparing), or asking.")
+    stage = serializers.CharField(
+        help_text="Name of the stage: “people” or “teachers” while the run is preparing, then “asking”."
+    )
     share = serializers.FloatField(
-        help_text="0 to 1. Of teachers in training in tenths; in steps of one teacher if fewer than ten were asked for."
+        help_text="Share of the stage that is done, from 0 to 1. While teachers are trained, it advances in "
+        "tenths, or one teacher at a time if fewer than ten were requested."
     )
 
 
 class ProgressSerializer(serializers.Serializer):
     """Progress of a run."""
 
-    stages = StageSerializer(many=True, help_text="In the order in which they follow.")
-    queries = serializers.IntegerField(help_text="Public points put to the vote, or gradient steps taken, so far.")
-    points = serializers.IntegerField(help_text="How many public points there are, or gradient steps were planned.")
-    labels = serializers.IntegerField(help_text="Queries answered so far.")
+    stages = StageSerializer(many=True, help_text="Stages of the run, in order.")
+    queries = serializers.IntegerField(
+        help_text="Number of public points put to the vote, or of gradient steps taken, so far."
+    )
+    points = serializers.IntegerField(help_text="Number of public points, or of gradient steps planned.")
+    labels = serializers.IntegerField(help_text="Number of queries answered so far.")
     student = serializers.FloatField(
-        allow_null=True, help_text="How much of the training of a student under way is done, 0 to 1; null if none is."
+        allow_null=True, help_text="Progress of the student in training, from 0 to 1; null if none is being trained."
     )
 
 
@@ -104,7 +111,10 @@ class ForecastOutcomeSerializer(ForecastSerializer):
     """Forecast at the approval, and what came."""
 
     came = serializers.FloatField(allow_null=True, help_text="Share that was measured; null if none was.")
-    inside = serializers.BooleanField(allow_null=True, help_text="Whether that lies in the interval, to its rounding.")
+    inside = serializers.BooleanField(
+        allow_null=True,
+        help_text="Whether the measured share lies in the interval, allowing for rounding; null if none was measured.",
+    )
 
 
 @extend_schema_field({"$ref": "#/components/schemas/Choices"})
@@ -115,23 +125,41 @@ class ChoicesField(serializers.DictField):
 class RunDetailSerializer(RunSerializer):
     progress = ProgressSerializer()
     place = serializers.IntegerField(
-        allow_null=True, help_text="Its place among approved runs that no worker has begun, from 1; null for others."
+        allow_null=True,
+        help_text="Position in the queue of approved runs that no worker has started, from 1; null for other runs.",
     )
-    expected_start = MinuteField(allow_null=True, help_text="Of such a run, to the minute; null where it is not known.")
+    expected_start = MinuteField(
+        allow_null=True, help_text="Expected start of a run in the queue, to the minute; null if unknown."
+    )
     promises = PromiseSerializer(many=True)
-    forecasts = ForecastOutcomeSerializer(many=True, help_text="Of its approved plan, beside what came of it.")
-    choices = ChoicesField()
-    model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
-    reason = serializers.CharField(help_text="Why it ended, or why the last approval of a draft failed; else empty.")
-    without_model = serializers.CharField(
-        help_text="Why a finished run has no published model, in words; empty for a run that has one or leads to none."
+    forecasts = ForecastOutcomeSerializer(
+        many=True, help_text="Forecasts of its approved plan, next to the actual results."
     )
-    message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
-    approved_at = MinuteField(allow_null=True, help_text="To the minute.")
-    started_at = MinuteField(allow_null=True, help_text="To the minute.")
-    spending_began_at = MinuteField(allow_null=True, help_text="To the minute.")
-    rehearsed = serializers.DictField(help_text="Rehearsals: levels with share and ε, method and conversion of costs.")
-    outcome = serializers.DictField(help_text="Rehearsals: ε that each level spent by the papers' accounting.")
+    choices = ChoicesField()
+    model = serializers.UUIDField(allow_null=True, help_text="Id of its student model; null until there is one.")
+    reason = serializers.CharField(
+        help_text="Reason why it ended, or why a draft's last approval failed; otherwise empty."
+    )
+    without_model = serializers.CharField(
+        help_text="Reason, in words, why a finished run that leads to a model has not published one; otherwise empty."
+    )
+    message = serializers.CharField(
+        allow_null=True, help_text="Reason why it failed or is waiting; null for users who are not staff of the study."
+    )
+    approved_at = MinuteField(allow_null=True, help_text="Time of the approval, to the minute; null before that.")
+    started_at = MinuteField(
+        allow_null=True, help_text="Time a worker started the run, to the minute; null before that."
+    )
+    spending_began_at = MinuteField(
+        allow_null=True, help_text="Time the run began to use its share, to the minute; null before that."
+    )
+    rehearsed = serializers.DictField(
+        help_text="Settings of a rehearsal: levels with their share and ε, the accounting method, and the "
+        "conversion of costs."
+    )
+    outcome = serializers.DictField(
+        help_text="Result of a rehearsal: ε that each level spent under the papers' accounting."
+    )
 
     class Meta(RunSerializer.Meta):
         fields = [

@@ -25,7 +25,7 @@ from training.selectors import runs_visible_to
 from training.services.approvals import approval_undo, run_approve
 from training.services.runs import run_cancel, run_edit, run_propose, run_withdraw
 
-RunFilterSerializer = RUNS.parameters("RunFilterSerializer", "Newest first if left out.")
+RunFilterSerializer = RUNS.parameters("RunFilterSerializer", "Order of the runs; newest first by default.")
 
 
 class RunList(ApiView, generics.ListAPIView):
@@ -104,10 +104,13 @@ class ApprovalSerializer(StrictSerializer):
 
     share = serializers.FloatField(
         required=False,
-        help_text="Of every cap: above 0, and at most what is free. If missing, a quarter or what is free.",
+        help_text="Share of every cap, above 0 and at most what is free. Defaults to a quarter or what is "
+        "free, whichever is smaller (1 in a rehearsal).",
     )
     revision = serializers.IntegerField(
-        required=False, help_text="Of the proposal that you looked at: if it was changed since, the answer is 409."
+        required=False,
+        help_text="Revision of the proposal that you looked at. If the proposal has changed since, the "
+        "response is 409.",
     )
 
 
@@ -184,7 +187,7 @@ class ComparisonQuerySerializer(serializers.Serializer):
 
 class ComparedGroupSerializer(serializers.Serializer):
     name = serializers.CharField()
-    used = serializers.FloatField(source="spent_share", help_text="Part of every member's cap that the run has used.")
+    used = serializers.FloatField(source="spent_share", help_text="Share of every member's cap that the run has used.")
 
 
 class ComparedSerializer(serializers.Serializer):
@@ -192,26 +195,40 @@ class ComparedSerializer(serializers.Serializer):
 
     run = RunSerializer()
     interval = serializers.ListField(
-        child=serializers.FloatField(), allow_null=True, help_text="95 % confidence interval of the accuracy."
+        child=serializers.FloatField(),
+        allow_null=True,
+        help_text="95 % confidence interval of the accuracy; null if unknown.",
     )
     measures = serializers.DictField(
         source="run.student.measures",
         allow_null=True,
-        help_text="Of its published model on the test data, as GET /api/v1/models tells them.",
+        help_text="Measures of its published model on the test data, as in GET /api/v1/models; null if unknown.",
     )
-    label_accuracy = serializers.FloatField(allow_null=True, help_text="Share of its labels that are right, rounded.")
-    share = serializers.FloatField(allow_null=True, help_text="Part of every cap that it may use; null before.")
-    used = serializers.FloatField(allow_null=True, help_text="Of the group that used most.")
+    label_accuracy = serializers.FloatField(
+        allow_null=True, help_text="Share of its labels that are correct, rounded; null if unknown."
+    )
+    share = serializers.FloatField(
+        allow_null=True, help_text="Share of every cap that it may use; null before its approval, and in rehearsals."
+    )
+    used = serializers.FloatField(
+        allow_null=True,
+        help_text="Share of the cap that was used in the group that used most; null if nothing is charged.",
+    )
     groups = ComparedGroupSerializer(many=True)
-    minutes = serializers.IntegerField(allow_null=True, help_text="From its approval to its end.")
+    minutes = serializers.IntegerField(
+        allow_null=True, help_text="Minutes from its approval to its end; null before the end."
+    )
 
 
 class ParameterRowSerializer(serializers.Serializer):
     """A parameter that is not the same in all of the runs."""
 
-    name = serializers.CharField(help_text="Dotted where it is of something that was chosen: choices.aggregator.sigma.")
+    name = serializers.CharField(
+        help_text="Name of the parameter; a dotted path if it belongs to a choice, such as choices.aggregator.sigma."
+    )
     values = serializers.ListField(
-        child=serializers.JSONField(allow_null=True), help_text="One for each run, in their order; null for none."
+        child=serializers.JSONField(allow_null=True),
+        help_text="Values in the order of the runs; null for a run that has none.",
     )
 
 

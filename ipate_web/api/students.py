@@ -34,15 +34,15 @@ _LONGEST_REASON = StudentModel._meta.get_field("withdrawal_reason").max_length
 
 def _interval(**options: Any) -> serializers.ListField:
     """A 95 % confidence interval."""
-    options_of_field = {"help_text": "95 % confidence interval; null where the points do not tell."} | options
+    options_of_field = {"help_text": "95 % confidence interval; null if the points do not determine it."} | options
     return serializers.ListField(child=serializers.FloatField(), allow_null=True, **options_of_field)
 
 
 class MajoritySerializer(serializers.Serializer):
     """Whoever says the most frequent class of every point."""
 
-    share = serializers.FloatField(help_text="How often that is right.")
-    gain = serializers.FloatField(help_text="By how much the model is right more often.")
+    share = serializers.FloatField(help_text="Share of points for which that is correct.")
+    gain = serializers.FloatField(help_text="Accuracy of the model minus this share.")
     gain_interval = _interval()
 
 
@@ -51,45 +51,49 @@ class CalibrationBinSerializer(serializers.Serializer):
 
     points = serializers.IntegerField()
     predicted = serializers.FloatField(help_text="Mean predicted probability.")
-    observed = serializers.FloatField(help_text="Share of the points for which it came true.")
+    observed = serializers.FloatField(help_text="Share of these points for which the prediction came true.")
     interval = _interval()
 
 
 class EvaluationSerializer(serializers.Serializer):
     """Evaluation of a model on the test dataset; all rounded. Of another outcome than classes points and measures."""
 
-    points = serializers.IntegerField(help_text="Of the test dataset.")
+    points = serializers.IntegerField(help_text="Number of points in the test dataset.")
     measures = serializers.ListField(
-        child=serializers.DictField(), help_text="Of another outcome than classes, in place of all others."
+        child=serializers.DictField(),
+        help_text="Measures for outcomes other than classes, instead of all other measures here.",
     )
     accuracy = serializers.FloatField()
     interval = _interval(help_text="95 % confidence interval.")
     majority = MajoritySerializer()
     area = serializers.FloatField(
         allow_null=True,
-        help_text="Under the receiver operating characteristic: of the second of two classes, of more the mean of each "
-        "against the rest. Null where all points have one class.",
+        help_text="Area under the ROC curve of the second of two classes; with more classes, the mean of "
+        "each against the rest. Null if all points have the same class.",
     )
     area_interval = _interval()
     average_precision = serializers.FloatField(
-        allow_null=True, help_text="Area under precision and recall, of the same classes."
+        allow_null=True, help_text="Area under the precision–recall curve, for the same classes."
     )
     average_precision_interval = _interval()
-    brier = serializers.FloatField(help_text="Mean squared error of the probabilities, halved; 0 to 1.")
+    brier = serializers.FloatField(help_text="Mean squared error of the probabilities, halved, from 0 to 1.")
     brier_interval = _interval()
     log_loss = serializers.FloatField(
-        allow_null=True, help_text="Natural logarithm, nothing cut off. Null where it is infinite."
+        allow_null=True, help_text="Log loss (natural logarithm) without clipping; null if it is infinite."
     )
     log_loss_interval = _interval()
-    impossible = serializers.IntegerField(help_text="Points whose true class has probability 0.")
-    base_log_loss = serializers.FloatField(help_text="Log loss of whoever says the classes' shares of every point.")
+    impossible = serializers.IntegerField(help_text="Number of points whose true class has probability 0.")
+    base_log_loss = serializers.FloatField(help_text="Log loss of predicting the classes' shares for every point.")
     confidence = serializers.FloatField(help_text="Mean probability of the likeliest class.")
-    calibration_error = serializers.FloatField(help_text="Expected calibration error, over bins of as many points.")
+    calibration_error = serializers.FloatField(
+        help_text="Expected calibration error, over bins with equal numbers of points."
+    )
     calibration_error_interval = _interval()
     calibration = CalibrationBinSerializer(many=True)
     confusion = serializers.ListField(
         child=serializers.ListField(child=serializers.FloatField(allow_null=True)),
-        help_text="Of each true class (rows) the shares that are taken for each class; null of a class without points.",
+        help_text="Shares of each true class (rows) that are predicted as each class (columns); null for a "
+        "class without points.",
     )
 
     def get_fields(self) -> dict[str, serializers.Field]:
@@ -103,24 +107,34 @@ class EvaluationSerializer(serializers.Serializer):
 class StudentVersionSerializer(ComputedSerializer):
     """One version of a run's student; GET /api/v1/models/{run}?version=… has its card."""
 
-    published = serializers.BooleanField(help_text="Whether it is the one that the run's model is.")
+    published = serializers.BooleanField(help_text="Whether this version is the run's published model.")
     parameters = serializers.DictField(source="card.learner.parameters")
     score = serializers.FloatField(
         allow_null=True,
-        help_text="What to choose by, larger is better: agreement with a fifth of the releases, having learned from "
-        "the others. Null until it is computed.",
+        help_text="Score to choose a version by, larger is better: agreement with a fifth of the releases "
+        "after learning from the rest. Null until it is computed.",
     )
-    evaluation = EvaluationSerializer(source="card.evaluation", allow_null=True, help_text="Not to choose by.")
+    evaluation = EvaluationSerializer(
+        source="card.evaluation",
+        allow_null=True,
+        help_text="Evaluation on the test dataset. Do not choose a version by it.",
+    )
     reference = EvaluationSerializer(
-        allow_null=True, help_text="The same student, having learned from true labels of the public points."
+        allow_null=True, help_text="Evaluation of the same student, trained on the true labels of the public points."
     )
     requested_by = UserField("requested_by")
-    created_at = MinuteField(help_text="To the minute.")
+    created_at = MinuteField(help_text="Time the version was created, to the minute.")
     publication_reason = serializers.CharField(
-        help_text="Why a person published it, where the run would not have done so by itself."
+        help_text="Reason for publishing a version that the run would not have published on its own; otherwise empty."
     )
-    withdrawn_at = MinuteField(allow_null=True, help_text="Null unless it was withdrawn: then it is not given.")
-    withdrawal_reason = serializers.CharField(help_text="Empty unless it was withdrawn.")
+    withdrawn_at = MinuteField(
+        allow_null=True,
+        help_text="Time the version was withdrawn, to the minute; null if it was not. A withdrawn version "
+        "can no longer be downloaded or used here.",
+    )
+    withdrawal_reason = serializers.CharField(
+        help_text="Reason for the withdrawal; empty unless the version was withdrawn."
+    )
 
     class Meta:
         model = StudentModel
@@ -137,7 +151,7 @@ class StudentVersionSerializer(ComputedSerializer):
 class StudentTrainingSerializer(serializers.ModelSerializer):
     """Another version that is being trained, or that could not be."""
 
-    message = serializers.CharField(help_text="Why nothing came of it; empty while it is under way.")
+    message = serializers.CharField(help_text="Reason why the training failed; empty while it is in progress.")
     requested_by = UserField("requested_by")
 
     class Meta:
@@ -151,9 +165,9 @@ class StudentsSerializer(serializers.Serializer):
 
 
 class StudentRequestSerializer(StrictSerializer):
-    student_learner = serializers.CharField(help_text="One that GET /api/v1/students lists.")
+    student_learner = serializers.CharField(help_text="Name of a student that GET /api/v1/students lists.")
     student_parameters = serializers.DictField(
-        required=False, help_text="Parameters you leave out have their defaults."
+        required=False, help_text="Parameters of the student; omitted ones take their defaults."
     )
 
 
@@ -161,13 +175,13 @@ class PublicationSerializer(StrictSerializer):
     reason = serializers.CharField(
         required=False,
         max_length=_LONGEST_REASON,
-        help_text="Needed for a version that a run would not publish by itself; its card shows it.",
+        help_text="Reason, shown on the card; required for a version that the run would not publish on its own.",
     )
 
 
 class WithdrawalSerializer(StrictSerializer):
     reason = serializers.CharField(
-        max_length=_LONGEST_REASON, help_text="Everyone who downloaded the model or asks for it sees this."
+        max_length=_LONGEST_REASON, help_text="Reason, shown to everyone who downloaded the model or asks for it."
     )
 
 

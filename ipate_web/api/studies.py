@@ -59,13 +59,13 @@ class LevelSerializer(serializers.Serializer):
     """A level of protection and the ε that a consent given now is promised."""
 
     level = serializers.ChoiceField(Level.choices)
-    epsilon = serializers.FloatField(allow_null=True, help_text="null: no ε policy is in force.")
+    epsilon = serializers.FloatField(allow_null=True, help_text="Promised ε; null if no ε policy is in force.")
 
 
 class ConditionSerializer(serializers.Serializer):
     """Approval of what is in force that states conditions."""
 
-    about = serializers.SerializerMethodField(help_text="`policy` or `form`.")
+    about = serializers.SerializerMethodField(help_text="Subject of the approval: `policy` or `form`.")
     conditions = serializers.CharField(source="text")
     approved_by = serializers.CharField(source="made_by.username")
     approved_at = serializers.DateTimeField(source="made_at")
@@ -79,24 +79,28 @@ class CommitteeSerializer(serializers.Serializer):
     """Decisions of the study's ethics committee, as its page shows them."""
 
     quorum = serializers.IntegerField(
-        help_text="How many people besides the proposer have to approve an ε policy or a consent form."
+        help_text="Number of people besides the proposer who have to approve an ε policy or a consent form."
     )
-    harm = serializers.CharField(help_text="Example of harm that people read where they choose; empty before it is.")
+    harm = serializers.CharField(
+        help_text="Example of harm that people read when they choose a level; empty until it is written."
+    )
     conditions = ConditionSerializer(
         many=True,
         allow_null=True,
-        help_text="Approvals with conditions of the policy and form in force; null unless you see the overview.",
+        help_text="Conditional approvals of the policy and the form in force; null unless you may see the overview.",
     )
     conflicts = serializers.IntegerField(
         allow_null=True,
-        help_text="How many people have declared a conflict of interest; null unless you see the overview.",
+        help_text="Number of people who have declared a conflict of interest; null unless you may see the overview.",
     )
 
 
 class HeadCountSerializer(serializers.ModelSerializer):
     """Number of holders of a promise: a public one, or one drawn with noise of standard deviation ``sigma``."""
 
-    release = serializers.IntegerField(source="release.sequence", help_text="Its entry in the release register.")
+    release = serializers.IntegerField(
+        source="release.sequence", help_text="Number of its entry in the release register."
+    )
 
     class Meta:
         model = HeadCount
@@ -108,7 +112,7 @@ class DatasetSerializer(serializers.ModelSerializer):
 
     classes = serializers.ListField(child=serializers.CharField())
     shape = serializers.SerializerMethodField()
-    schema = serializers.JSONField(help_text="Columns or image size, and classes: what a record looks like.")
+    schema = serializers.JSONField(help_text="Schema of a record: columns or image size, and classes.")
     rows = serializers.SerializerMethodField()
     holders = serializers.SerializerMethodField()
 
@@ -132,9 +136,13 @@ class DatasetSerializer(serializers.ModelSerializer):
 class StudyDetailSerializer(StudySerializer):
     policy = PolicySerializer(allow_null=True)
     levels = LevelSerializer(many=True)
-    committee = CommitteeSerializer(allow_null=True, help_text="null: the study is a rehearsal, which asks nobody.")
-    head_counts = HeadCountSerializer(many=True, help_text="What plans rest on; none before they are drawn or entered.")
-    share_free = serializers.FloatField(help_text="The share of every cap that nothing has used and nothing holds.")
+    committee = CommitteeSerializer(
+        allow_null=True, help_text="Decisions of the ethics committee; null for a rehearsal, which asks nobody."
+    )
+    head_counts = HeadCountSerializer(
+        many=True, help_text="Head counts that plans are based on; empty until they are drawn or entered."
+    )
+    share_free = serializers.FloatField(help_text="Share of every cap that is neither used nor reserved, from 0 to 1.")
     datasets = DatasetSerializer(many=True)
 
     class Meta(StudySerializer.Meta):
@@ -212,12 +220,13 @@ class RehearsalField(serializers.BooleanField):
 class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
     """A rehearsal study to be set up."""
 
-    rehearsal = RehearsalField(help_text="Always true: a study that asks people is set up on its page.")
+    rehearsal = RehearsalField(help_text="Always true; a study that asks people has to be set up on its page.")
     members = serializers.ListField(
         child=MemberSerializer(),
         default=list,
         max_length=MOST_MEMBERS,
-        help_text="Besides you, who become its operator and data steward: somebody has to approve what you propose.",
+        help_text="Members besides you, who become its operator and data steward. Somebody else has to "
+        "approve what you propose.",
     )
 
     class Meta:
@@ -273,13 +282,11 @@ class TaskSerializer(serializers.Serializer):
     study = serializers.CharField(source="study.slug")
     kind = serializers.ChoiceField([(kind.value, kind.value) for kind in Kind if kind not in _PAGES_ALONE])
     text = serializers.CharField()
-    url = serializers.SerializerMethodField(help_text="Of a page of the site.")
-    since = MinuteField(help_text="To the minute.")
-    answer_by = serializers.DateField(
-        allow_null=True, help_text="The last day on which an answer is wanted; null where none was named."
-    )
+    url = serializers.SerializerMethodField(help_text="Address of the page on which the task is done.")
+    since = MinuteField(help_text="Time since which the task has been waiting, to the minute.")
+    answer_by = serializers.DateField(allow_null=True, help_text="Last day for an answer; null if none was set.")
     own = serializers.BooleanField(
-        source="is_own", help_text="Whether you proposed it yourself, so that somebody else has to decide."
+        source="is_own", help_text="Whether you proposed it yourself; if so, somebody else has to decide."
     )
 
     def get_url(self, task: object) -> str:
@@ -287,13 +294,13 @@ class TaskSerializer(serializers.Serializer):
 
 
 class WaitingSerializer(serializers.Serializer):
-    waiting = TaskSerializer(many=True, help_text="By the day on which an answer is wanted, then oldest first.")
+    waiting = TaskSerializer(many=True, help_text="Tasks, sorted by the last day for an answer, then oldest first.")
 
 
 class WaitingList(ApiView):
     """Tasks that you can act on now."""
 
-    @operation("What waits for you", "studies", WaitingSerializer)
+    @operation("Tasks that wait for you", "studies", WaitingSerializer)
     def get(self, request: Request) -> Response:
         """Proposals to decide, runs that failed, and what your studies lack, by your role in each of them.
 

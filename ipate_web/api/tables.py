@@ -31,39 +31,48 @@ from training.services.results import result_withdraw
 class CellSerializer(serializers.Serializer):
     """Cell of a table."""
 
-    values = serializers.ListField(child=serializers.CharField(), help_text="One of each column.")
-    people = serializers.FloatField(source="count", help_text="With noise; it may be below 0.")
-    least = serializers.FloatField(help_text="At least 95 times in 100 the true number is from here")
-    most = serializers.FloatField(help_text="to here, however the levels are spread over the cells;")
-    low = serializers.FloatField(help_text="and 95 times in 100 from here")
-    high = serializers.FloatField(
-        help_text="to here, if the levels fall on the cells by lot; over sites without the noise of their head counts."
+    values = serializers.ListField(child=serializers.CharField(), help_text="Values of the cell, one for each column.")
+    people = serializers.FloatField(source="count", help_text="Number of people, with noise; may be below 0.")
+    least = serializers.FloatField(
+        help_text="Lower end of the interval that contains the true number at least 95 times in 100, "
+        "however the levels are spread over the cells."
     )
-    weighted = serializers.FloatField(help_text="The sum of these people's weights, with noise.")
+    most = serializers.FloatField(help_text="Upper end of the interval that begins at `least`.")
+    low = serializers.FloatField(
+        help_text="Lower end of the interval that contains the true number 95 times in 100 if the levels "
+        "are spread over the cells at random."
+    )
+    high = serializers.FloatField(
+        help_text="Upper end of the interval that begins at `low`. In runs over sites, it leaves out the "
+        "noise of their head counts."
+    )
+    weighted = serializers.FloatField(help_text="Sum of these people's weights, with noise.")
 
 
 class LevelPartSerializer(serializers.Serializer):
     """What a level adds to a table."""
 
     name = serializers.CharField()
-    people = serializers.FloatField(help_text="By the head counts.")
-    weight = serializers.FloatField(help_text="Of each of them.")
+    people = serializers.FloatField(help_text="Number of people in the level, according to the head counts.")
+    weight = serializers.FloatField(help_text="Weight of each of these people, above 0 and at most 1.")
 
 
 class EstimateSerializer(serializers.Serializer):
     """Number with its interval."""
 
     value = serializers.FloatField()
-    low = serializers.FloatField(help_text="At least 95 times in 100 the true number is from here")
-    high = serializers.FloatField(help_text="to here.")
+    low = serializers.FloatField(
+        help_text="Lower end of the interval that contains the true number at least 95 times in 100."
+    )
+    high = serializers.FloatField(help_text="Upper end of that interval.")
 
 
 class SummarySerializer(serializers.Serializer):
     """Mean and quartiles of a column of numbers, computed from the cells."""
 
     column = serializers.CharField()
-    group = serializers.CharField(help_text="Value of the other column; empty: of all people.", allow_blank=True)
-    mean = EstimateSerializer(allow_null=True, help_text="None where the noise is too large.")
+    group = serializers.CharField(help_text="Value of the other column; empty for all people.", allow_blank=True)
+    mean = EstimateSerializer(allow_null=True, help_text="Mean of the column; null if the noise is too large.")
     quantiles = EstimateSerializer(many=True, help_text="First quartile, median, third quartile.")
 
 
@@ -73,18 +82,25 @@ class TableSerializer(serializers.Serializer):
     run = serializers.UUIDField(source="result.run_id")
     columns = serializers.ListField(child=serializers.CharField())
     cells = CellSerializer(many=True, source="table")
-    levels = LevelPartSerializer(many=True, source="table.levels", help_text="Whom the table is about.")
+    levels = LevelPartSerializer(
+        many=True, source="table.levels", help_text="Levels of the people that the table describes."
+    )
     summaries = SummarySerializer(many=True)
     error = serializers.FloatField(
-        source="table.error", help_text="Half of the interval of a cell of average size, from low to high."
+        source="table.error",
+        help_text="Half the width of the interval from `low` to `high`, for a cell of average size.",
     )
-    sigma = serializers.FloatField(source="table.sigma", help_text="Of the noise of each sum of weights.")
+    sigma = serializers.FloatField(
+        source="table.sigma", help_text="Standard deviation of the noise in each sum of weights."
+    )
     scale = serializers.FloatField(
-        source="table.scale", help_text="People for one in the sum of weights; 1 where all count alike."
+        source="table.scale", help_text="Number of people per unit in the sum of weights; 1 if everyone counts equally."
     )
     digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
-    created_at = MinuteField(source="result.created_at", help_text="To the minute.")
-    card = serializers.DictField(source="result.card", help_text="Whom it is about, and the promise that it keeps.")
+    created_at = MinuteField(source="result.created_at", help_text="Time the table was created, to the minute.")
+    card = serializers.DictField(
+        source="result.card", help_text="Description of the people behind the table, and the promise that it keeps."
+    )
 
 
 class WithdrawnTableSerializer(serializers.Serializer):
@@ -92,7 +108,7 @@ class WithdrawnTableSerializer(serializers.Serializer):
 
     run = serializers.UUIDField(source="run_id")
     digest = serializers.CharField()
-    withdrawn_at = MinuteField(help_text="To the minute.")
+    withdrawn_at = MinuteField(help_text="Time the table was withdrawn, to the minute.")
     withdrawal_reason = serializers.CharField()
 
 
@@ -108,17 +124,21 @@ class MarginalSerializer(serializers.Serializer):
     columns = serializers.ListField(child=serializers.CharField())
     cells = serializers.IntegerField()
     error = serializers.FloatField(
-        help_text="95 times in 100 the number of people in a cell of average size is right to within this."
+        help_text="Error for a cell of average size: 95 times in 100, its number of people is correct to within this."
     )
-    distance = serializers.FloatField(help_text="Total variation between the rows and what was released of it.")
+    distance = serializers.FloatField(
+        help_text="Total variation distance between the rows and what was released about the table."
+    )
 
 
 class PassingSerializer(serializers.Serializer):
     """Rows that pass the test of plausible deniability."""
 
-    omegas = serializers.CharField(help_text="Columns drawn anew.")
+    omegas = serializers.CharField(help_text="Number of columns (ω) that are redrawn, or a range of such numbers.")
     gamma = serializers.FloatField()
-    shares = serializers.ListField(child=serializers.FloatField(), help_text="Of the rows, for each k of `least`.")
+    shares = serializers.ListField(
+        child=serializers.FloatField(), help_text="Share of the rows that pass, for each k in `least`."
+    )
 
 
 class ParentsSerializer(serializers.Serializer):
@@ -131,8 +151,8 @@ class ParentsSerializer(serializers.Serializer):
 class DeniabilitySerializer(serializers.Serializer):
     """What is said of rows of variant *deniability*, in rehearsal studies."""
 
-    tried = serializers.IntegerField(help_text="Rows that were made.")
-    passed = serializers.IntegerField(help_text="Of them, those that passed the test.")
+    tried = serializers.IntegerField(help_text="Number of rows that were generated.")
+    passed = serializers.IntegerField(help_text="Number of these rows that passed the test.")
     least = serializers.ListField(child=serializers.IntegerField())
     passing = PassingSerializer(many=True)
     network = ParentsSerializer(many=True)
@@ -142,21 +162,29 @@ class RowsSerializer(serializers.Serializer):
     """Synthetic rows of a run."""
 
     run = serializers.UUIDField(source="result.run_id")
-    columns = serializers.ListField(child=serializers.CharField(), help_text="That of the classes last.")
+    columns = serializers.ListField(
+        child=serializers.CharField(), help_text="Names of the columns; that of the classes comes last."
+    )
     rows = serializers.IntegerField()
     dataset = serializers.IntegerField(
-        source="result.dataset_id", help_text="The public dataset that they are, without their classes."
+        source="result.dataset_id",
+        help_text="Id of the public dataset that consists of these rows, without their classes.",
     )
     marginals = MarginalSerializer(many=True, required=False)
     pairs = serializers.FloatField(
         required=False,
-        help_text="Mean total variation of all pairs of columns within classes, between rows and what was released.",
+        help_text="Mean total variation distance between the rows and what was released, over all pairs of "
+        "columns within classes.",
     )
-    noise = serializers.FloatField(required=False, help_text="What of it the noise of the released pairs alone makes.")
+    noise = serializers.FloatField(
+        required=False, help_text="Part of `pairs` that is due only to the noise of the released pairs."
+    )
     deniability = DeniabilitySerializer(required=False)
     digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
-    created_at = MinuteField(source="result.created_at", help_text="To the minute.")
-    card = serializers.DictField(source="result.card", help_text="Whom they are about, and the promise that is kept.")
+    created_at = MinuteField(source="result.created_at", help_text="Time the rows were created, to the minute.")
+    card = serializers.DictField(
+        source="result.card", help_text="Description of the people behind the rows, and the promise that is kept."
+    )
 
 
 def _result(run: Run) -> RunResult:

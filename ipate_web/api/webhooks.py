@@ -40,7 +40,9 @@ class WebhookSerializer(serializers.ModelSerializer):
 class MadeWebhookSerializer(WebhookSerializer):
     """New webhook with its secret."""
 
-    secret = serializers.CharField(help_text="Signs each message. It is told here and never again: keep it.")
+    secret = serializers.CharField(
+        help_text="Secret that signs each message. It is shown only in this response, so store it."
+    )
 
     class Meta(WebhookSerializer.Meta):
         fields = [*WebhookSerializer.Meta.fields, "secret"]
@@ -51,14 +53,14 @@ class WebhookRequestSerializer(StrictSerializer):
 
     url = serializers.CharField(
         max_length=WebhookEndpoint._meta.get_field("url").max_length,
-        help_text="Begins with https:// and leads to a public host. Requests are sent there by POST.",
+        help_text="Address that begins with https:// and points to a public host. Messages are sent to it by POST.",
     )
     events = serializers.ListField(
         child=serializers.ChoiceField(
             [(name, name) for name in EVENTS],
             error_messages={"invalid_choice": f"There is no event “{{input}}”. Use: {_NAMES}."},
         ),
-        help_text="Names of what it is told of; at least one.",
+        help_text="Names of the events that it is notified about; at least one.",
     )
 
 
@@ -67,11 +69,15 @@ class WebhookDeliverySerializer(serializers.ModelSerializer):
 
     webhook = serializers.IntegerField(source="endpoint_id", help_text="Id of the webhook.")
     event = serializers.ChoiceField([(name, name) for name in (*EVENTS, TEST)])
-    status = serializers.IntegerField(allow_null=True, help_text="Of the last answer; null where none came.")
-    fault = serializers.CharField(help_text="What kept the last answer away; empty where one came.")
+    status = serializers.IntegerField(
+        allow_null=True, help_text="HTTP status of the last response; null if there was none."
+    )
+    fault = serializers.CharField(help_text="Reason why the last request got no response; empty if it got one.")
     created_at = MinuteField()
-    sent_at = MinuteField(allow_null=True, help_text="null where it was not delivered.")
-    next_try = serializers.SerializerMethodField(help_text="null where none follows.")
+    sent_at = MinuteField(allow_null=True, help_text="Time of delivery, to the minute; null if it was not delivered.")
+    next_try = serializers.SerializerMethodField(
+        help_text="Time of the next attempt, to the minute; null if there is none."
+    )
 
     class Meta:
         model = WebhookDelivery
@@ -116,7 +122,7 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
         return WebhookEndpoint.objects.filter(study=study)
 
     @operation(
-        "Make a webhook (operators)",
+        "Create a webhook (operators)",
         "webhooks",
         MadeWebhookSerializer,
         UNPROCESSABLE,
@@ -125,7 +131,7 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
         parameters=[IDEMPOTENCY_KEY],
         examples=[
             OpenApiExample(
-                "Ends of runs",
+                "When runs end",
                 request_only=True,
                 value={"url": "https://hooks.example.org/ipate", "events": ["run.finished", "run.failed"]},
             )

@@ -71,7 +71,8 @@ _UNJUDGED = gettext_noop(
 )
 
 
-_CHARGE = "Of an answered query, as a share of what the run may charge the group that it costs most."
+_CHARGE = "Charge for an answered query, as a share of what the run may charge the group that it "
+"costs most."
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,10 @@ class Compared:
     """
 
     teachers: int
-    records: Annotated[int, Field(description="About how many people teach each.")]
+    records: Annotated[int, Field(description="Approximate number of people whose records teach each teacher.")]
     releases: Annotated[str, Field(json_schema_extra={"enum": ["counts", "labels"]})]
-    queries: Annotated[int, Field(description="Points whose counts, or labels, the run can afford.")]
-    sigma: Annotated[float, Field(description="Standard deviation of the noise of each count, in votes.")]
+    queries: Annotated[int, Field(description="Number of points whose counts, or labels, the run can afford.")]
+    sigma: Annotated[float, Field(description="Standard deviation of the noise in each count, in votes.")]
     charge: Annotated[float, Field(description=_CHARGE)]
     forecast: Annotated[Forecast, UNTOLD]
     is_suggested: Annotated[bool, UNTOLD] = False

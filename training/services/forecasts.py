@@ -58,21 +58,24 @@ class Alternative:
         str,
         Field(
             json_schema_extra={"enum": ["levels", "threshold", "smallest", "lenient"]},
-            description="As everybody chose; the best single ε, to whoever allows it; the smallest ε, to everybody; as "
-            "they chose, without those who allow least, where accounts end the run.",
+            description="Way to ask: `levels`, as everybody chose; `threshold`, the best single ε, for those who "
+            "allow it; `smallest`, the smallest ε for everybody; `lenient`, as they chose, without "
+            "those who allow least, if accounts end the run.",
         ),
     ]
-    epsilon: Annotated[float | None, Field(description="Of the one promise.")]
-    holders: Annotated[int, Field(description="Who is asked, by the head counts.")]
+    epsilon: Annotated[float | None, Field(description="ε of the one promise; null if people are asked as they chose.")]
+    holders: Annotated[int, Field(description="Number of people who are asked, according to the head counts.")]
     signal: Annotated[float, Field(description="Sum of everybody's μ, for their whole cap.")]
-    forecast: Annotated[Forecast | None, Field(description="Of the model, or of its labels, if there is one.")]
+    forecast: Annotated[
+        Forecast | None, Field(description="Forecast for the model, or for its labels; null if there is none.")
+    ]
     labels: Annotated[
         int | None,
         MAY_BE_MISSING,
-        Field(description="Released at least before accounts end the run, where they do."),
+        Field(description="Number of labels released at least before accounts end the run, if they do."),
     ] = None
     left_out: Annotated[
-        tuple[str, ...], MAY_BE_MISSING, Field(description="Promises of whom the lenient way does not ask.")
+        tuple[str, ...], MAY_BE_MISSING, Field(description="Promises whose holders the lenient way does not ask.")
     ] = ()
 
 

@@ -136,12 +136,12 @@ class CountsPlan(Stored):
         scale_error: standard deviation of `scale` due to the noise of the head counts, as a share of it.
     """
 
-    sigma: Annotated[float, Field(description="Standard deviation of the noise of each cell, in people of weight 1.")]
+    sigma: Annotated[float, Field(description="Standard deviation of the noise in each cell, in people of weight 1.")]
     reference: Annotated[
-        float, Field(description="μ² of whom counts as one; others weigh √(cap / reference), at most 1.")
+        float, Field(description="Cap, in μ², of people with weight 1; others weigh √(cap / reference), at most 1.")
     ]
-    people: Annotated[float, Field(description="By the head counts.")]
-    weight: Annotated[float, Field(description="The sum of their weights.")]
+    people: Annotated[float, Field(description="Number of people, according to the head counts.")]
+    weight: Annotated[float, Field(description="Sum of their weights.")]
     cells: Annotated[int, UNTOLD]
     weight_variance: Annotated[float, UNTOLD] = 0.0
     scale_error: Annotated[float, UNTOLD] = 0.0

@@ -54,11 +54,11 @@ class LevelForecast:
     """
 
     name: str
-    votes_allowed: Annotated[int, Field(description="Votes that the round's share of the cap pays for.")]
-    votes_asked: Annotated[float, Field(description="How often a holder is near a query, on average.")]
-    votes_cast: Annotated[float, Field(description="How many of these the account allows, on average.")]
-    spent: Annotated[float, Field(description="Forecast: the share of the cap that is spent on average.")]
-    share: Annotated[float, Field(description="The share of the cap that may be spent.")]
+    votes_allowed: Annotated[int, Field(description="Number of votes that the round's share of the cap pays for.")]
+    votes_asked: Annotated[float, Field(description="Mean number of queries that are near a holder.")]
+    votes_cast: Annotated[float, Field(description="Mean number of these votes that the account allows.")]
+    spent: Annotated[float, Field(description="Share of the cap that is expected to be spent on average.")]
+    share: Annotated[float, Field(description="Share of the cap that may be spent.")]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RoundForecast:
     sigma: float
     radius_share: float
     voters: Annotated[
-        tuple[float, float, float], Field(description="Voters of a query: 10th, 50th and 90th percentile.")
+        tuple[float, float, float], Field(description="Number of voters per query: 10th, 50th and 90th percentile.")
     ]
     margin: Annotated[
         float, Field(description="Expected lead of the right class, in standard deviations of the noise.")

@@ -40,9 +40,9 @@ class VoteBudget:
 
     cap: float
     allowed: float
-    check: Annotated[float, MAY_BE_MISSING, Field(description="Of teachers: cost of every query.")]
+    check: Annotated[float, MAY_BE_MISSING, Field(description="Cost of every query, for teachers who vote.")]
     label: Annotated[
-        float, MAY_BE_MISSING, Field(description="Of teachers: cost of an answered one, beside the check.")
+        float, MAY_BE_MISSING, Field(description="Additional cost of an answered query, for teachers who vote.")
     ]
     first: Annotated[int | None, UNTOLD] = None
     rest: Annotated[float, UNTOLD] = 0.0

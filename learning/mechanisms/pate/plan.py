@@ -60,8 +60,10 @@ class Group:
     holders: int
 
 
-_PARTICIPANTS = "How many of its teachers take part in each vote; all of them but in vanishing."
-_HOST = "The group into whose teachers its holders are copied, if it is too small for its own."
+_PARTICIPANTS = "Number of its teachers that take part in each vote: all of them, except in the vanishing "
+"variant."
+_HOST = "Name of the group to whose teachers its holders are copied, if it is too small for its "
+"own; otherwise empty."
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class GroupPlan(Stored):
     """
 
     name: str
-    epsilon: Annotated[float, Field(description="The smallest ε promised in the group.")]
-    holders: Annotated[int, Field(description="A public or noisy number.")]
+    epsilon: Annotated[float, Field(description="Smallest ε promised in the group.")]
+    holders: Annotated[int, Field(description="Number of holders, public or noisy.")]
     teachers: int
     weight: float = 1.0
     factor: int = 1
