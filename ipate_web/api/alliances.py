@@ -55,7 +55,7 @@ class ParticipantSerializer(serializers.Serializer):
 
 
 class ProposalSerializer(serializers.Serializer):
-    """A run that the hub proposes to this site, and that nobody has taken up or declined here."""
+    """A run that the hub proposes and that this site has neither accepted nor declined yet."""
 
     number = serializers.CharField(help_text="Identifier that the hub and the sites use for the run.")
     title = serializers.CharField()
@@ -65,7 +65,7 @@ class ProposalSerializer(serializers.Serializer):
 
 
 class RenewalSerializer(serializers.Serializer):
-    """A key of a site that waits to be replaced."""
+    """A site's key that is waiting to be replaced."""
 
     site = serializers.CharField()
     former = serializers.CharField(help_text="Fingerprint of the key that is in force.")
@@ -73,7 +73,7 @@ class RenewalSerializer(serializers.Serializer):
 
 
 class AllianceSerializer(serializers.Serializer):
-    """An alliance, as this side knows it."""
+    """An alliance, as the hub or this site knows it."""
 
     id = serializers.IntegerField(source="pk")
     key = serializers.UUIDField(help_text="Identifier of the alliance, the same at the hub and at every site.")
@@ -155,7 +155,7 @@ class JointProposalSerializer(StrictSerializer):
 
 
 class TakingSerializer(StrictSerializer):
-    """What a site takes a proposal up with."""
+    """Datasets with which a site accepts a proposal."""
 
     private_dataset = IdField(queryset=Dataset.objects.none())
     test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
@@ -184,7 +184,7 @@ class WaitingSiteSerializer(serializers.Serializer):
 
 
 class JointQuestionSerializer(serializers.Serializer):
-    """A question to sites."""
+    """A question to the sites."""
 
     number = serializers.IntegerField()
     participants = serializers.IntegerField(help_text="Number of sites that were asked.")
@@ -231,7 +231,7 @@ class JointRunSerializer(serializers.Serializer):
 
 
 class GoOnSerializer(StrictSerializer):
-    """The site that a run goes on without."""
+    """Site to leave out of the rest of a run."""
 
     without = serializers.CharField(help_text="Name of a site that the open question waits for.")
 
@@ -250,7 +250,7 @@ def _alliance(request: Request, slug: str, pk: int, permission: str = "") -> All
 class StudyAlliances(ApiView):
     @operation("Alliances of a study", "alliances", AllianceSerializer(many=True))
     def get(self, request: Request, slug: str) -> Response:
-        """The alliances that the study has founded or registered at."""
+        """List the alliances that the study has founded or joined."""
         study = visible_study(request.user, slug)
         return Response(AllianceSerializer(Alliance.objects.filter(study=study), many=True).data)
 
@@ -258,7 +258,7 @@ class StudyAlliances(ApiView):
 class StudyAlliance(ApiView):
     @operation("An alliance", "alliances", AllianceSerializer)
     def get(self, request: Request, slug: str, pk: int) -> Response:
-        """Who is in it, with fingerprints and the last contact; at a site also what the hub proposes."""
+        """Return the sites with their fingerprints and last contact and, at a site, the runs that the hub proposes."""
         return Response(AllianceSerializer(_alliance(request, slug, pk)).data)
 
 
@@ -274,7 +274,7 @@ class AllianceRuns(ApiView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request, slug: str, pk: int) -> Response:
-        """Save a draft. Another operator of the hub approves it, and then every site with a share of its own."""
+        """Save a draft. Another operator of the hub approves it, and then each site approves it with its own share."""
         found = _alliance(request, slug, pk, "training.propose_run")
         sent = body_of(request, JointProposalSerializer, study=found.study)
         run = joint_run_propose(alliance=found, acting_user=request_user(request), **sent)
@@ -292,7 +292,7 @@ class ProposalTake(ApiView):
         request=TakingSerializer,
     )
     def post(self, request: Request, slug: str, pk: int, number: str) -> Response:
-        """Save what the hub proposes as a draft of this study, which another operator approves with a share."""
+        """Save the hub's proposal as a draft of this study. Another operator has to approve it with a share."""
         found = _alliance(request, slug, pk, "training.propose_run")
         sent = body_of(request, TakingSerializer, study=found.study)
         run = joint_run_take(alliance=found, number=number, acting_user=request_user(request), **sent)
@@ -305,7 +305,7 @@ class ProposalDecline(ApiView):
 
     @operation("Decline a proposed run (operators, at a site)", "alliances", AllianceSerializer, CONFLICT, request=None)
     def post(self, request: Request, slug: str, pk: int, number: str) -> Response:
-        """Tell the hub that this site takes no part in a run: the run ends, and the hub can propose one without it."""
+        """Tell the hub that this site does not take part. The run ends, but the hub can propose one without it."""
         found = _alliance(request, slug, pk, "training.cancel_run")
         joint_run_decline(alliance=found, number=number, acting_user=request_user(request))
         return Response(AllianceSerializer(_alliance(request, slug, pk)).data)
@@ -314,7 +314,7 @@ class ProposalDecline(ApiView):
 class RunSites(ApiView):
     @operation("A run over sites", "alliances", JointRunSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Who takes part, who is waited for, and every question; 404 of a run in one study."""
+        """Return the sites, those that the run is waiting for, and all questions; 404 if the run is not over sites."""
         return Response(JointRunSerializer(_joint(visible_run(request.user, pk))).data)
 
 
@@ -329,7 +329,7 @@ class RunGoOn(ApiView):
         request=GoOnSerializer,
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """End the open question, and ask the sites that are left another one; the run ends where these are too few."""
+        """End the open question and ask the remaining sites another one. If too few sites remain, the run ends."""
         run = visible_run(request.user, pk, "training.cancel_run")
         _joint(run)
         sent = body_of(request, GoOnSerializer)

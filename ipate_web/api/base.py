@@ -156,7 +156,8 @@ class MinuteField(serializers.DateTimeField):
 
 
 class StrictSerializer(serializers.Serializer):
-    """Input that refuses unknown fields and values of another type: a number for a text, "nan" or true for a number."""
+    # Input that refuses unknown fields and values of another type: a number for a text, "nan" or true for a number. A
+    # comment for the same reason as in `ComputedSerializer`.
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
@@ -268,7 +269,7 @@ class Root(ApiView):
 
     @operation("Root", "root", RootSerializer, operation_id="root")
     def get(self, request: Request) -> Response:
-        """The version of the software, and where the API is described."""
+        """Return the software's version and the paths of the API's documentation."""
         paths = {"documentation": reverse("api-docs"), "schema": reverse("schema")}
         return Response(RootSerializer({"version": __version__, **paths}).data)
 

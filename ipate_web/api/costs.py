@@ -31,7 +31,7 @@ class GroupSpendingSerializer(serializers.Serializer):
 
 
 class CostHistorySerializer(serializers.Serializer):
-    """After each batch: queries or steps so far, labels, and by group the share of its members' caps that was used."""
+    """Queries or steps, labels, and the used share of each group's caps after each batch."""
 
     queries = serializers.ListField(child=serializers.IntegerField(), source="positions")
     labels = serializers.ListField(child=serializers.IntegerField())
@@ -46,34 +46,35 @@ class CostsSerializer(serializers.Serializer):
 class RunCosts(ApiView):
     @operation("What a run has cost", "runs", CostsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Charges of each group: the same for all members, or the most of any member. They follow from releases.
+        """Return the charge of each group: the same for all members, or the largest of any member.
 
-        Empty in a rehearsal. Where every holder is asked a group is the holders of one promise.
+        Charges follow from releases; a rehearsal has none. If every holder is asked, a group is the holders of one
+        promise.
         """
         run = visible_run(request.user, pk)
         return Response(CostsSerializer({"groups": run_groups(run), "history": run_cost_history(run)}).data)
 
 
 class BudgetUseSerializer(serializers.Serializer):
-    """Part of a group's budget that was used."""
+    """Part of a group's budget that was used by one run or release."""
 
     run = serializers.UUIDField(
         allow_null=True, help_text="Id of the run; null for head counts, check answers and restored backups."
     )
     title = serializers.CharField(help_text="Title of the run, or the name of what else was released.")
     share = serializers.FloatField(help_text="Share of the cap that was used.")
-    epsilon = serializers.FloatField(help_text="ε of this charge alone.")
+    epsilon = serializers.FloatField(help_text="ε of this charge by itself.")
     at = serializers.DateTimeField(help_text="Time the group was last charged for it.")
 
 
 class GroupBudgetSerializer(serializers.Serializer):
-    """Budget of everybody with one promise: the most that an account can have been charged which kept its level."""
+    """Budget of everyone with one promise: the largest charge to any account that has kept its level."""
 
     level = serializers.ChoiceField(Level.choices)
     policy = serializers.IntegerField(help_text="Version of the newest ε policy that makes this promise.")
     epsilon = serializers.FloatField(help_text="Promised ε.")
     epsilon_used = serializers.FloatField(
-        help_text="ε of the used part alone. Shares can be added up; values of ε cannot."
+        help_text="ε of the used part by itself. Shares can be added up; values of ε cannot."
     )
     epsilon_reserved = serializers.FloatField()
     epsilon_left = serializers.FloatField(help_text="ε of one more release that would use everything that is left.")
@@ -106,14 +107,14 @@ class StudyBudget(ApiView):
         parameters=[OpenApiParameter("format", enum=["json", "csv"])],
         examples=[
             OpenApiExample(
-                "As CSV: one row per group and run, and one each for the totals used, reserved and left",
+                "As CSV: a row for each group and run, and for what is used, reserved and left in all",
                 value="level,policy,epsilon,part,run,title,share,share_epsilon,at\r\nHIGH,1,1.0,left,,,0.75,0.85,\r\n",
                 media_type="text/csv",
             )
         ],
     )
     def get(self, request: Request, slug: str) -> Response:
-        """Used, reserved and left of every promise, over all runs: public bounds, never what one person has used."""
+        """Return what all runs have used, reserved and left of each promise: public bounds, never one person's use."""
         study = visible_study(request.user, slug)
         groups = study_budgets(study)
         if request.accepted_renderer.format == "csv":

@@ -25,7 +25,7 @@ from training.services.imports import Upload, rehearsal_data_import
 
 
 class UploadSerializer(StrictSerializer):
-    """A file of records, and what it is."""
+    """A file of records with its description."""
 
     file = serializers.FileField(help_text="Table, zip file of images, or arrays; see the site's documentation.")
     label_file = serializers.FileField(
@@ -70,8 +70,8 @@ class StudyDatasets(ApiView):
     def post(self, request: Request, slug: str) -> Response:
         """Import a file of at most 16 MiB into a rehearsal study, in whole or not at all.
 
-        Everything that is wrong is told with row and column. In any other study 409: records of people are imported on
-        its pages.
+        The response lists every error with its row and column. Other studies give 409: import people's records on their
+        pages, or with `POST …/imports`.
         """
         study = visible_study(request.user, slug, "training.import_dataset")
         sent = body_of(request, UploadSerializer)
@@ -80,17 +80,18 @@ class StudyDatasets(ApiView):
 
 
 class EncodingSerializer(serializers.ModelSerializer):
-    """How far an encoder is with a dataset."""
+    """Progress of an encoder on a dataset."""
 
     dataset = serializers.CharField(source="dataset.name")
 
     class Meta:
         model = Encoding
         fields = ["dataset", "state", "progress"]
+        extra_kwargs = {"progress": {"help_text": "Share of the dataset that is encoded, from 0 to 1, in tenths."}}
 
 
 class EncoderSerializer(serializers.ModelSerializer):
-    """An encoder; a run names it by its digest, as the choice ``encoder``."""
+    """An encoder. Runs refer to it by its digest, in the choice ``encoder``."""
 
     takes = serializers.DictField(
         help_text="Format of the input: size, mean, spread and layout of images, or length of texts."
@@ -107,10 +108,17 @@ class EncoderSerializer(serializers.ModelSerializer):
             *("name", "digest", "file_digest", "takes", "width", "licence", "source"),
             *("stated_at", "withdrawn_at", "encodings"),
         ]
+        extra_kwargs = {
+            "digest": {"help_text": "Digest of everything that determines its vectors."},
+            "source": {"help_text": "Origin of the encoder, and the data that it was made with."},
+            "withdrawn_at": {
+                "help_text": "Time of its withdrawal, after which no run can choose it; null if not withdrawn."
+            },
+        }
 
 
 class EncoderRequestSerializer(StrictSerializer):
-    """The file of an encoder, what it takes, and the statement about it."""
+    """The file of an encoder, the format of its input, and the statement about it."""
 
     file = serializers.FileField(help_text="ONNX file that contains the weights.")
     name = serializers.CharField(max_length=100)
@@ -138,7 +146,7 @@ class StudyEncoders(ApiView):
 
     @operation("Encoders of a study", "studies", EncoderSerializer(many=True))
     def get(self, request: Request, slug: str) -> Response:
-        """The encoders, and how far they are with the datasets."""
+        """List the encoders with their progress on each dataset."""
         study = visible_study(request.user, slug)
         encoders = encoders_seen(study, request_user(request))
         return Response(EncoderSerializer(encoders, many=True).data)
@@ -152,7 +160,7 @@ class StudyEncoders(ApiView):
         request={"multipart/form-data": EncoderRequestSerializer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Register an encoder of at most 16 MiB; it then encodes the study's datasets. Larger ones: on the page."""
+        """Register an encoder, which then encodes the study's datasets. Upload encoders above 16 MiB on the page."""
         study = visible_study(request.user, slug, "training.import_dataset")
         sent = body_of(request, EncoderRequestSerializer)
         content = sent.pop("file").read()

@@ -44,7 +44,7 @@ _IMPORT = "training.import_dataset"
 
 
 class ImportFaultSerializer(serializers.Serializer):
-    """Something that is wrong with a file."""
+    """A fault in a file."""
 
     row = serializers.IntegerField(
         allow_null=True, help_text="Line number, as in a text editor; null if the fault concerns the whole file."
@@ -92,7 +92,7 @@ class BeyondSerializer(serializers.Serializer):
 
 
 class ImportSerializer(serializers.ModelSerializer):
-    """An import, and what its check found."""
+    """An import with the results of its check."""
 
     progress = serializers.SerializerMethodField(help_text="Share of the current step that is done, from 0 to 1.")
     faults = serializers.IntegerField(allow_null=True, help_text="Number of faults; null before the check.")
@@ -120,6 +120,7 @@ class ImportSerializer(serializers.ModelSerializer):
             *("id", "name", "kind", "state", "progress", "rows", "combined"),
             *("faults", "problems", "balance", "changed", "beyond", "look_alikes", "message", "dataset"),
         ]
+        extra_kwargs = {"rows": {"help_text": "Number of rows without a fault; null before the check."}}
 
     def get_progress(self, row: DatasetImport) -> float:
         return round(import_progress(row), 2)
@@ -169,7 +170,7 @@ class ImportSerializer(serializers.ModelSerializer):
 
 
 class ImportRequestSerializer(UploadSerializer):
-    """A file of records, what it is, and the statement about its schema."""
+    """A file of records with its description and the statement about its schema."""
 
     known = serializers.BooleanField(
         default=False,
@@ -221,8 +222,8 @@ class StudyImports(ImportView):
     def post(self, request: Request, slug: str) -> Response:
         """Upload a file of at most 16 MiB, and let a worker check all of it against the schema.
 
-        Nothing is stored as a dataset before `POST …/imports/{id}/store`. Ask for the import until its `state` is
-        `checked`; one that nobody goes on with is dropped after a day, with the file.
+        Nothing is stored as a dataset before `POST …/imports/{id}/store`. Poll the import until its `state` is
+        `checked`. An unfinished import is dropped after a day, together with its file.
         """
         study = visible_study(request.user, slug, _IMPORT)
         sent, user = body_of(request, ImportRequestSerializer), request_user(request)
@@ -237,12 +238,12 @@ class StudyImports(ImportView):
 class StudyImport(ImportView):
     @operation("An import (data stewards)", "studies", ImportSerializer)
     def get(self, request: Request, slug: str, pk: str) -> Response:
-        """How far it is, and what the check found."""
+        """Return the import's progress and the results of its check."""
         return Response(ImportSerializer(_found(request, slug, pk)).data)
 
     @operation("Drop an import (data stewards)", "studies", {204: None})
     def delete(self, request: Request, slug: str, pk: str) -> Response:
-        """Drop an import with everything that was uploaded; a dataset that it led to stays."""
+        """Drop an import with everything that was uploaded. A dataset that was already stored stays."""
         import_drop(dataset_import=_found(request, slug, pk))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -250,7 +251,7 @@ class StudyImport(ImportView):
 class StudyImportStore(ImportView):
     @operation("Store a checked import (stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None)
     def post(self, request: Request, slug: str, pk: str) -> Response:
-        """Let a worker store the file that was checked, in whole or not at all; `dataset` is it then."""
+        """Let a worker store the checked file, in whole or not at all. `dataset` then has the stored dataset's id."""
         row = _found(request, slug, pk)
         import_confirm(dataset_import=row, acting_user=request_user(request))
         row.refresh_from_db()
@@ -258,7 +259,7 @@ class StudyImportStore(ImportView):
 
 
 class PaperRequestSerializer(StrictSerializer):
-    """A list of decisions on paper, and the scans that it names."""
+    """A list of decisions on paper and the scans that it refers to."""
 
     list = serializers.FileField(help_text="CSV file in the format described on the page *Recruitment*.")
     scans = serializers.ListField(
@@ -286,7 +287,7 @@ class StudyConsents(ApiView):
         request={"multipart/form-data": PaperRequestSerializer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Record all rows of a list, or none; at most 16 MiB with the scans. All that is wrong is told by row."""
+        """Record all rows of a list or none, at most 16 MiB with the scans. The response lists every error by row."""
         study = visible_study(request.user, slug, "consent.record_paper_consents")
         sent = body_of(request, PaperRequestSerializer)
         try:
@@ -303,12 +304,12 @@ class StudyConsents(ApiView):
 
 
 class HeadCountsRequestSerializer(StrictSerializer):
-    """Public numbers by level, or nothing, to draw them."""
+    """Public numbers by level; if omitted, they are drawn."""
 
     counts = serializers.DictField(
         child=serializers.IntegerField(min_value=0),
         required=False,
-        help_text=f"Numbers of holders that are public, for {', '.join(Level.values)}; left out, they are drawn.",
+        help_text=f"Public numbers of holders for {', '.join(Level.values)}; if omitted, they are drawn with noise.",
     )
     follows = serializers.IntegerField(
         default=0,
@@ -331,10 +332,10 @@ class StudyHeadCounts(ApiView):
         examples=[OpenApiExample("Drawn with noise", request_only=True, value={})],
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Count the holders of each promise with noise, which charges all who are counted; or enter public numbers.
+        """Count the holders of each promise with noise, which charges everyone counted, or enter public numbers.
 
-        Plans rest on them from then on. A rehearsal counts its holders by itself: 409. So is a draw that does not
-        follow the newest numbers, because each draw charges everyone again.
+        Plans use these numbers from then on. A rehearsal gives 409, because it counts its holders itself. So does a
+        draw that does not follow the newest numbers, because each draw charges everyone again.
         """
         study = visible_study(request.user, slug, "training.approve_run")
         sent, user = body_of(request, HeadCountsRequestSerializer), request_user(request)

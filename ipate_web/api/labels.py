@@ -106,15 +106,15 @@ class RunLabels(ApiView, generics.ListAPIView):
         ],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as a file.
+        """Return the labelled public points: as JSON, 1,000 per page (at most 10,000), or all of them as a file.
 
-        As npz: `x`, all public points as encoded records, unless they were removed since, `row`, `label` (numbers of
-        classes), `reinforced` (true where the student's own label was kept), `counts` where they were released, and the
-        names of the `classes`. Their own labels, which nobody learns from, are not told. Tables have a column
-        `reinforced` (1 or 0) where any label is.
+        An npz file contains `x` (all public points as encoded records, unless they were removed), `row`, `label` (class
+        numbers), `reinforced` (true if the student's own label was kept), `counts` if they were released, and the names
+        of the `classes`. The points' own labels are not included. Tables have a column `reinforced` (1 or 0) if any
+        label is.
 
-        Where every holder votes, each with the noisy number of holders who voted for each class; none where a run
-        learns by gradient steps. However many pages you fetch of the same labels, the release register gets one entry.
+        If every holder votes, each label comes with the noisy number of votes for each class. Runs that learn by
+        gradient steps have no labels. The release register gets one entry, however many pages of the labels you fetch.
         """
         self.run = visible_run(request.user, pk, "training.use_student")
         if request.method == "GET":  # HEAD takes nothing away

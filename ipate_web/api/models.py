@@ -58,7 +58,7 @@ def versions_usable_by(user: Any) -> QuerySet[StudentModel]:
 
 
 class VersionSerializer(serializers.Serializer):
-    """Version of a model; the published one if nothing is given."""
+    """Version of a model; the published one if none is given."""
 
     version = serializers.IntegerField(
         required=False,
@@ -103,7 +103,7 @@ def usable_model(request: Request, pk: UUID, version: int | None = None) -> Stud
 
 
 class ModelSerializer(serializers.ModelSerializer):
-    """A model has the id of the run that made it; without a version it is the published one."""
+    """A model. It has the id of its run; without a version, the published one is returned."""
 
     id = serializers.UUIDField(source="run_id")
     study = serializers.CharField(source="run.study.slug")
@@ -143,6 +143,7 @@ class ModelSerializer(serializers.ModelSerializer):
             *("id", "version", "study", "title", "stage", "learner", "labels", "rehearsal"),
             *("accuracy", "measures", "label_accuracy", "digest", "created_at", "withdrawn_at", "withdrawal_reason"),
         ]
+        extra_kwargs = {"learner": {"help_text": "Name of the learner that the model comes from."}}
 
 
 class ModelFileSerializer(serializers.Serializer):
@@ -179,7 +180,7 @@ class ModelDetailSerializer(ModelSerializer):
 
 
 class ModelFilterSerializer(serializers.Serializer):
-    """Filter of models; all that you may use if nothing is given."""
+    """Filter of models; without it, all that you may use."""
 
     study = serializers.SlugField(required=False, help_text="Slug of a study, to list only its models.")
     stage = serializers.ChoiceField(
@@ -205,14 +206,14 @@ class ModelList(ApiView, generics.ListAPIView):
 
     @operation("Student models", "labels and models", parameters=[ModelFilterSerializer])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The student models that you may use, newest first."""
+        """List the student models that you may use, newest first."""
         return super().get(request, *args, **kwargs)
 
 
 class ModelDetail(VersionView):
     @operation("A model's card", "labels and models", ModelDetailSerializer, GONE, parameters=[VersionSerializer])
     def get(self, request: Request, pk: UUID) -> Response:
-        """Purpose, what it learned from, how good it is, and the privacy that stands behind it."""
+        """Return the model's purpose, training data, quality and privacy guarantee."""
         return Response(ModelDetailSerializer(self.model(request, pk)).data)
 
 
@@ -257,7 +258,7 @@ class FileView(VersionView):
 class ModelNative(FileView):
     @operation("A model's file", "labels and models", _FILE_RESPONSES, parameters=[VersionSerializer])
     def get(self, request: Request, pk: UUID) -> HttpResponse:
-        """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
+        """Return the model: skops (scikit-learn) or safetensors (networks). `Repr-Digest` is its SHA-256 (RFC 9530)."""
         model = self.model(request, pk)
         return self.give(request, model, file_native(model))
 
@@ -265,7 +266,7 @@ class ModelNative(FileView):
 class ModelOnnx(FileView):
     @operation("A model as ONNX", "labels and models", _FILE_RESPONSES, parameters=[VersionSerializer])
     def get(self, request: Request, pk: UUID) -> HttpResponse:
-        """The model with its encoding and the names of its classes, for any ONNX runtime; the same predictions."""
+        """Return the model for any ONNX runtime, with its encoding and class names. Its predictions are the same."""
         model = self.model(request, pk)
         return self.give(request, model, file_onnx(model))
 
@@ -284,10 +285,10 @@ class ModelStage(ApiView):
         CONFLICT,
         GONE,
         request=ModelStageSerializer,
-        examples=[OpenApiExample("For production use", request_only=True, value={"stage": "production"})],
+        examples=[OpenApiExample("To be used", request_only=True, value={"stage": "production"})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Note on record what the published model is meant for; 409 where the stage may not follow the one it is in."""
+        """Set the stage of the published model, which is logged; 409 if this stage may not follow the current one."""
         model = usable_model(request, pk)
         permission_check(request.user, "training.approve_run", model.run.study)
         model_stage_set(run=model.run, acting_user=request_user(request), **body_of(request, ModelStageSerializer))
@@ -328,7 +329,7 @@ class ModelThreshold(ApiView):
         ],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Set on record from which probability on the published model says a class; its ONNX file changes with it."""
+        """Set the probability at which the model predicts a class. This is logged, and its ONNX file changes."""
         model = usable_model(request, pk)
         permission_check(request.user, "training.approve_run", model.run.study)
         model_threshold_set(run=model.run, acting_user=request_user(request), **body_of(request, ThresholdSerializer))
@@ -346,7 +347,7 @@ class ModelStatement(VersionView):
         "A model's signed statement", "labels and models", StatementSerializer, GONE, parameters=[VersionSerializer]
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """The card and the SHA-256 of both files, signed: whoever has the file can check that it is this model."""
+        """Return the signed card and SHA-256 of both files. With it, anyone can check that a file is this model."""
         return Response({"statement": model_statement(self.model(request, pk))})
 
 
@@ -411,7 +412,7 @@ class ModelPredict(VersionView):
                 value={"rows": [{"age": 41, "smoker": "no"}, {"age": 63, "smoker": "yes"}]},
                 request_only=True,
             ),
-            OpenApiExample("A black image of 8 × 8 pixels", value={"rows": [[[0.0] * 8] * 8]}, request_only=True),
+            OpenApiExample("A black picture of 8 × 8 pixels", value={"rows": [[[0.0] * 8] * 8]}, request_only=True),
             OpenApiExample(
                 "Their predictions",
                 value={
@@ -426,7 +427,7 @@ class ModelPredict(VersionView):
         ],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Predictions for up to 1,000 rows. They cost nobody any privacy: the model knows released labels alone."""
+        """Return predictions for up to 1,000 rows. They cost no privacy, as the model learned from releases only."""
         model = self.model(request, pk)
         rows = body_of(request, PredictionRequestSerializer)["rows"]
         predictions = student_predict(model, rows)
@@ -435,14 +436,14 @@ class ModelPredict(VersionView):
 
 
 class KeySerializer(serializers.Serializer):
-    """A JSON Web Key (RFC 7517, 8037), and the same as PEM."""
+    """A JSON Web Key (RFC 7517, 8037), also as PEM."""
 
     kty = serializers.CharField()
     crv = serializers.CharField()
     x = serializers.CharField()
     alg = serializers.CharField()
     use = serializers.CharField()
-    kid = serializers.CharField(help_text="Identifier by which a signature refers to the key.")
+    kid = serializers.CharField(help_text="Identifier that signatures use for the key.")
     pem = serializers.CharField()
 
 
@@ -458,5 +459,5 @@ class KeyList(ApiView):
 
     @operation("Signature keys", "labels and models", KeysSerializer)
     def get(self, request: Request) -> Response:
-        """The public keys of this site. Signatures of models are JSON Web Signatures with Ed25519."""
+        """List the public keys of this site. Models are signed with JSON Web Signatures (Ed25519)."""
         return Response(KeysSerializer({"keys": public_keys()}).data)

@@ -127,7 +127,7 @@ class ChoiceSerializer(serializers.Serializer):
 
 
 class VariantSerializer(serializers.Serializer):
-    """A variant of a method; the first that is listed is what a proposal gets that names none."""
+    """A variant of a method. A proposal that names no variant gets the first one listed."""
 
     name = serializers.CharField(allow_blank=True)
     label = serializers.CharField()  # type: ignore[assignment]
@@ -169,7 +169,7 @@ class LearnerList(ApiView):
 
     @operation("Learners", "runs", LearnerSerializer(many=True), operation_id="learners_list")
     def get(self, request: Request) -> Response:
-        """The learners and their parameters, for `learner` among the choices of teachers who vote."""
+        """List the learners and their parameters, for the choice `learner` of teachers who vote."""
         return Response(LearnerSerializer(_described(LEARNERS), many=True).data)
 
 
@@ -178,7 +178,7 @@ class StudentList(ApiView):
 
     @operation("Students", "runs", LearnerSerializer(many=True), operation_id="students_list")
     def get(self, request: Request) -> Response:
-        """The students and their parameters, for `student_learner` and `student_parameters` of a run.
+        """List the students and their parameters, for `student_learner` and `student_parameters` of a run.
 
         Those that learn from noisy counts come first; every learner can be a student as well.
         """
@@ -190,10 +190,10 @@ class RepresentationList(ApiView):
 
     @operation("Representations", "runs", RepresentationSerializer(many=True), operation_id="representations_list")
     def get(self, request: Request) -> Response:
-        """The representations and their parameters, for `choices` of a run in which every holder is asked.
+        """List the representations and their parameters, for `choices` of a run in which every holder is asked.
 
-        All are fitted on public points. From the second round on the inner layer of the student serves, where
-        `embedded` is set.
+        All are fitted on public points. If `embedded` is set, rounds after the first use the student's inner layer
+        instead.
         """
         representations = [
             {
@@ -225,7 +225,7 @@ class MethodList(ApiView):
 
     @operation("Methods", "runs", MethodSerializer(many=True), operation_id="methods_list")
     def get(self, request: Request) -> Response:
-        """The methods, for `method` of a run, their variants, and what `choices` of each may hold."""
+        """List the methods for `method` of a run, with their variants and the `choices` of each."""
         methods = [
             {
                 "name": name,
@@ -254,7 +254,7 @@ class AggregatorList(ApiView):
 
     @operation("Aggregators", "runs", AggregatorSerializer(many=True), operation_id="aggregators_list")
     def get(self, request: Request) -> Response:
-        """The aggregators that a run may use and their parameters, all of them needed, for `choices` of a run."""
+        """List the aggregators and their parameters, for `choices` of a run. All parameters are required."""
         aggregators = [
             {
                 "name": name,

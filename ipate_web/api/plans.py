@@ -35,7 +35,7 @@ class GroupPlanSerializer(serializers.Serializer):
 
 @declared_by(VoteBudget)
 class BudgetSerializer(serializers.Serializer):
-    """Most that the run may charge a group or promise; of teachers also the cost of a query. All in μ²."""
+    """Largest charge of the run to a group or promise and, for teachers, the cost of a query; all in μ²."""
 
 
 class PlannedPromiseSerializer(PromiseSerializer):
@@ -47,7 +47,7 @@ class PlannedPromiseSerializer(PromiseSerializer):
 
 
 class PlannedPhaseSerializer(serializers.Serializer):
-    """Steps over samples by the same mechanism; lists stand beside ``promises``."""
+    """Steps over samples by the same mechanism. Lists have the order of ``promises``."""
 
     rates = serializers.ListField(
         child=serializers.FloatField(), help_text="Probability that a holder is drawn for a step, for each promise."
@@ -92,7 +92,7 @@ class PlannedStepsSerializer(serializers.Serializer):
 
 @declared_by(CountsPlan)
 class PlannedCellsSerializer(serializers.Serializer):
-    """Plan of counts, whatever becomes of them."""
+    """Plan of counts, for tables and for synthetic rows."""
 
 
 class PlannedTableSerializer(PlannedCellsSerializer):
@@ -115,7 +115,7 @@ class PlannedMarginalsSerializer(PlannedCellsSerializer):
 
 
 class PlannedRoundSerializer(serializers.Serializer):
-    """Plan of a round: public points of the holders' votes, gradients by a plan, or tables of counts."""
+    """Plan of a round of votes on public points, of gradient steps, or of tables of counts."""
 
     queries = serializers.IntegerField(required=False, help_text="Number of public points.")
     sigma = serializers.FloatField(required=False, help_text="Standard deviation of the noise in each count.")
@@ -144,12 +144,12 @@ class LevelForecastSerializer(serializers.Serializer):
 
 @declared_by(RoundForecast)
 class TurnoutSerializer(serializers.Serializer):
-    """Who is expected to vote in the first round, by public points and head counts."""
+    """Expected voters of the first round, according to public points and head counts."""
 
 
 @declared_by(Alternative)
 class AlternativeSerializer(serializers.Serializer):
-    """Way to ask people: as they chose, or all at one promise."""
+    """Way to ask people: as they chose, or all with one promise."""
 
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
@@ -158,9 +158,9 @@ class AggregatorField(serializers.JSONField):
 
 
 class PlanSerializer(serializers.Serializer):
-    """Plan of a run. Everything in it is public: it rests on policies, head counts, shares and public points.
+    """Plan of a run. All of it is public, because it follows from policies, head counts, shares and public points.
 
-    Promises, budgets and notes are told of every method; of the rest what the run's method has.
+    All methods have promises, budgets, forecasts and notes. Other fields depend on the run's method.
     """
 
     method = serializers.ChoiceField(Run.Method.choices)
@@ -229,9 +229,9 @@ class RunPlan(ApiView):
 
     @operation("Plan a run", "runs", PlanSerializer, CONFLICT, request=PlanRequestSerializer, examples=EXAMPLES)
     def post(self, request: Request) -> Response:
-        """Plan a run without saving anything: what it would do, what it may charge, what to expect, and warnings.
+        """Plan a run without saving anything: its steps, largest charges, forecasts and warnings.
 
-        One at a time for each person, and few at once for all: 429 says to ask again after `Retry-After` seconds.
+        You can plan one run at a time, and the site a few at once. After a 429, try again in `Retry-After` seconds.
         """
         proposal = proposal_of(request, PlanRequestSerializer)
         share = proposal.pop("share", None)
@@ -259,7 +259,7 @@ class RunPlanned(ApiView):
 
     @operation("Plan of a run (operators)", "runs", PlanSerializer, CONFLICT, parameters=[ShareQuerySerializer])
     def get(self, request: Request, pk: UUID) -> Response:
-        """Plan that the run keeps; of a draft the one that an approval with this share would keep now."""
+        """Return the run's plan or, for a draft, the plan that approving it with this share would produce now."""
         run = visible_run(request.user, pk, "training.approve_run")
         if run.plan:
             return Response(plan_document(run, run.plan | {"share": run.share}))

@@ -41,7 +41,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         queryset=Dataset.objects.none(),
         required=False,
         allow_null=True,
-        help_text="Id of a public dataset with labels, from which the student learns in addition to what is released.",
+        help_text="Id of a public dataset with labels that the student learns from, in addition to what is released.",
     )
     choices = ChoicesField(required=False)
     student_parameters = serializers.DictField(required=False)

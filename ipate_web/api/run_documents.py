@@ -70,7 +70,7 @@ class RunSerializer(ComputedSerializer):
 
 
 class StageSerializer(serializers.Serializer):
-    """A stage of a run under way, and how much of it is done."""
+    """A stage of a run in progress."""
 
     stage = serializers.CharField(
         help_text="Name of the stage: “people” or “teachers” while the run is preparing, then “asking”."
@@ -96,7 +96,7 @@ class ProgressSerializer(serializers.Serializer):
 
 
 class PromiseSerializer(serializers.Serializer):
-    """Promise to the holders of one level. The model keeps exactly this, over all that the study releases."""
+    """Promise to the holders of one level, which holds for everything that the study releases."""
 
     level = serializers.ChoiceField(Level.choices)
     epsilon = serializers.FloatField(help_text="ε at the study's δ.")
@@ -104,11 +104,11 @@ class PromiseSerializer(serializers.Serializer):
 
 @declared_by(Forecast)
 class ForecastSerializer(serializers.Serializer):
-    """Forecast of a share of right ones, by public points and head counts."""
+    """Forecast of a share of correct results, from public points and head counts."""
 
 
 class ForecastOutcomeSerializer(ForecastSerializer):
-    """Forecast at the approval, and what came."""
+    """Forecast at approval with the actual result."""
 
     came = serializers.FloatField(allow_null=True, help_text="Share that was measured; null if none was.")
     inside = serializers.BooleanField(
@@ -169,6 +169,13 @@ class RunDetailSerializer(RunSerializer):
             *("batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share"),
             *("revision", "approved_at", "started_at", "spending_began_at"),
         ]
+        extra_kwargs = {
+            "public_dataset": {"help_text": "Id of the dataset of public points; null if the run has none."},
+            "labelled_dataset": {
+                "help_text": "Id of a public dataset from whose labels the student also learns; null if there is none."
+            },
+            "revision": {"help_text": "Revision of the proposal, which grows with each change of the draft."},
+        }
 
     def get_progress(self, run: Run) -> dict[str, Any]:
         progress = run_progress(run)

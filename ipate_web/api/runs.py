@@ -40,7 +40,7 @@ class RunList(ApiView, generics.ListAPIView):
 
     @operation("Runs", "runs", parameters=[RunFilterSerializer])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The runs that you may see and that fit all parameters, newest first or in the order of `sort`."""
+        """List the runs that you may see and that match all parameters, newest first or in the order of `sort`."""
         return super().get(request, *args, **kwargs)
 
     @operation(
@@ -55,7 +55,7 @@ class RunList(ApiView, generics.ListAPIView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Save a draft. It starts once an operator of the study, another person than you, approves it."""
+        """Save a draft. The run starts once another person, an operator of the study, approves it."""
         run = run_propose(acting_user=request_user(request), **proposal_of(request))
         document = run_document(visible_run(request.user, run.pk), request.user)
         return Response(document, status=status.HTTP_201_CREATED)
@@ -66,7 +66,7 @@ class RunDetail(ApiView):
 
     @operation("A run", "runs", RunDetailSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Status, progress, parameters, and what may be published about its privacy."""
+        """Return the run's status, progress, parameters and public privacy facts."""
         return Response(run_document(visible_run(request.user, pk), request.user))
 
     @operation(
@@ -78,9 +78,9 @@ class RunDetail(ApiView):
         examples=EXAMPLES,
     )
     def put(self, request: Request, pk: UUID) -> Response:
-        """Put another proposal, whole and of the same study, in the place of your draft, on record.
+        """Replace your draft with another complete proposal for the same study, which is logged.
 
-        Another's draft gives 403, and 409 what is no draft any more.
+        Someone else's draft gives 403; a run that is no longer a draft gives 409.
         """
         run = visible_run(request.user, pk, "training.propose_run")
         proposal = proposal_of(request)
@@ -93,14 +93,14 @@ class RunDetail(ApiView):
 class RunWithdraw(ApiView):
     @operation("Withdraw a draft of yours", "runs", RunDetailSerializer, CONFLICT, request=None)
     def post(self, request: Request, pk: UUID) -> Response:
-        """Withdraw your draft for good, on record. Another's gives 403, and 409 what is no draft any more."""
+        """Withdraw your draft for good, which is logged; 403 for another's draft, 409 if it is no longer a draft."""
         run = visible_run(request.user, pk, "training.propose_run")
         run_withdraw(run=run, acting_user=request_user(request))
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 
 class ApprovalSerializer(StrictSerializer):
-    """Share of every holder's cap that the run may use; what it did not need publicly is free again in the end."""
+    """Share of every holder's cap that the run may use; the publicly unused part is freed at its end."""
 
     share = serializers.FloatField(
         required=False,
@@ -126,11 +126,11 @@ class RunApprove(ApiView):
         examples=[OpenApiExample("A quarter of every cap", request_only=True, value={"share": 0.25})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Let a draft of another person start, with a share of every holder's cap; your own gives 403.
+        """Approve another person's draft with a share of every holder's cap; your own draft gives 403.
 
-        Your decision is recorded at once. The answer is 202 while a worker calculates the plan: follow `Location` until
-        `status` is no longer `planning`. If the run is a `draft` again, `reason` says why. Approving a run that was
-        approved before changes nothing; one that was cancelled or has failed gives 409.
+        Your decision is recorded at once. The response is 202 while a worker calculates the plan: poll `Location` until
+        `status` is no longer `planning`. If the run is a `draft` again, `reason` explains it. Approving a run again
+        changes nothing; one that was cancelled or has failed gives 409.
         """
         run = visible_run(request.user, pk, "training.approve_run")
         approval = body_of(request, ApprovalSerializer)
@@ -142,7 +142,7 @@ class RunApprove(ApiView):
 
     @operation("Take back an approval (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
     def delete(self, request: Request, pk: UUID) -> Response:
-        """Make a run a draft again while its plan is being calculated; 409 once it is planned. A draft stays one."""
+        """Make a run a draft again while its plan is being calculated; 409 once it is planned. Drafts do not change."""
         run = visible_run(request.user, pk, "training.approve_run")
         approval_undo(run=run, acting_user=request_user(request))
         return Response(run_document(visible_run(request.user, pk), request.user))
@@ -153,7 +153,7 @@ class RunCancel(ApiView):
 
     @operation("Cancel a run (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
     def post(self, request: Request, pk: UUID) -> Response:
-        """End a run that has not ended; 409 where it is finished or has failed, nothing where it was cancelled.
+        """End a run that has not ended; 409 if it is finished or has failed, no effect if it was cancelled.
 
         What it released stays released and charged.
         """
@@ -221,7 +221,7 @@ class ComparedSerializer(serializers.Serializer):
 
 
 class ParameterRowSerializer(serializers.Serializer):
-    """A parameter that is not the same in all of the runs."""
+    """A parameter that differs between the runs."""
 
     name = serializers.CharField(
         help_text="Name of the parameter; a dotted path if it belongs to a choice, such as choices.aggregator.sigma."
@@ -242,6 +242,6 @@ class RunComparison(ApiView):
 
     @operation("Compare runs", "runs", ComparisonSerializer, parameters=[ComparisonQuerySerializer])
     def get(self, request: Request) -> Response:
-        """Outcomes of some runs, and those of their parameters that differ; 404 where you may not see one."""
+        """Return the outcomes of runs and the parameters in which they differ; 404 if you may not see one of them."""
         runs: list[Any] = [visible_run(request.user, pk) for pk in self.query["runs"]]
         return Response(ComparisonSerializer(runs_compare(runs)).data)

@@ -39,7 +39,7 @@ def _interval(**options: Any) -> serializers.ListField:
 
 
 class MajoritySerializer(serializers.Serializer):
-    """Whoever says the most frequent class of every point."""
+    """Comparison with predicting the most frequent class for every point."""
 
     share = serializers.FloatField(help_text="Share of points for which that is correct.")
     gain = serializers.FloatField(help_text="Accuracy of the model minus this share.")
@@ -56,7 +56,7 @@ class CalibrationBinSerializer(serializers.Serializer):
 
 
 class EvaluationSerializer(serializers.Serializer):
-    """Evaluation of a model on the test dataset; all rounded. Of another outcome than classes points and measures."""
+    """Rounded evaluation of a model on the test dataset. For outcomes other than classes, only points and measures."""
 
     points = serializers.IntegerField(help_text="Number of points in the test dataset.")
     measures = serializers.ListField(
@@ -105,7 +105,7 @@ class EvaluationSerializer(serializers.Serializer):
 
 
 class StudentVersionSerializer(ComputedSerializer):
-    """One version of a run's student; GET /api/v1/models/{run}?version=… has its card."""
+    """One version of a run's student. GET /api/v1/models/{run}?version=… returns its card."""
 
     published = serializers.BooleanField(help_text="Whether this version is the run's published model.")
     parameters = serializers.DictField(source="card.learner.parameters")
@@ -125,7 +125,7 @@ class StudentVersionSerializer(ComputedSerializer):
     requested_by = UserField("requested_by")
     created_at = MinuteField(help_text="Time the version was created, to the minute.")
     publication_reason = serializers.CharField(
-        help_text="Reason for publishing a version that the run would not have published on its own; otherwise empty."
+        help_text="Reason that a person gave for publishing it; empty if none was given."
     )
     withdrawn_at = MinuteField(
         allow_null=True,
@@ -143,13 +143,17 @@ class StudentVersionSerializer(ComputedSerializer):
             *("seconds", "digest", "requested_by", "created_at", "publication_reason"),
             *("withdrawn_at", "withdrawal_reason"),
         ]
+        extra_kwargs = {
+            "seed": {"help_text": "Public seed: the same releases and seed give the same model."},
+            "seconds": {"help_text": "Time that the training took, in seconds; null if unknown."},
+        }
 
     def get_published(self, version: StudentModel) -> bool:
         return version.pk == version.run.student_id
 
 
 class StudentTrainingSerializer(serializers.ModelSerializer):
-    """Another version that is being trained, or that could not be."""
+    """Another version that is being trained, or whose training failed."""
 
     message = serializers.CharField(help_text="Reason why the training failed; empty while it is in progress.")
     requested_by = UserField("requested_by")
@@ -157,6 +161,7 @@ class StudentTrainingSerializer(serializers.ModelSerializer):
     class Meta:
         model = StudentTraining
         fields = ["learner", "parameters", "progress", "message", "requested_by", "requested_at"]
+        extra_kwargs = {"progress": {"help_text": "Share of the training that is done, from 0 to 1."}}
 
 
 class StudentsSerializer(serializers.Serializer):
@@ -203,7 +208,7 @@ class RunStudents(ApiView):
 
     @operation("Versions of a run's student", "labels and models", StudentsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """All versions by number, what they learned with, and how they compare; and the training under way, if any."""
+        """List all versions by number with learner, parameters and evaluation, and any training in progress."""
         return Response(students_document(visible_run(request.user, pk)))
 
     @operation(
@@ -224,7 +229,7 @@ class RunStudents(ApiView):
         ],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Train the student of a finished run anew, from what was released. It costs nobody anything."""
+        """Train the student of a finished run again from its releases. This costs no privacy."""
         run = visible_run(request.user, pk, "training.propose_run")
         body = body_of(request, StudentRequestSerializer)
         student_ask(run=run, acting_user=request_user(request), **{"student_parameters": {}, **body})
@@ -236,7 +241,7 @@ class RunStudentPublish(ApiView):
 
     @operation("Publish a version (operators)", "labels and models", StudentsSerializer, request=PublicationSerializer)
     def post(self, request: Request, pk: UUID, version: int) -> Response:
-        """Make a version the run's model, on record. The others stay, and can be had by their number."""
+        """Make a version the run's published model, which is logged. Other versions stay available by number."""
         run = visible_run(request.user, pk, "training.approve_run")
         _version_or_404(run, version)
         body = body_of(request, PublicationSerializer)
@@ -258,7 +263,7 @@ class RunStudentWithdraw(ApiView):
         ],
     )
     def post(self, request: Request, pk: UUID, version: int) -> Response:
-        """Withdraw a version for good, on record: it is given to nobody any more, and those who took it are told."""
+        """Withdraw a version for good, which is logged. It becomes unavailable, and people who took it are notified."""
         run = visible_run(request.user, pk, "training.withdraw_model")
         chosen = _version_or_404(run, version)
         body = body_of(request, WithdrawalSerializer)

@@ -56,14 +56,14 @@ class PolicySerializer(serializers.Serializer):
 
 
 class LevelSerializer(serializers.Serializer):
-    """A level of protection and the ε that a consent given now is promised."""
+    """A level of protection and the ε promised for a consent given now."""
 
     level = serializers.ChoiceField(Level.choices)
     epsilon = serializers.FloatField(allow_null=True, help_text="Promised ε; null if no ε policy is in force.")
 
 
 class ConditionSerializer(serializers.Serializer):
-    """Approval of what is in force that states conditions."""
+    """Approval, with conditions, of the policy or form in force."""
 
     about = serializers.SerializerMethodField(help_text="Subject of the approval: `policy` or `form`.")
     conditions = serializers.CharField(source="text")
@@ -96,7 +96,7 @@ class CommitteeSerializer(serializers.Serializer):
 
 
 class HeadCountSerializer(serializers.ModelSerializer):
-    """Number of holders of a promise: a public one, or one drawn with noise of standard deviation ``sigma``."""
+    """Number of holders of a promise: public, or drawn with noise of standard deviation ``sigma``."""
 
     release = serializers.IntegerField(
         source="release.sequence", help_text="Number of its entry in the release register."
@@ -105,10 +105,11 @@ class HeadCountSerializer(serializers.ModelSerializer):
     class Meta:
         model = HeadCount
         fields = ["level", "epsilon", "count", "sigma", "release"]
+        extra_kwargs = {"sigma": {"help_text": "Standard deviation of its noise; null if the number was entered."}}
 
 
 class DatasetSerializer(serializers.ModelSerializer):
-    """A dataset: what its records look like. How many a private one has is not told."""
+    """A dataset and the format of its records. The size of a private dataset is not shown."""
 
     classes = serializers.ListField(child=serializers.CharField())
     shape = serializers.SerializerMethodField()
@@ -119,6 +120,11 @@ class DatasetSerializer(serializers.ModelSerializer):
     class Meta:
         model = Dataset
         fields = ["id", "name", "kind", "classes", "shape", "schema", "rows", "holders", "most_records"]
+        extra_kwargs = {
+            "most_records": {
+                "help_text": "Largest number of records stored for one holder; null if there was no limit."
+            }
+        }
 
     def get_shape(self, dataset: Dataset) -> list[int]:
         return list(schema_from_json(dataset.schema).shape)
@@ -192,7 +198,7 @@ def study_document(study: Study, user: Any) -> dict[str, Any]:
 
 
 class MemberSerializer(StrictSerializer):
-    """Somebody who has an account, and the role that they get."""
+    """A person with an account, and the role to give them."""
 
     username = serializers.CharField(max_length=150)
     role = serializers.ChoiceField([(role.value, role.label) for role in Role if GIVERS[role] == GIVERS[Role.OPERATOR]])
@@ -225,7 +231,7 @@ class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
         child=MemberSerializer(),
         default=list,
         max_length=MOST_MEMBERS,
-        help_text="Members besides you, who become its operator and data steward. Somebody else has to "
+        help_text="Members besides you, who become its operator and data steward. Another person has to "
         "approve what you propose.",
     )
 
@@ -254,9 +260,9 @@ class StudyList(ApiView, generics.ListAPIView):
         examples=[REHEARSAL_STUDY],
     )
     def post(self, request: Request) -> Response:
-        """Set up a study about data that are nobody's secret, as its page does: you become its operator and steward.
+        """Set up a study of data that is not secret. You become its operator and data steward.
 
-        It asks nobody and promises nothing, and needs data next.
+        It asks nobody and makes no promises. Import its data next.
         """
         user = request_user(request)
         if not user.has_perm("consent.add_study"):
@@ -272,12 +278,12 @@ class StudyDetail(ApiView):
 
     @operation("A study", "studies", StudyDetailSerializer)
     def get(self, request: Request, slug: str) -> Response:
-        """Purpose and controller, the levels with their ε, what the committee decided, head counts, and datasets."""
+        """Return the study's purpose, controller, levels with ε, committee decisions, head counts and datasets."""
         return Response(study_document(visible_study(request.user, slug), request.user))
 
 
 class TaskSerializer(serializers.Serializer):
-    """Task, and the page on which it is done."""
+    """A task and the page on which to do it."""
 
     study = serializers.CharField(source="study.slug")
     kind = serializers.ChoiceField([(kind.value, kind.value) for kind in Kind if kind not in _PAGES_ALONE])
@@ -302,10 +308,10 @@ class WaitingList(ApiView):
 
     @operation("Tasks that wait for you", "studies", WaitingSerializer)
     def get(self, request: Request) -> Response:
-        """Proposals to decide, runs that failed, and what your studies lack, by your role in each of them.
+        """List proposals to decide, failed runs and missing parts of your studies, by your role in each study.
 
-        Runs that no worker is at, records that are to be erased and letters that are to be printed are told on the
-        overview alone: no answer of this interface follows from how long private work takes or from who decided what.
+        Runs without a worker, records to erase and letters to print are shown only on the overview, because no response
+        of the API may depend on how long private work takes or on who decided what.
         """
         waiting = [task for task in waiting_for(request_user(request)) if task.kind not in _PAGES_ALONE]
         return Response(WaitingSerializer({"waiting": waiting}).data)

@@ -50,7 +50,7 @@ class CellSerializer(serializers.Serializer):
 
 
 class LevelPartSerializer(serializers.Serializer):
-    """What a level adds to a table."""
+    """A level's part in a table."""
 
     name = serializers.CharField()
     people = serializers.FloatField(help_text="Number of people in the level, according to the head counts.")
@@ -149,7 +149,7 @@ class ParentsSerializer(serializers.Serializer):
 
 
 class DeniabilitySerializer(serializers.Serializer):
-    """What is said of rows of variant *deniability*, in rehearsal studies."""
+    """Facts about rows of the variant *deniability*, in rehearsal studies."""
 
     tried = serializers.IntegerField(help_text="Number of rows that were generated.")
     passed = serializers.IntegerField(help_text="Number of these rows that passed the test.")
@@ -228,7 +228,7 @@ class RunTable(ApiView):
         ],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Numbers of people in each cell with their intervals. Whoever takes it stands in the release register."""
+        """Return the number of people in each cell with its interval. The release register logs who takes it."""
         run = visible_run(request.user, pk, "training.use_student")
         result = _taken(request, run, rows=False)
         table = CountTable.from_json(result.content)
@@ -253,7 +253,7 @@ class RunRows(ApiView):
         examples=[OpenApiExample("As CSV", value="age,sex,sick\n41.7,f,no\n", media_type="text/csv")],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """What is said of the rows, or the rows as CSV. Whoever takes them stands in the release register."""
+        """Return facts about the rows, or the rows as CSV. The release register logs who takes them."""
         run = visible_run(request.user, pk, "training.use_student")
         result = _taken(request, run, rows=True)
         if request.accepted_renderer.format == "csv":
@@ -273,7 +273,7 @@ class RunTableWithdraw(ApiView):
         examples=[OpenApiExample("A defect", request_only=True, value={"reason": "Its bins were the wrong ones."})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Withdraw the table for good, on record: it is given to nobody any more, and those who took it are told."""
+        """Withdraw the table for good, which is logged. It becomes unavailable, and people who took it are notified."""
         run = visible_run(request.user, pk, "training.withdraw_model")
         body = body_of(request, WithdrawalSerializer)
         if _result(run).is_withdrawn:

@@ -27,7 +27,7 @@ _MANAGE = "consent.manage_webhooks"
 
 
 class WebhookSerializer(serializers.ModelSerializer):
-    """Program that is told what happens in a study. Its secret is not told."""
+    """Program that is notified of events in a study. Its secret is not shown."""
 
     events = serializers.ListField(child=serializers.ChoiceField([(name, name) for name in EVENTS]))
     created_by = UserField("created_by")
@@ -49,7 +49,7 @@ class MadeWebhookSerializer(WebhookSerializer):
 
 
 class WebhookRequestSerializer(StrictSerializer):
-    """Webhook to be made; whether its address is allowed the service says."""
+    """Webhook to create. The service checks its address."""
 
     url = serializers.CharField(
         max_length=WebhookEndpoint._meta.get_field("url").max_length,
@@ -65,7 +65,7 @@ class WebhookRequestSerializer(StrictSerializer):
 
 
 class WebhookDeliverySerializer(serializers.ModelSerializer):
-    """Message to a webhook, and how that went; times to the minute."""
+    """Message to a webhook and the state of its delivery."""
 
     webhook = serializers.IntegerField(source="endpoint_id", help_text="Id of the webhook.")
     event = serializers.ChoiceField([(name, name) for name in (*EVENTS, TEST)])
@@ -113,7 +113,7 @@ class WebhookView(ApiView):
 
 @extend_schema_view(get=operation("Webhooks of a study (operators)", "webhooks"))
 class StudyWebhooks(WebhookView, generics.ListAPIView):
-    """The programs that are told what happens in a study, and what each is told of."""
+    """List the programs that are notified of a study's events, and which events each gets."""
 
     serializer_class = WebhookSerializer
 
@@ -131,16 +131,16 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
         parameters=[IDEMPOTENCY_KEY],
         examples=[
             OpenApiExample(
-                "When runs end",
+                "Ends of runs",
                 request_only=True,
                 value={"url": "https://hooks.example.org/ipate", "events": ["run.finished", "run.failed"]},
             )
         ],
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Have a program told of some events. The answer holds the secret that signs its messages, once and for all.
+        """Notify a program of some events. Only this response shows the secret that signs the messages.
 
-        The address has to begin with `https://` and to lead to a public host. A study has at most ten webhooks.
+        The address must begin with `https://` and point to a public host. A study has at most ten webhooks.
         """
         study = visible_study(request.user, slug, _MANAGE)
         body = body_of(request, WebhookRequestSerializer)
@@ -152,7 +152,7 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
 class StudyWebhook(WebhookView):
     @operation("Remove a webhook (operators)", "webhooks", None, status=204, request=None)
     def delete(self, request: Request, slug: str, pk: int) -> Response:
-        """Tell a program nothing any more. What waits is not sent, and its deliveries leave the list."""
+        """Stop notifying a program. Waiting messages are not sent, and its deliveries disappear from the list."""
         endpoint_remove(endpoint=_managed_webhook(request, slug, pk), acting_user=request_user(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -168,14 +168,14 @@ class StudyWebhookTest(WebhookView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request, slug: str, pk: int) -> Response:
-        """Send an event that nothing has happened for. The list of deliveries says how it went."""
+        """Send a test event. The list of deliveries shows the result."""
         delivery = endpoint_test(endpoint=_managed_webhook(request, slug, pk))
         return Response(WebhookDeliverySerializer(delivery).data, status=status.HTTP_202_ACCEPTED)
 
 
 @extend_schema_view(get=operation("Deliveries of a study's webhooks (operators)", "webhooks"))
 class StudyWebhookDeliveries(WebhookView, generics.ListAPIView):
-    """The messages of the last 30 days, newest first: how often each was tried, and what the last answer was."""
+    """List the messages of the last 30 days, newest first, with the number of tries and the last response."""
 
     serializer_class = WebhookDeliverySerializer
 

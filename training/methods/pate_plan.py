@@ -71,8 +71,7 @@ _UNJUDGED = gettext_noop(
 )
 
 
-_CHARGE = "Charge for an answered query, as a share of what the run may charge the group that it "
-"costs most."
+_CHARGE = "Charge for an answered query, as a share of what the run may charge the group that it costs most."
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,8 @@ class Group:
     holders: int
 
 
-_PARTICIPANTS = "Number of its teachers that take part in each vote: all of them, except in the vanishing "
-"variant."
-_HOST = "Name of the group to whose teachers its holders are copied, if it is too small for its "
-"own; otherwise empty."
+_PARTICIPANTS = "Number of its teachers that take part in each vote: all of them, except in the vanishing variant."
+_HOST = "Name of the group to whose teachers its holders are copied, if it is too small for its own; otherwise empty."
 
 
 @dataclass(frozen=True)
