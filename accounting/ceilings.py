@@ -123,7 +123,7 @@ def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, 
 
 
 def reach_keep(study: Study) -> None:
-    """Record for every account of a study whose links are about to end what it can have charged; its lock is held."""
+    """Record what a study can have charged each account whose links to it are about to end; its lock is held."""
     if settings.PERSON_CEILING is None or not (reached := reach(study)):
         return
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
@@ -193,9 +193,9 @@ class _Ceilings:
 
 
 class _Known:
-    """Holders of any studies, and the largest cap that each was promised by successive moments.
+    """Holders of any studies, and the largest cap that each had been promised at successive moments.
 
-    Later increases of an account were not known.
+    Increases of an account after a moment were not known then.
     """
 
     def __init__(self, holders: dict[int, DataHolder], ids: np.ndarray) -> None:
@@ -218,7 +218,7 @@ class _Known:
 
 
 class _Raised:
-    """Increases of some accounts through gaps after restores, by the caps that are known."""
+    """Increases of some accounts that gaps after restores can have caused, based on the caps that are known."""
 
     def __init__(self, known: _Known) -> None:
         self._known = known

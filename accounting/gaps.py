@@ -69,7 +69,8 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
 def journal_settle(study: Study) -> None:
     """Unlock a study by accepting its current chains as complete in the journal. The study's lock is held.
 
-    Called after everything is recorded again: the journal would not miss earlier additions after another restore.
+    Call this only after everything has been recorded again, because after another restore the journal would not notice
+    that earlier additions are missing.
     """
     heads = {}
     for model in chained_models():

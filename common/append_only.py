@@ -211,7 +211,7 @@ class Chained(AppendOnly):
     def from_act(cls, act: dict[str, Any]) -> Self:
         """Return an unsaved row with the content of a lost one, for the end of its chain. Raises ValidationError.
 
-        An act from before a column was added lacks it.
+        Acts recorded before a column was added have no value for it.
         """
         act = {**cls.added_columns, **act}
         columns = set(hashed_columns(cls)) - {"sequence", "previous_hash"}

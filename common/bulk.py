@@ -44,7 +44,7 @@ def rows_insert(rows: Sequence[models.Model]) -> None:
     PostgreSQL copies several rows from a stream, SQLite repeats one prepared statement.
 
     Args:
-        rows: unsaved rows of one model, at least one. A single one gets its primary key; of several, none does.
+        rows: unsaved rows of one model, at least one. A single row gets its primary key; several rows do not.
     """
     model = type(rows[0])
     if len(rows) == 1:

@@ -134,8 +134,8 @@ def confine(
 ) -> None:
     """Confine this process permanently from now on.
 
-    Memory and time used so far do not count. On Linux the process ends with its parent, opens no more connections and
-    programs, and no files except those of programs and those that are named; see `protections`.
+    Memory and time used so far do not count. On Linux, the process ends when its parent does. It can no longer open
+    connections, start programs, or open files other than program files and the files named below; see `protections`.
 
     Args:
         memory: Bytes that it may take in addition to the current ones. Then MemoryError is raised.

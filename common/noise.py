@@ -73,7 +73,7 @@ class SystemNoise:
         return np.multiply(GRID, self.rounded_normal(scale / GRID, shape), dtype=np.float64)
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Return Laplace noise rounded to multiples of `GRID`, drawn like `rounded_normal`, just as near the ideal."""
+        """Return Laplace noise rounded to multiples of `GRID`, drawn like `rounded_normal`, and as near the ideal."""
         unit = _require_scale(scale / GRID)
         drawn = _rounded(
             shape,

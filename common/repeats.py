@@ -75,5 +75,5 @@ def _cipher(name: str, key: str) -> Fernet:
 
 
 def requests_sweep() -> int:
-    """Delete requests whose time is over; return the number of rows."""
+    """Delete expired requests; return the number of rows deleted."""
     return HandledRequest.objects.filter(expires_at__lte=timezone.now()).delete()[0]

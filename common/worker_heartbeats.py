@@ -1,4 +1,4 @@
-"""Heartbeats of the workers: a row for each worker that takes tasks, updated while it does."""
+"""Heartbeats of the workers: one row for each worker, updated as long as it takes tasks."""
 
 import logging
 import os

@@ -270,7 +270,7 @@ class AddressForm(forms.Form):
 
 
 class LaterForm(AddressForm):
-    """Form for a reminder to decide: in how many days, and an address of who has none that mails reach."""
+    """Form for a reminder to decide: in how many days, and an email address if no email reaches the person yet."""
 
     DAYS = (3, 7, 14)
 

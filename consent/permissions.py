@@ -1,12 +1,14 @@
 """Permission table by role, the backend of ``user.has_perm(permission, study)``, and the rule of the second person.
 
 Permissions are always asked for one study (or anything that has a ``study``): a role in one study means nothing in
-another. Only what administrators of the installation do, creating studies and accounts, is asked without one.
+another. Only the permissions of administrators of the installation, to create studies and accounts, are asked without a
+study.
 
-Nobody approves what they proposed, be it by another account that is in their hands. Whoever made an account typed the
-address to which its password goes, and a superuser can set its password and address. So two accounts are one person's
-word where one of them was made or changed by the other, or has its role in the study by the other alone. The records of
-accounts and roles tell; a role that a second person confirmed is nobody's gift.
+Nobody can approve what they proposed, not even through another account that they control. The person who creates an
+account types the address to which its password goes, and a superuser can set its password and address. Two accounts
+therefore count as one person if one of them was made or changed by the other, or got its role in the study only through
+the other. The records of accounts and roles show this; a role that a second person confirmed is independent of its
+giver.
 """
 
 from typing import Any

@@ -208,9 +208,9 @@ class PromiseSpan:
 
 
 def promise_spans(holder: DataHolder) -> list[PromiseSpan]:
-    """Every promise that a holder has had, oldest first: what was in force when. Secret like every level.
+    """Return every promise that a holder has had and when it was in force, oldest first. Secret, like every level.
 
-    A consent that has lapsed still stands here: it bounds what can have been charged.
+    Consents that have lapsed are included, because they bound what can have been charged.
     """
     events = list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").select_related("study"))
     if not events:

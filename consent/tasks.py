@@ -33,7 +33,7 @@ def addresses_sweep(*_: object, **__: object) -> None:
 
 @shared_task
 def checkpoints_make(*_: object, **__: object) -> None:
-    """Make the day's checkpoint where the private key is, and what proofs under the last one need."""
+    """If the private key is here, make the day's checkpoint; also store what proofs under the last checkpoint need."""
     if settings.CHECKPOINT_KEY_FILE:
         checkpoints.checkpoint_make(key=checkpoints.signing_key())
     checkpoints.state_keep()

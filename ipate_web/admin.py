@@ -47,7 +47,10 @@ admin.site.unregister((User, Group, EmailAddress, Authenticator, SocialAccount, 
 
 
 class Accounts(ForSuperusers):
-    """Admin by which a superuser gets hold of somebody's account: that is on record (:mod:`consent.permissions`)."""
+    """Admin pages through which a superuser can take over somebody's account.
+
+    Each use is recorded; see :mod:`consent.permissions`.
+    """
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         self._touched(request, obj, made=isinstance(obj, User))
@@ -114,7 +117,7 @@ class SocialAccountAdmin(WithoutSecrets):
 
 @admin.register(Mail)
 class MailAdmin(ReadOnlyAdmin, SuperusersOnly):
-    """Record of mails: never their words."""
+    """Record of the mails sent, without their text."""
 
     list_display = ("created_at", "user", "kind", "study", "state", "tries", "fault")
     list_filter = ("state", "kind", "study")

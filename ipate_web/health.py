@@ -83,10 +83,10 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Readiness of all that the site needs: 200 if everything answers, else 503 with what does not, never why.
+    """Readiness of everything that the site needs: 200 if all parts answer, else 503 with those that do not, never why.
 
-    What is to be looked at besides is told, and changes nothing about the status: whoever takes the site out of
-    rotation takes withdrawals and erasures from holders, who need them most when something is wrong.
+    Other problems are listed but do not change the status: taking the site out of rotation would also take away
+    withdrawals and erasures, which holders need most when something is wrong.
     """
     fine = {name: check() for name, (check, _) in PARTS.items()}
     ready = all(fine.values())

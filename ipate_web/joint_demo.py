@@ -171,7 +171,7 @@ def worker(of: Installation) -> AbstractContextManager[subprocess.Popen]:
 
 
 def databases_make(steps: list[Steps]) -> None:
-    """Give each installation a database: the sites that of the hub while nothing is in it."""
+    """Give each installation a database; the sites get a copy of the hub's while it is still empty."""
     steps[0].do("migrate")
     with closing(sqlite3.connect(steps[0].at.database)) as made:
         for each in steps[1:]:

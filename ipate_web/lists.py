@@ -111,7 +111,7 @@ class Filter:
         return DayField(**shared) if self.kind == "day" else forms.CharField(max_length=self.longest, **shared)
 
     def parameter(self) -> serializers.Field:
-        """Return its field among the API's parameters."""
+        """Return the field for it in the API's parameters."""
         shared: dict[str, Any] = {"required": False, "help_text": self.help or None}
         if self.choices:
             return serializers.ChoiceField(self.choices, **shared)

@@ -85,7 +85,7 @@ def _mail_overdue() -> float:
 
 
 def _minutes(duration: timedelta) -> float:
-    """Seconds of the whole minutes of a duration, at least 0."""
+    """A duration rounded down to whole minutes, in seconds, at least 0."""
     return max(0.0, duration // timedelta(minutes=1) * 60.0)
 
 

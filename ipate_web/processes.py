@@ -71,7 +71,7 @@ def wait_for_answer(port: int, process: subprocess.Popen) -> None:
 def unwind_on_signals() -> None:
     """Handle SIGTERM as Ctrl-C, so that child processes are stopped.
 
-    Ctrl-C, too, where a shell had it ignored, as it does for what is started in the background.
+    Also handle Ctrl-C itself if the shell made the process ignore it, as shells do for background processes.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)

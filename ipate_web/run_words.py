@@ -232,7 +232,7 @@ def releases_counts(run: Run) -> bool:
 
 @register.filter
 def leads_to_table(run: Run) -> bool:
-    """Whether the run leads to a table, and to no model."""
+    """Whether the run leads to a table instead of a model."""
     return method_of(run).outcome == MethodOutcome.TABLE
 
 

@@ -81,7 +81,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class _Desk:
-    """Person with the studies, none of them closed, in which they have each permission."""
+    """A person, and for each permission the open studies in which they have it."""
 
     user_id: int
     studies: dict[int, Study]
@@ -186,9 +186,9 @@ def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _versions(desk: _Desk) -> Iterator[Waiting]:
-    """Versions that a person has to publish: where the run did not by itself, and newer ones than the published one.
+    """Versions that a person has to publish: those of a run that published none, and newer ones than the published one.
 
-    Of these the ones that somebody asked for who may not publish them.
+    Of the newer ones, only those requested by somebody who may not publish them.
     """
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if "training.approve_run" in permissions]
     decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("requested_by"), role__in=roles)

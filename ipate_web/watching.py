@@ -175,7 +175,7 @@ def _sign_of_life(name: str) -> None:
 
 
 def _mail(wrong: list[str], now: datetime) -> None:
-    """Tell administrators, once a day and at once of what is new; one worker alone does it."""
+    """Notify administrators once a day, and immediately of anything new. Only one worker does this."""
     note = ",".join(wrong)
     last, _made = Pulse.objects.get_or_create(name="alarm mail", defaults={"at": now - MAILED_AGAIN, "note": ""})
     if set(wrong) <= set(last.note.split(",")) and last.at > now - MAILED_AGAIN:

@@ -56,8 +56,8 @@ _FEW = gettext_noop(
 class Forecast(Stored):
     """Forecast of a share of right results.
 
-    If an assumption is true, the share always lies between ``low`` and ``high``. ``noiseless`` is `value`, or else
-    `high`, without noise. ``measure`` is English, marked for translation.
+    If an assumption is true, the share always lies between ``low`` and ``high``. ``noiseless`` is what `value` (or
+    `high`, if there is no `value`) would be without noise. ``measure`` is in English, marked for translation.
     """
 
     of: Annotated[

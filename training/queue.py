@@ -70,7 +70,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Queue:
-    """Runs that are ``under_way``, those that wait in the order of their turns, and the workers."""
+    """Runs that are ``under_way``, waiting runs in the order of their turns, and the workers."""
 
     under_way: list[QueuedRun]
     waiting: list[QueuedRun]

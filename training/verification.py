@@ -375,9 +375,9 @@ def _claim(study: Study | None, night: datetime) -> bool:
 
 
 def _mail(study: Study | None) -> None:
-    """Notify auditors of every fault, and the committee that there is one. This repeats every night as a reminder.
+    """Notify the auditors of every fault, and the committee that there is one. This repeats every night as a reminder.
 
-    About the installation, the auditors of all studies are notified, and the people who run the installation.
+    Faults of the installation are reported to the auditors of all studies and to the people who run the installation.
     """
     outcome = Verification.objects.get(study=study)
     roles = Membership.objects.order_by().values_list("user_id", flat=True).distinct()

@@ -290,7 +290,7 @@ class Site:
         return _run(self._json("POST", f"runs/{_id(run)}/approve", json=body))
 
     def approval_undo(self, run: Run | str) -> Run:
-        """Make a run whose plan is still being calculated a draft again, as an operator."""
+        """As an operator, turn a run whose plan is still being calculated back into a draft."""
         return _run(self._json("DELETE", f"runs/{_id(run)}/approve"))
 
     def cancel(self, run: Run | str) -> Run:

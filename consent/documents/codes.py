@@ -41,7 +41,7 @@ def check_letter(letters: str, place: int) -> str:
     """Letter that completes the group of ``letters`` at a place, counted from 1.
 
     Each position has a factor of its own, which is neither 0 nor 1: a sum over a field notices every single wrong
-    letter, and every two letters that changed places.
+    letter, and every swap of two letters.
     """
     total = place
     for power, letter in enumerate(letters, 1):
@@ -66,7 +66,7 @@ def code_new(groups: int) -> str:
 
 
 def code_in_groups(code: str, between: str = " ") -> str:
-    """A code in groups, as it stands on paper."""
+    """A code in groups, as printed on paper."""
     return between.join(code[start : start + GROUP] for start in range(0, len(code), GROUP)).upper()
 
 
@@ -76,7 +76,7 @@ def _read(text: str) -> str:
 
 
 def code_normalise(text: str) -> str:
-    """A code as it was heard or typed, without what stands between groups.
+    """Return a code as it was heard or typed, without the separators between groups.
 
     >>> code_normalise("o4hma-asw92 NF6YP")
     '04HMAASW92NF6YP'

@@ -1,6 +1,6 @@
-"""Letters as an institution sends them, as PDF: one language each, made from the study's letterhead.
+"""Letters from an institution, as PDF: each in one language, with the study's letterhead.
 
-The code in a letter exists nowhere else; whoever makes the PDF sends it along.
+The code in a letter is stored nowhere else; the person who creates the PDF also sends it.
 """
 
 import base64
@@ -129,7 +129,7 @@ def _represented(issued: IssuedInvitation) -> list[str]:
 
 
 def deadline(answer_by: date | None) -> list[str]:
-    """When an answer is hoped for."""
+    """Date by which an answer is requested."""
     if answer_by is None:
         return []
     return [_("Please answer by %(day)s. You can also answer later.") % {"day": date_format(answer_by, "DATE_FORMAT")}]
@@ -146,7 +146,7 @@ def _deadline(kind: str, answer_by: date | None) -> list[str]:
 
 
 def voice(person: str | None) -> AbstractContextManager[None]:
-    """Third person about ``person`` within, as :func:`in_third_person`; None: the reader is spoken to."""
+    """Use the third person about ``person`` inside the block, as :func:`in_third_person`; None addresses the reader."""
     return nullcontext() if person is None else in_third_person(person)
 
 
@@ -196,7 +196,7 @@ def address_lines(study: Study) -> list[str]:
 
 
 def sender(study: Study, head: Letterhead) -> dict[str, Any]:
-    """What stands above every document of a study: who sends it, with logo and contact."""
+    """Header of every document of a study: the sender, with logo and contact."""
     return {
         "name": study.controller,
         "address": address_lines(study),

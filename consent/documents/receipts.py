@@ -428,7 +428,7 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
 
 
 def _columns(event: ConsentEvent) -> list[Column]:
-    """Promise before a consent, and that of the consent; none before the first."""
+    """The promise before a consent and the promise of that consent; none before the first consent."""
     before = promise_before(event) if event.pk else None
     if before is None or event.policy is None:
         return []

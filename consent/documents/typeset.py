@@ -46,8 +46,9 @@ def _compiled(template: Path, inputs: dict[str, str], **options: Any) -> bytes:
 def html_tree(html: str) -> list[TreePart]:
     r"""Parts of sanitised HTML: words, and elements with a ``tag`` and their own ``parts``.
 
-    A list of class “boxes” becomes the element ``boxes``, whatever names a language ``lang``; a cell that spans
-    ``columns`` says how many. Other elements that a document has no form for are left out, and their words stay.
+    A list of class “boxes” becomes the element ``boxes``, an element with a language becomes ``lang``, and a cell that
+    spans several columns has their number in ``columns``. Other elements that documents cannot show are dropped, but
+    their words are kept.
 
     >>> html_tree('<p>Of <strong>all</strong>\n records</p>')
     [{'tag': 'p', 'parts': ['Of ', {'tag': 'strong', 'parts': ['all']}, ' records']}]

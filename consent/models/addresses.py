@@ -59,10 +59,10 @@ class HolderAddress(Recorded):
 
 
 class Mail(models.Model):
-    """Mail to the person of an account, or to an address that was left: which kind, about what, when, and its state.
+    """Email to the person behind an account, or to an address that somebody left: its kind, subject, time and state.
 
-    Its words are not kept. They are written when it is delivered, from ``kind``, ``study`` and ``about``, none of which
-    tells a level.
+    Its text is not stored. It is written on delivery, from ``kind``, ``study`` and ``about``, none of which reveals a
+    level.
     """
 
     class State(models.TextChoices):
@@ -106,7 +106,7 @@ class Mail(models.Model):
 
 
 class MailWishes(models.Model):
-    """Wishes of an account about its mails."""
+    """An account's email preferences."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="mail_wishes")
     language = models.CharField(_("language of emails"), max_length=10, choices=settings.LANGUAGES)

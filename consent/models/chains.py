@@ -107,7 +107,7 @@ class Change(StudyChained):
 
 
 class ConfigurationChange(Change):
-    """Change of ``open_fields``. How many there are follows from what staff decide, never from a holder."""
+    """Change of ``open_fields``. The number of changes depends only on staff decisions, never on a holder."""
 
     class Meta(Change.Meta):
         verbose_name = _("configuration change")

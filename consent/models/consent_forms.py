@@ -126,9 +126,9 @@ class ConsentForm(Validity, StudyChained):
 
 
 class ConsentFormDraft(models.Model):
-    """The next version of a study's form while it is being written. ``texts`` and ``facts`` as in :class:`ConsentForm`.
+    """The next version of a study's form while it is being written.
 
-    Without facts of its own it tells those of the study.
+    ``texts`` and ``facts`` are as in :class:`ConsentForm`. If it has no facts of its own, it uses those of the study.
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="consent_form_draft")

@@ -31,8 +31,8 @@ class AnswerDraft(models.Model):
 class CheckAnswers(models.Model):
     """Whether a holder's first answer to each check question of one version of the form was right.
 
-    Two bits for each question, in the order of :data:`consent.promises.questions.KEYS`. They are cleared once they were
-    counted; ``counted`` then says that nothing more of this person is kept.
+    Two bits for each question, in the order of :data:`consent.promises.questions.KEYS`. They are cleared once they have
+    been counted; ``counted`` then shows that nothing more about this person is kept.
     """
 
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="+")

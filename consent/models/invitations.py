@@ -14,7 +14,7 @@ from consent.models.studies import Study
 class Invitation(Recorded):
     """Invitation: a code that lets its bearer decide as one holder, until it is revoked or their account is confirmed.
 
-    Only the code's hash is kept. Without ``holder`` it is open: the first who uses it becomes a new holder.
+    Only the code's hash is kept. Without ``holder`` it is open: the first person who uses it becomes a new holder.
     """
 
     sealed_fields = ("holder", "code_hash", "created_by", "created_at", "revoked_by", "revoked_at")

@@ -81,7 +81,7 @@ class LevelChange:
 
     @property
     def record_words(self) -> str:
-        """The change as a line of a mail: right guesses which of two possible sets of records is somebody's."""
+        """The change as a line of a mail: right guesses about which of two possible sets of records is a person's."""
         return self._line(record_odds_words)
 
     def _line(self, odds: Callable[[Option], str]) -> str:

@@ -19,7 +19,9 @@ MOST_RIGHT_GUESSES = {Level.HIGH: 60, Level.AVERAGE: 66, Level.LOW: 75}
 
 
 def name_says_too_much(level: str, right_guesses: int) -> bool:
-    """Whether a level's name promises more than its odds hold; see "When a level's name says too much" in the docs.
+    """Return whether a level's name promises more than its odds deliver.
+
+    See "When a level's name says too much" in the docs.
 
     >>> name_says_too_much("AVERAGE", 66), name_says_too_much("AVERAGE", 67), name_says_too_much("LOW", 67)
     (False, True, False)

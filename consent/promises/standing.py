@@ -47,7 +47,7 @@ class Standing:
 
     @property
     def columns(self) -> list[Column]:
-        """Protection before and now, where what was agreed to is not what is asked now."""
+        """Protection before and now, if what the person agreed to differs from what is asked now."""
         return columns_since(self.promise) if self.promise is not None and self.is_renewed else []
 
     @property

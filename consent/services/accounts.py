@@ -62,10 +62,12 @@ def account_of_staff(username: str) -> User | None:
 
 
 def username_check(username: str) -> None:
-    """Refuse names of staff that could be a holder's: that one is taken would tell that they have an account.
+    """Refuse user names of staff that could be a holder's.
+
+    The message that a name is taken would reveal that the holder has an account.
 
     Raises:
-        ValidationError: it has an @.
+        ValidationError: the name contains an @.
     """
     if "@" in username:
         raise ValidationError(
@@ -113,7 +115,9 @@ def _standings(of: Q) -> dict[int, dict[str, bool]]:
 
 @contextmanager
 def standing_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
-    """Record what the block changes of what an account may do: open, in the site administration, over everything.
+    """Record what the block changes in an account's permissions.
+
+    These are whether it is active, may use the admin, is a superuser, and administers the installation.
 
     Args:
         user: the account; one that the block adds is not saved yet.
@@ -148,13 +152,13 @@ def account_deletion_record(user: User) -> None:
 
 @transaction.atomic
 def accounts_review(*, acting_user: User) -> int:
-    """Record that accounts of staff were looked through after a restored backup, which has forgotten changes of them.
+    """Record that staff accounts were reviewed after a backup was restored that lacks some of their changes.
 
     Args:
-        acting_user: who has looked through them.
+        acting_user: who reviewed them.
 
     Returns:
-        How many changes the backup had forgotten; 0 where nothing was, and nothing is recorded.
+        The number of changes that the backup lacked; if it is 0, nothing is recorded.
     """
     missing = AccountChange.rows_missing(None)
     if missing:

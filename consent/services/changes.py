@@ -1,8 +1,8 @@
-"""Record of the configuration: every change of a study's rows, and whether today's rows are those on record.
+"""Record of the configuration: every change to a study's rows, and whether today's rows match the record.
 
-Whoever writes a row of a :class:`consent.models.Recorded` model does so inside of :func:`changes_recorded`. What is
-changed past it, at an SQL prompt or by ``QuerySet.update``, is found by :func:`change_faults`: the value is not the one
-that was recorded last, or the next change does not begin with it.
+Code that writes a row of a :class:`consent.models.Recorded` model must do so inside :func:`changes_recorded`. Changes
+that bypass it, at an SQL prompt or through ``QuerySet.update``, are found by :func:`change_faults`: the value differs
+from the one recorded last, or the next change does not start from it.
 """
 
 import json
@@ -110,7 +110,7 @@ def _differing(before: State, after: State) -> tuple[State, State]:
 
 
 def _sealed(model: type[Recorded], row: Any, field: str, value: Any, key: str | None = None) -> str | None:
-    """Digest of a value, which nobody finds by trying values without the key for signatures."""
+    """Keyed digest of a value. Without the signing key, nobody can find the value by trying candidates."""
     if value is None:
         return None
     content = json.dumps([model._meta.label_lower, str(row), field, value], sort_keys=True, ensure_ascii=False)

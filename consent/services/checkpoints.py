@@ -269,7 +269,7 @@ def _copy_missing() -> None:
 
 
 def _copy_read(number: int) -> tuple[str, str]:
-    """Signed note and entry of a checkpoint in the second place."""
+    """Signed note and entry of a checkpoint at the second location."""
     storage, texts = storages["checkpoints"], []
     for name in _names(number):
         with storage.open(name) as file:

@@ -43,7 +43,7 @@ def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[st
 
     Args:
         study: the study.
-        acting_user: who writes it, of the ethics committee.
+        acting_user: the member of the ethics committee who writes it.
         texts: the example by language code, in each of the study's languages.
 
     Raises:
@@ -97,7 +97,7 @@ def conflict_declare(*, study: Study, acting_user: AbstractBaseUser, reason: str
 
 
 def approvers_mail(kind: str, permission: str, *, study: Study, about: int, by: AbstractBaseUser) -> None:
-    """Write to everybody who may approve what was proposed ``by`` somebody, but not to themselves."""
+    """Write to everyone who may approve a proposal, except its proposer ``by``."""
     approvers = members_with_permission(study, permission).exclude(pk=by.pk)
     mails_send(kind, approvers.values_list("pk", flat=True), study=study, about=about)
 

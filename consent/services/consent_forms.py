@@ -141,13 +141,13 @@ def consent_form_propose(
         texts: Markdown by language code.
         renewal: what it asks of those who consented to an earlier version, see :class:`consent.models.Renewal`.
         valid: how long a consent to it counts.
-        facts: what the study states of itself; what it states now by default.
-        answer_by: the last day on which an answer is wanted; in two weeks by default.
+        facts: what the study states about itself; by default, what it states now.
+        answer_by: last day to answer; by default, in two weeks.
 
     Raises:
         ValidationError: what :func:`consent_form_check` refuses, people asked again before the first version, a changed
-            fact on which people rely and that they are not asked again about, a day out of its range, or the study is
-            a rehearsal.
+            fact on which people rely and that they are not asked again about, a day out of its range, or the study is a
+            rehearsal.
     """
     study = study_lock(study.pk)
     study_asks_check(study)

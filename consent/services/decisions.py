@@ -33,16 +33,16 @@ _PROMISE_CHANGED = gettext_lazy("The promise made to you has changed since you o
 
 @dataclass(frozen=True)
 class Declaration:
-    """Declaration of somebody who decides for another person: by which right (`Authority`), and in which words."""
+    """Declaration of somebody who decides for another person: on what authority (`Authority`), and in which words."""
 
     authority: str
     statement: str
 
 
 def declaration_statement() -> str:
-    """Statement that whoever decides for another person declares, in the language of this moment.
+    """Statement that anyone who decides for another person must declare, in the current language.
 
-    Without a name: what is recorded outlives the person's records.
+    It contains no name, because it is kept longer than the person's records.
     """
     return _(
         "I may decide about this person's records. I decide as the person would want it, as far as I know, and I "
@@ -223,8 +223,8 @@ def consent_refuse(
         acting_user: who recorded it; None for the bearer of an invitation.
         form: the version that they read.
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
-        keep: of a standing consent that is withdrawn, whether they said that their records stay stored; without that
-            answer these are erased.
+        keep: if a standing consent is withdrawn, whether they asked for their records to be kept; if they did not, the
+            records are erased.
         text_read: code of the text of the form that they read; empty where it is not known.
         talked: as of :func:`consent_give`.
 
@@ -271,7 +271,7 @@ def consent_withdraw(
 
 
 def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -> EpsilonPolicy:
-    """The policy in force. Raises ValidationError unless the form is in force, too, and ``policy`` is the one."""
+    """Return the policy in force. Raises ValidationError if the form, or ``policy`` if it is given, is not in force."""
     study_open_check(study)
     if form != selectors.consent_form_in_force(study):
         raise ValidationError(_("The consent form has changed since you opened it. Please read the new version."))

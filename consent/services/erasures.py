@@ -89,8 +89,8 @@ def erasure_state(holder: DataHolder) -> ErasureState:
 def withdrawals_follow(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:
     """Have records erased after withdrawals; the study's lock is held, the withdrawals are recorded.
 
-    Without the consent nothing allows to store them (EDPB Guidelines 05/2020, 117 to 119). They stay where the holder
-    answers that they shall, which is recorded, and the study leaves that answer to them.
+    Without consent there is no legal basis for storing them (EDPB Guidelines 05/2020, paragraphs 117 to 119). They are
+    kept only if the study gives holders that choice and the holder says so, which is recorded.
 
     Args:
         study: the study.
@@ -109,7 +109,8 @@ def withdrawals_follow(study: Study, holders: Collection[int], *, keep: bool, ac
 def holders_waiting(study: Study) -> set[int]:
     """Ids of holders who asked for erasure, still take no part, and whose records have not been erased since.
 
-    Whoever took part again before it was done, and said on withdrawing once more that their records stay, is none.
+    This excludes holders who took part again before the erasure was done and then, when they withdrew again, asked for
+    their records to be kept.
     """
     requests = set(_requests([study]).values_list("holder_id", flat=True))
     return requests - holders_granting(study, requests)

@@ -60,12 +60,12 @@ def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, in
 
 @transaction.atomic
 def owners_register(*, study: Study, pseudonyms: Sequence[str], progress: Progress = silent) -> NDArray[np.int64]:
-    """Register holders like :func:`holders_register`, part by part, so that millions of records take little memory.
+    """Register holders like :func:`holders_register`, in batches, so that millions of records take little memory.
 
     Args:
         study: the study.
-        pseudonyms: of each record the pseudonym of its owner.
-        progress: is called with the number of records done, and of all.
+        pseudonyms: the pseudonym of each record's owner.
+        progress: called with the number of records done and the total.
 
     Returns:
         (N,) the holder id of each record.

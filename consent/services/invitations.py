@@ -77,7 +77,7 @@ class IssuedInvitation:
 
 
 def _code() -> str:
-    """140 bits from the operating system, in a code of lower-case letters, as it stands in a link."""
+    """Return 140 random bits from the operating system, as a code of lower-case letters for a link."""
     return code_new(GROUPS).lower()
 
 

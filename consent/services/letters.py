@@ -109,9 +109,9 @@ class Way(models.TextChoices):
 
 
 def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[str, str]]:
-    """Pseudonym, and way (of `Way`) of being told, of everybody whom a study asks and whose pseudonym holds ``name``.
+    """Return the pseudonym and the `Way` of contact of people whom a study asks, if their pseudonym contains ``name``.
 
-    It follows from accounts and wishes alone, whatever somebody decided.
+    This depends only on accounts and preferences, not on what anybody decided.
     """
     address = HolderAddress.objects.filter(holder=OuterRef("pk"))
     way = Case(
@@ -161,7 +161,7 @@ def _renewal(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
-    """Those for whom somebody else answers now, who has neither a link nor an account yet."""
+    """People for whom somebody else now answers, if that person has neither a link nor an account yet."""
     links = Invitation.objects.filter(holder=OuterRef("holder"), revoked_at=None)
     kinds = (Circumstance.Kind.PERSON, Circumstance.Kind.GUARDIAN, Circumstance.Kind.PROXY)
     waiting = circumstances_last(*studies).filter(~Exists(links), kind__in=kinds, holder__user=None)
@@ -169,7 +169,7 @@ def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
 
 
 def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Those whose last decision was made on paper, or who wish letters."""
+    """People whose last decision was made on paper, or who want letters."""
     wished = Q(holder__in=HolderAddress.objects.filter(way=HolderAddress.Way.LETTER).values("holder"))
     written = Q(channel=ConsentEvent.Channel.PAPER)
     return _about_itself(_unreached(studies).filter(wished | written), F("recorded_at"))
@@ -280,10 +280,10 @@ def letterhead_of(study: Study) -> Letterhead:
 
 
 def logo_read(content: bytes) -> str:
-    """A logo as it is stored: drawn anew from the pixels of a PNG, so that nothing else of the file stays. In base 64.
+    """A logo as it is stored: redrawn from the pixels of a PNG, so that nothing else from the file remains, in base 64.
 
     Raises:
-        ValidationError: no PNG, or too large.
+        ValidationError: the file is not a PNG, or is too large.
     """
     wrong = ValidationError(
         _("The logo must be a PNG picture of at most 500 kB, and at most 1,600 pixels wide or high.")

@@ -97,7 +97,7 @@ def kinds_register(*kinds: MailKind) -> None:
 
 
 def mails_send(kind: str, users: Iterable[int], *, study: Study | None = None, about: object = "") -> None:
-    """Put down a mail for each of ``users`` (ids) who wants it, delivered once the transaction has committed."""
+    """Queue an email for each of ``users`` (ids) who wants it, to be delivered once the transaction has committed."""
     assert kind in KINDS, kind
     users = list(users)
     if users and (wish := KINDS[kind].wish):

@@ -17,7 +17,7 @@ from consent.services.mail import mails_send
 def membership_add(
     *, study: Study, user: AbstractBaseUser, role: str, acting_user: AbstractBaseUser | None
 ) -> Membership | None:
-    """Give ``user`` a role in ``study``, or propose it where a second person has to confirm it, on record.
+    """Give ``user`` a role in ``study``, or propose it if a second person has to confirm it, and record this.
 
     Args:
         study: The study.
@@ -26,7 +26,7 @@ def membership_add(
         acting_user: Who gives it; None for whoever administers the installation, at the command line.
 
     Returns:
-        The membership; None where it waits for a second person.
+        The membership; None if it waits for a second person.
 
     Raises:
         PermissionDenied: ``acting_user`` may not propose who has this role.
@@ -78,9 +78,9 @@ def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) 
     """Confirm a proposed change of a role as a second person, which puts it into effect.
 
     Raises:
-        PermissionDenied: ``acting_user`` is none of those who watch the study.
-        ValidationError: They proposed it, or would get the role themself; it does not wait any more; its proposer may
-            not propose it any more; or the role excludes one that the person has by now.
+        PermissionDenied: ``acting_user`` does not oversee the study.
+        ValidationError: They proposed it or would get the role themselves; it is no longer pending; its proposer is no
+            longer allowed to propose it; or the role cannot be combined with one that the person now has.
     """
     study = study_lock(proposal.study_id)
     if not confirms_roles(acting_user, study):

@@ -394,7 +394,7 @@ class _Paper:
         return events
 
     def _hold(self, event: ConsentEvent, last: ConsentEvent, *, accepts_weaker: bool) -> None:
-        """Hold a consent on paper to the promise of the last one, unless it says yes to a weaker one."""
+        """Hold a consent on paper to the person's previous promise, unless they explicitly accept a weaker one."""
         assert event.policy is not None and last.policy_id is not None, "who gives consent does so under a policy"
         kept = self.rule.policy(last.policy_id, last.level, last.recorded_at)
         epsilon = kept.epsilon(last.level)

@@ -24,9 +24,9 @@ LATER = "decide_later"
 
 
 def reminders_send() -> int:
-    """Put down a mail for whoever mails reach and whose last decision is to be renewed soon, once for each.
+    """Queue one email for each last decision that is due for renewal soon, if its holder can be reached by email.
 
-    None where a new decision would count no longer: what helps there is a new form, which has a mail of its own.
+    No email is queued if a new decision would not be valid for longer: that needs a new form, which has its own email.
 
     Returns:
         The number of mails.
@@ -53,10 +53,10 @@ def is_reached(holder: DataHolder) -> bool:
 
 @transaction.atomic
 def reminder_ask(*, holder: DataHolder, days: int) -> datetime:
-    """Put down one mail that reminds a holder to decide, in place of an earlier one; it is no decision.
+    """Schedule one mail that reminds a holder to decide, replacing any earlier one; this does not count as a decision.
 
-    It goes to the account, or to the address that they left: if that is not confirmed by then, nothing is sent, and
-    neither is once they have decided, or the study is closed.
+    It goes to their account, or to the address they left. Nothing is sent if that address has not been confirmed by
+    then, if they have already decided, or if the study is closed.
 
     Returns:
         When it is sent.

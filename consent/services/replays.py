@@ -131,10 +131,11 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
 
 
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
-    """Append decisions, and after them once more what their holders have decided since the restore.
+    """Append decisions, followed by another copy of what their holders have decided since the restore.
 
-    What would give a weaker promise than the decision before it, without a yes to exactly that, is left out: whoever
-    decided on a restored database, which may have been restored again since, could not be shown what they give up.
+    A decision is left out if it would give a weaker promise than the one before it and the holder did not agree to
+    exactly that: on a restored database (which may have been restored again since), holders could not be shown what
+    they were giving up.
     """
     mine: dict[int, list[ConsentEvent]] = defaultdict(list)
     for event in events:

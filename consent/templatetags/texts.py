@@ -24,7 +24,7 @@ register = template.Library()
 
 @register.filter
 def text_of(study: Study, field: str) -> SafeString | str:
-    """Text of a study for the reader, marked with its language where that is another than the page's."""
+    """Text of a study for the reader, marked with its language if that differs from the page's."""
     return text_in(study, field)
 
 

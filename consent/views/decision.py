@@ -97,7 +97,7 @@ def questions_of(study: Study, policy: EpsilonPolicy) -> list[CheckQuestion]:
 
 
 def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy, language: str) -> dict[str, Any]:
-    """Context of a study's page with a form that is not published, as someone who has not decided will read it."""
+    """Context of a study's page with an unpublished form, as it will appear to someone who has not decided."""
     form = DecisionForm(consent_form=consent_form, policy=policy, delta=study.delta)
     return {
         "preview": True,
@@ -190,9 +190,10 @@ def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_safe
 @holder_page
 def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Ask for confirmation of the answer that was sent. Without one, lead to the form.
+    """Ask for confirmation of the answer that was sent. If no answer was sent, redirect to the form.
 
-    A withdrawal depends on no form: where the study is closed or asks something new, its own page asks instead.
+    A withdrawal does not need a form: if the study is closed or asks something new, a separate page asks for
+    confirmation.
     """
     answer = answer_kept(request, holder)
     stands = standing(holder)
@@ -313,7 +314,7 @@ def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
 @require_safe
 @holder_page
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the current decision, since when it counts, and the earlier ones."""
+    """Show the current decision, the date from which it counts, and earlier decisions."""
     events = events_of(holder)
     stands, current, usage = standing(holder), events[0] if events else None, usage_of(holder)
     context = {

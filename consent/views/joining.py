@@ -124,7 +124,7 @@ def join(request: HttpRequest) -> HttpResponse:
 @require_POST
 @own_page
 def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """Let the visit last longer, and lead back; to a script, say until when."""
+    """Extend the visit and redirect back; if a script asks, return when the visit ends."""
     visit = visit_of(request)  # which every page of the visit lets last longer
     if visit is None or request.accepts("text/html"):
         following = request.POST.get("next", "")

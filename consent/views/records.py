@@ -45,7 +45,10 @@ from consent.wording.third_person import gettext as _
 
 
 def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views about the holder's ``n``-th decision, counted from 1, so that others' stay uncounted."""
+    """Decorator for views of the holder's ``n``-th decision.
+
+    Each holder's decisions are numbered from 1, so that a number says nothing about other people's.
+    """
 
     @require_safe
     @holder_page
@@ -138,7 +141,7 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_safe
 @holder_page
 def results(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show what the study has published, how good and how much used it is, and what it cost the holder at most."""
+    """Show what the study has published, how good it is, how much it is used, and the most it cost the holder."""
     usage, stands = usage_of(holder), standing(holder)
     option = option_in_force(stands.current) if stands.current is not None and stands.grants else None
     context = {
@@ -235,10 +238,10 @@ def _to(holder: DataHolder) -> Q:
 
 
 def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
-    """The account as far as it is told: what was promised and a public bound of what was spent.
+    """The part of the account that is shown: what was promised, and a public bound on what was spent.
 
-    The amount itself follows from the holder's records: whoever makes somebody show it would learn about these what
-    no release tells. The bound follows from what is public and from the choice alone; see docs/rights.md.
+    The amount itself depends on the holder's records, so anyone who made a holder show it would learn something that no
+    release reveals. The bound depends only on public information and on the holder's choice; see docs/rights.md.
     """
     stands = standing(holder)
     last = stands.promise if stands.grants else None

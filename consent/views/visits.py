@@ -1,7 +1,7 @@
 """Visit of the bearer of an invitation, and the answer that a person has not confirmed yet.
 
-A visit ends some time after the last page. What the session then still knows is which invitation it was, so that an
-answer which comes too late is kept for the same person, and shown to nobody else, until the link is opened again.
+A visit ends some time after the last page. After that, the session remembers only which invitation it was. An answer
+that arrives too late is thus kept for the same person, and shown to nobody else, until the link is opened again.
 """
 
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:
-    """Data of the decision form that the holder sent, here or to decide later, and has not confirmed, or None."""
+    """Data of the decision form that the holder has sent, here or to decide later, but not yet confirmed; or None."""
     answer = request.session.get(_ANSWER)
     return answer["data"] if answer and answer["holder"] == holder.pk else answer_draft_of(holder)
 

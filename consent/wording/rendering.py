@@ -80,7 +80,7 @@ class ReadLine:
 
 
 def read_lines(text: str) -> list[ReadLine]:
-    r"""Lines of CommonMark as they are read: no marks, and after the words of a link its address.
+    r"""Return lines of CommonMark as a reader sees them: without markup, and with the address of a link after its text.
 
     >>> [(line.kind, line.text) for line in read_lines("# Why\n- for **you**\n- [us](https://example.org)")]
     [('heading', 'Why'), ('item', 'for you'), ('item', 'us (https://example.org)')]

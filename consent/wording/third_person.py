@@ -44,7 +44,7 @@ def in_third_person(person: str) -> Iterator[None]:
 
 @cache
 def texts_in(language: str) -> NullTranslations:
-    """Return the texts about another person in a language; in the site's first language where it has none."""
+    """Return the texts about another person in a language, or in the site's first language if there are none."""
     languages = [translation.to_locale(each) for each in (language, settings.LANGUAGE_CODE)]
     return catalogue("person", settings.LOCALE_PATHS[0], languages)
 

@@ -219,7 +219,7 @@ class KeyForm(Worded, AddWebAuthnForm):
 
 
 class KeyNameForm(Worded, EditWebAuthnForm):
-    """Form for another name of a key."""
+    """Form for renaming a key."""
 
     words = {"name": (_("Name of the key"), "")}
 

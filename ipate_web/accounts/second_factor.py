@@ -50,9 +50,9 @@ def lacks_second_factor(user: object) -> bool:
 
 
 class SecondFactorMiddleware(MiddlewareMixin):
-    """Leads staff without a second factor to the page that sets one up, where ``STAFF_SECOND_FACTOR`` asks for it.
+    """Middleware that redirects staff without a second factor to the page for setting one up, if the site requires one.
 
-    Whoever has one is asked for it at every sign-in; no session of theirs is without.
+    Staff who have one must use it at every sign-in, so all of their sessions are protected by it.
     """
 
     def process_view(

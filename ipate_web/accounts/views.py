@@ -66,7 +66,10 @@ def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
 
 
 def _provider_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Decorator of views that ask the identity provider: its silence is said, and is no failure of the site."""
+    """Decorator for views that query the identity provider: if it does not answer, a page says so.
+
+    This does not count as an error of the site.
+    """
 
     @never_cache
     @wraps(view)
@@ -115,7 +118,7 @@ def staff_accounts(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def staff_account_new(request: HttpRequest) -> HttpResponse:
-    """Make an account for somebody of the staff, who gets a mail to choose a password."""
+    """Create an account for a member of staff, who gets an email to choose a password."""
     form = StaffAccountForm(request.POST or None)
     if form.is_valid():
         user = accounts.account_create(acting_user=cast(SignedInRequest, request).user, **form.cleaned_data)

@@ -68,7 +68,7 @@ class ApiView(APIView):
             self._first_answer_repeat(key)
 
     def _first_answer_repeat(self, key: str) -> None:
-        """Let this view give the first answer to a POST that was sent with the key before."""
+        """Let this view repeat its first response if a POST with the same key was sent before."""
         handle: Callable[..., Response] = self.post  # type: ignore[has-type]
 
         def post(request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -219,7 +219,7 @@ def body_of(request: Request, kind: type[serializers.Serializer], /, **context: 
     """Return the validated body of a request.
 
     Raises:
-        ValidationError: something of it is missing or wrong.
+        ValidationError: part of it is missing or invalid.
     """
     sent = kind(data=request.data, context=context)
     sent.is_valid(raise_exception=True)

@@ -200,7 +200,7 @@ def _found(request: Request, slug: str, pk: str) -> DatasetImport:
 
 
 class ImportView(ApiView):
-    """Endpoint of imports. What is wrong with a file may name people, so that reading takes the scope, too."""
+    """Endpoint for imports. Errors in a file may name people, so reading them requires the scope, too."""
 
     scope = Scope.RECORDS
     reading_scope = Scope.RECORDS

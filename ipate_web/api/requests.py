@@ -144,7 +144,7 @@ class Pages(LimitOffsetPagination):
 
 
 class LabelPages(Pages):
-    """Pages as large as the labels of a usual run, so that one request fetches them all."""
+    """Page size large enough for all labels of a typical run, so that one request fetches them all."""
 
     default_limit = 1000
     max_limit = 10_000

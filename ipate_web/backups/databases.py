@@ -1,7 +1,7 @@
-"""Copies of the database: one moment of it, while others write; and their return, beside what is there.
+"""Copy the database as it is at one moment, while others write to it, and restore such a copy.
 
-A copy is restored into a place of its own, and whatever else has to be done to it is done there. Then it takes the
-place of the live database in one transaction. Whatever fails before its commit leaves the live one whole.
+A copy is restored next to the live database, and everything else that has to be done to it is done there. It then
+replaces the live database in one transaction. If anything fails before the commit, the live database stays intact.
 """
 
 import os
@@ -31,7 +31,7 @@ def dump_name() -> str:
 
 @contextmanager
 def snapshot(path: Path) -> Iterator[Query]:
-    """Copy one moment of the database to ``path``, and yield what reads the same moment."""
+    """Copy a snapshot of the database to ``path``, and yield a reader of the same snapshot."""
     path.unlink(missing_ok=True)
     with (_sqlite_snapshot if connection.vendor == "sqlite" else _postgresql_snapshot)(path) as query:
         yield query
@@ -39,9 +39,10 @@ def snapshot(path: Path) -> Iterator[Query]:
 
 @contextmanager
 def database_beside(path: Path) -> Iterator[None]:
-    """Restore the copy at ``path`` beside the live database, of which it takes the place at the end of the block.
+    """Restore the copy at ``path`` next to the live database, which it replaces at the end of the block.
 
-    Inside the block Django works on the restored one. An error, there or later, leaves the live one as it is.
+    Inside the block, Django works on the restored database. An error in the block or afterwards leaves the live
+    database unchanged.
     """
     with (_sqlite_beside if connection.vendor == "sqlite" else _postgresql_beside)(path):
         yield
@@ -207,7 +208,7 @@ def _postgresql_load(path: Path, live: str) -> None:
 
 
 def _moving(source: str, target: str) -> str:
-    """Statement that moves all tables, with all that belongs to them, and functions of a schema into another one."""
+    """SQL statement that moves a schema's functions and tables, with all that belongs to them, to another schema."""
     return (
         "DO $move$ DECLARE each record; BEGIN "  # noqa: S608, our own names
         "FOR each IN SELECT oid::regclass AS name FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') "

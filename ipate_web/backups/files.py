@@ -79,7 +79,7 @@ def heads_of(query: Query) -> dict[str, dict[str, list]]:
 
 
 def migrations_of(query: Query) -> list[list[str]]:
-    """Migrations that the database has been through."""
+    """Migrations that have been applied to the database."""
     return sorted([app, name] for app, name in query("SELECT app, name FROM django_migrations"))
 
 
@@ -213,7 +213,7 @@ class FilesBeside:
             raise BackupError(f"{alias}/{name} was not written as it was read. Is the disk full or failing?")
 
     def settle(self) -> None:
-        """Note that they belong to the database from now on: what comes after does not take them away."""
+        """Note that the files now belong to the database, so that nothing that follows removes them."""
         self._record.unlink()
 
     def finish(self) -> None:

@@ -72,7 +72,7 @@ def keys_beside(backup: Path) -> Path | None:
 
 
 def keys_bring_back(copy: Path, identities: Sequence[Identity]) -> int:
-    """Bring back the keys of a copy where this installation has none under their name; returns for how many."""
+    """Restore the keys of a copy whose names this installation does not have; return how many there were."""
     brought = 0
     with archive_open(copy, identities) as members:
         for name, content in members:

@@ -149,7 +149,7 @@ def _files_of(manifest: dict[str, Any]) -> dict[Name, str]:
 
 
 def _locked() -> dict[str, dict[str, int]]:
-    """Lock the studies of which something was forgotten; returns what is missing of each."""
+    """Lock the studies for which the backup lacks records; return what is missing in each."""
     # What was verified is another database.
     Verification.objects.update(verified_at=None, claimed_at=None)
     locked = {}

@@ -46,7 +46,7 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class BudgetUses:
-    """What used budgets: its look in the bars, and the part of each group's cap (None where it used nothing of it)."""
+    """Use of budgets: its look in the bars, and the part of each group's cap that it used (None if it used nothing)."""
 
     use: BudgetUse
     look: str

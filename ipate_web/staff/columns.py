@@ -108,7 +108,7 @@ def whole(number: float) -> float | int:
 
 
 def _cell(text: str) -> str:
-    """A cell as a file has it."""
+    """A cell as it appears in a file."""
     return "" if text == _EMPTY else text
 
 
@@ -187,7 +187,7 @@ _KINDS = {use: kind for kind in KINDS for use in kind.uses}
 
 
 def _declared(kind: type) -> dict[str, _Declared]:
-    """Fields of a kind of column that the form has under their names."""
+    """Fields of a kind of column that appear in the form under their own names."""
     hints = get_type_hints(kind, include_extras=True)
     abouts = {each.name: FieldInfo.from_annotation(hints[each.name]) for each in fields(kind)}
     return {name: _Declared(about.alias or name, about) for name, about in abouts.items() if about.title}
@@ -392,7 +392,7 @@ class ColumnsFileForm(forms.Form):
         return by_place
 
     def changes(self) -> dict[int, ColumnForm]:
-        """Forms of columns by place; the form is valid."""
+        """Return the forms of columns by position; the form has to be valid."""
         return self.cleaned_data["file"]
 
 
@@ -453,7 +453,7 @@ class ManyColumnsForm(forms.Form):
         return data
 
     def changes(self) -> dict[int, ColumnForm]:
-        """Forms of columns by place; the form is valid."""
+        """Return the forms of columns by position; the form has to be valid."""
         return self.cleaned_data["changes"]
 
 

@@ -108,7 +108,7 @@ def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormP
 
 @study_form("consent.view_dashboard")
 def committee(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show what stands, waits and was decided; write the example of harm, set the quorum, declare a conflict."""
+    """Show what is in force, pending and decided; write the example of harm, set the quorum, declare a conflict."""
     pressed = next((name for name in _NEEDED if name in request.POST), None)
     if request.method == "POST" and (pressed is None or _NEEDED[pressed] not in request.can):
         raise PermissionDenied

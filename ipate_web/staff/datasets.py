@@ -269,7 +269,7 @@ def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResp
 
 @study_form("consent.view_dashboard")
 def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the encoders and how far they are with the datasets, and let another be registered."""
+    """List the encoders with their progress on each dataset, and allow another to be registered."""
     may_register = "training.import_dataset" in request.can and not study.is_closed
     is_sent = request.method == "POST"
     form = EncoderForm(request.POST if is_sent else None, request.FILES if is_sent else None)

@@ -149,7 +149,7 @@ class UploadForm(forms.Form):
         return data
 
     def upload(self) -> Upload:
-        """What is uploaded; the form is valid."""
+        """Return the upload that the form describes; the form has to be valid."""
         data = dict(self.cleaned_data)
         document, source = data.pop("schema_file"), data.pop("schema_from")
         data["schema"] = document or (self._schemas[source].schema if source in self._schemas else None)
@@ -290,7 +290,7 @@ class SchemaForms:
 
     Attributes:
         first: Place of the first column on the page.
-        count: Of all columns.
+        count: Number of all columns.
     """
 
     def __init__(

@@ -252,7 +252,7 @@ def _reported(study: Study, pk: UUID) -> Run:
 
 
 def _entries(run: Run) -> list[tuple[Release, str]] | None:
-    """Releases of a run with the digests of what left; None where they cannot be read any more."""
+    """Releases of a run with the digests of what was released; None if they can no longer be read."""
     releases = Release.objects.filter(study=run.study, run=run.pk).order_by("sequence")
     return _readable(lambda: [(release, release.content.get("digest", "")) for release in releases])
 

@@ -181,7 +181,7 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.view_dashboard")
 def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Are you sure? Then the role is gone, or waits for a second person."""
+    """Ask for confirmation, then remove the role, or propose this to a second person."""
     roles = roles_given_by(request.user, study)
     if not roles:
         raise PermissionDenied
@@ -235,7 +235,7 @@ def _say(request: SignedInRequest, done: str, at_once: object) -> None:
 
 
 def _back(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Lead back to the people of the study, or home who has no part in it any more."""
+    """Redirect to the study's people, or to the home page if the user no longer has a role in the study."""
     if not request.user.has_perm("consent.view_dashboard", study):
         return redirect("home")
     return redirect("staff:members", study.slug)

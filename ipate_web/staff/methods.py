@@ -109,7 +109,7 @@ class MethodFields:
 
     @classmethod
     def implemented(cls) -> list[RunMethod]:
-        """Those that carry the method out, one for the variants that have the same choices."""
+        """The classes that carry out the method, one for each set of variants with the same choices."""
         return [method for method in IMPLEMENTED if method.name == cls.name]
 
     @classmethod
@@ -141,7 +141,7 @@ class MethodFields:
         ]
 
     def _add(self, name: str, field: forms.Field, control: str = "", values: str = "") -> None:
-        """Add a field that is shown while the field ``control`` has one of the values; always where there is none."""
+        """Add a field, shown while the field ``control`` has one of the values, or always if ``control`` is empty."""
         self.form.fields[self.field(name)] = field
         self._place(name, control, values)
 
@@ -388,9 +388,10 @@ class PateFields(MethodFields):
 
     @classmethod
     def initial(cls, study: Study) -> dict[str, Any]:
-        """Return choices with about 13 holders a teacher, and noise and threshold in proportion.
+        """Return choices with about 13 holders per teacher, and with noise and threshold in proportion.
 
-        They rest on the study's head counts, or, in a rehearsal, on the owners of its data. Elsewhere the plan chooses.
+        They are based on the study's head counts, or, in a rehearsal, on the owners of its data. Otherwise the plan
+        chooses.
         """
         holders = sum(count.count for count in head_counts(study))
         private = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).order_by("-imported_at").first()

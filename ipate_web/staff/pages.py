@@ -178,7 +178,7 @@ def render_page(
 ) -> HttpResponse:
     """Render a page of ``study``; the template finds the user's permissions in ``can``.
 
-    Without a ``status`` it is 422 where the context's ``form`` is not valid, and 200 elsewhere.
+    Without a ``status``, it is 422 if the context's ``form`` is not valid, and 200 otherwise.
     """
     can = request.can
     page = (request.resolver_match.url_name if request.resolver_match else None) or ""

@@ -191,7 +191,7 @@ class PaperListForm(forms.Form):
             raise ValidationError([str(problem) for problem in error.problems]) from error
 
     def decision(self) -> tuple[Sequence[PaperConsent], dict[str, bytes]]:
-        """Decisions, and scans by name; the form is valid."""
+        """Return the decisions, and the scans by name; the form has to be valid."""
         return self.cleaned_data["list"], {scan.name: scan.read() for scan in self.cleaned_data["scans"]}
 
 

@@ -153,7 +153,7 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
 
 
 def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
-    """Whether, and of how many people, a policy would ask to accept a weaker promise; public numbers alone."""
+    """Whether a policy would ask people to accept a weaker promise, and how many; uses only public numbers."""
     if proposed is None:
         return None
     asks = any(each.epsilon < proposed.epsilon(each.level) for each in selectors.promises_possible(study))

@@ -300,7 +300,10 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _page_of_own_draft(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
-    """Decorator of views of a draft, for its proposer alone; back to a run that is no draft any more."""
+    """Decorator for views of a draft, which only its proposer may open.
+
+    They redirect to the run if it is no longer a draft.
+    """
 
     @study_form("training.propose_run")
     @wraps(view)

@@ -201,7 +201,7 @@ def _version_or_404(request: SignedInRequest, study: Study, pk: str, version: in
 @require_safe
 @study_page("training.view_run")
 def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """The versions of a run's student, as the run's page asks for them while one is trained; then it is loaded anew."""
+    """The versions of a run's student, polled by the run's page while one is being trained; the page then reloads."""
     row = _run_or_404(request, study, pk)
     can = request.can
     context: dict[str, Any] = {"study": study, "can": can, "run": row, "versions": run_versions(row)}

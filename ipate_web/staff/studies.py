@@ -306,7 +306,7 @@ def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _taking_part(study: Study) -> dict[str, Any]:
-    """Exact numbers, for those who handle consents; they must not steer runs."""
+    """Exact numbers, for people who handle consents; the numbers must not influence runs."""
     counts = holders_per_level(study)
     taking_part = sum(counts[level] for level in Level.values)
     return {

@@ -40,7 +40,7 @@ _PATIENCE = 2
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a reader may take: memory in MB beyond that of its programs, and seconds of processor time."""
+    """Limits for a reader: memory in MB in addition to that of its programs, and seconds of processor time."""
 
     memory: int
     seconds: int
@@ -51,11 +51,11 @@ def draft_apart(path: Path, allowance: Allowance, *, private: bool) -> Draft:
 
     Args:
         path: The file.
-        allowance: What reading it may take.
-        private: Whether nothing may show through it but names and kinds of columns.
+        allowance: Limits on the resources for reading the file.
+        private: Whether the draft may reveal nothing but the names and kinds of columns.
 
     Raises:
-        DataError: the file cannot be read, tells too little, or takes more than it is allowed.
+        DataError: the file cannot be read, contains too little information, or exceeds the limits.
     """
     with scratch_folder() as folder:
         answer = _answer({"ask": "draft", "path": str(path.absolute()), "private": private}, folder, allowance, silent)

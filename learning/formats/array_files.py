@@ -84,7 +84,7 @@ def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) 
     The last number means class 0: SVHN writes the digit 0 as 10. The format has no holders.
 
     Raises:
-        DataError: the file is no sound MATLAB file, or holds more than is read.
+        DataError: the file is not a valid MATLAB file, or is larger than the reader accepts.
     """
     mat_shapes(path)
     with _sound_mat(path):
@@ -100,7 +100,7 @@ def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) 
 
 
 def mat_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shape of each array of a MATLAB file, by its header alone.
+    """Shape of each array of a MATLAB file, from its header only.
 
     Raises:
         DataError: the file is no sound MATLAB file, or holds more than is read.

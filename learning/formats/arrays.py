@@ -1,4 +1,4 @@
-"""Arrays that other programs saved (npz, mat, idx), checked against a schema. What is wrong goes into a report."""
+"""Arrays that other programs saved (npz, mat, idx), checked against a schema. Errors go into a report."""
 
 from __future__ import annotations
 

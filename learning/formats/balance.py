@@ -82,7 +82,7 @@ class Balance:
             self.leave_out(ROWS, _("The row is empty."), place=place)
 
     def comment(self, place: int) -> None:
-        """Count a line of a table that is no row, at its place in the file."""
+        """Count a line of a table that is not a row, at its place in the file."""
         self.see(ROWS)
         self.leave_out(ROWS, _("The line is a comment."), place=place)
 

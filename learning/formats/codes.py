@@ -21,10 +21,10 @@ class CodeSystem:
         name: Its name.
         label: What its codes are of.
         source: Who publishes it, and the list that the groups are taken from.
-        code: Regular expression for a code, as far as it is spelled like one.
+        code: Regular expression that matches anything spelled like a code.
         groups: Names and regular expressions; no code fits two.
-        examples: Codes that are spelled right.
-        has_others: Whether one more group, “other”, has the codes that are in none.
+        examples: Correctly spelled codes.
+        has_others: Whether there is another group, “other”, for codes that fit no group.
     """
 
     name: str

@@ -218,10 +218,10 @@ class Dated:
 
 @dataclass(frozen=True)
 class TargetColumn(_Column, Dated):
-    """A number to learn, where the schema declares a target; or dates of which the time between is learned.
+    """A number to learn if the schema declares a target, or the later of two dates whose difference is learned.
 
-    ``part`` is which number of the target it holds, see `learning.outcomes.Target.parts`; ``spellings`` maps values of
-    the file to numbers, such as “dead” to 1.
+    ``part`` says which number of the target it holds, see `learning.outcomes.Target.parts`; ``spellings`` maps values
+    of the file to numbers, such as “dead” to 1.
 
     >>> seen = TargetColumn("seen", "time", since="came")
     >>> seen.durations(["2026-03-01"], ["2026-02-01"])
@@ -261,7 +261,7 @@ class TargetColumn(_Column, Dated):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Values that are no dates: those that stand for a number, and an empty answer."""
+        """Values that are not dates: those that stand for a number, and the empty value."""
         return ("", *dict(self.spellings))
 
     def _is_duration(self, value: object) -> bool:
@@ -275,7 +275,7 @@ class TargetColumn(_Column, Dated):
 
 @dataclass(frozen=True)
 class TextColumn(_Column):
-    """Texts; they are all that is learned from.
+    """Texts, the only input that is learned from.
 
     The first ``length`` bytes of UTF-8 are kept.
 
@@ -608,8 +608,8 @@ class CategoricalColumn(_OneHotColumn):
 class CodeColumn(_OneHotColumn):
     """Code of a classification, by its chapter or main group.
 
-    It is one-hot by the group in one of ``CODE_SYSTEMS``; ``missing`` markers set none. With ``several`` a value may
-    name more than one, with semicolons between, and sets the group of each.
+    It is one-hot by the group in one of ``CODE_SYSTEMS``; values in ``missing`` set none. With ``several``, a value may
+    contain several codes separated by semicolons, and sets the group of each.
 
     >>> int(CodeColumn("diagnosis", "icd9").encode(["250.83"]).sum())
     1

@@ -85,8 +85,8 @@ def named(code: str, unit: str) -> str:
 def condition_name(codings: Sequence[tuple[str, str]]) -> list[str]:
     """Names of the columns of a condition that was coded (system, code) in one or several ways, in any order.
 
-    Codes of ICD count by their chapter. Without one the name is the code of SNOMED, or that of the first system by
-    name, with the system.
+    ICD codes are grouped by chapter. Without an ICD code, the name is the SNOMED code or, failing that, the code and
+    name of the alphabetically first system.
 
     >>> condition_name([("http://snomed.info/sct", "44054006"), ("http://hl7.org/fhir/sid/icd-10", "I10")])
     ['condition: circulatory']

@@ -159,7 +159,7 @@ class _Patients:
         return "", _UNKNOWN_PATIENT
 
     def _latest(self, name: str) -> tuple[str, str]:
-        """The patient that another was merged into, over any number of steps."""
+        """Return the patient that another patient was merged into, following any number of merges."""
         passed = {name}
         while name in self.merged:
             name, _reason = self._referred(self.merged[name], self.by_id[name])

@@ -127,7 +127,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
 
 
 class _Bounded(io.RawIOBase):
-    """Unpacked bytes, as many as the packed file may hold."""
+    """Stream of unpacked bytes, which fails beyond as many as the packed file may hold."""
 
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, most: int) -> None:
         self._stream, self._most, self._read = stream, most, 0
@@ -225,16 +225,16 @@ def cannot_open(path: Path, error: OSError) -> DataError:
 
 @contextmanager
 def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> Iterator[None]:
-    """Turn what a library raises about a broken file into DataErrors.
+    """Turn a library's exceptions about a broken file into DataErrors.
 
     Args:
         path: The file.
-        problem: That it is not sound; ``%(error)s`` stands for what the library says.
+        problem: Message that the file is broken; ``%(error)s`` stands for the library's message.
         remedy: What to do about it.
-        unsound: Exceptions of the library's own.
+        unsound: The library's own exceptions.
 
     Raises:
-        DataError: the file is missing, not readable, or not sound.
+        DataError: the file is missing, not readable, or broken.
     """
     try:
         yield

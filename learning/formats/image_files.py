@@ -294,7 +294,7 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
 
 
 def _whole_rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows, which must have as many cells as the header: a cell too many could name another person.
+    """Yield the rows, which must have as many cells as the header: an extra cell could name another person.
 
     Raises:
         DataError: a row has more or fewer, or its quotes do not match.

@@ -229,7 +229,7 @@ def _values(columns: tuple[FeatureColumn, ...], record: np.ndarray) -> list[list
 
 
 def _picture(record: np.ndarray) -> str:
-    """PNG of an image as a data URL; of more or fewer than three colours the first one."""
+    """PNG of an image as a data URL; if it does not have exactly three colour channels, only the first is shown."""
     pixels = np.round(record * 255).astype(np.uint8)
     if pixels.ndim == 3 and pixels.shape[2] != 3:
         pixels = pixels[:, :, 0]

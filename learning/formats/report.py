@@ -36,7 +36,7 @@ class DataErrors(DataError):
 
 
 def write_faults(file: TextIO, faults: Iterable[DataError], count: int) -> None:
-    """Write faults as CSV, in English; no cell is one that a spreadsheet takes for a formula."""
+    """Write faults as CSV, in English; no cell can be mistaken for a formula by a spreadsheet program."""
     writer = CsvWriter(file)
     writer.writerow(["file", "row", "column", "problem", "what to do"])
     written = 0
@@ -110,7 +110,7 @@ class Report:
         self.balance.take(other.balance)
 
     def raise_faults(self) -> None:
-        """Raise what was found: one DataError, or all as DataErrors; nothing if there is nothing."""
+        """Raise what was found, as one DataError or several as DataErrors; do nothing if nothing was found."""
         if self.count == 1:
             raise self.faults[0]
         if self.count:

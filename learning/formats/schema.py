@@ -276,7 +276,7 @@ class TabularSchema:
         return mapped(values, lambda value: self._class_numbers[key(value)], np.int64)
 
     def label_faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        """Every value that is no class, as ``encode_labels`` raises it."""
+        """Yield an error for every value that is not a class; ``encode_labels`` raises the first one."""
         written = [name for name, _meant in self.label.spellings] if self.label else []
         remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(dict.fromkeys((*self.classes, *written))))
         column = self.label.name if self.label else None

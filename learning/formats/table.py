@@ -50,7 +50,7 @@ def table_batches(
 ) -> Iterator[Batch]:
     """Records of a CSV file, with the lines where they start; ``progress`` counts bytes.
 
-    Columns are found by the names in the header, in any order; without header by their order in the schema.
+    Columns are found by the names in the header, in any order; without a header, by their order in the schema.
     """
     with open_content(path, member) as content:
         check_beginning(content.stream)
@@ -88,11 +88,11 @@ def _batch(chunk: list[Line], names: list[str], schema: TabularSchema, wanted: s
 
 
 class Lines:
-    """Lines of a text one by one, or blocks of whole lines, of which there is never more than one in memory.
+    """Lines of a text one by one, or blocks of whole lines, with never more than one block in memory.
 
     Attributes:
-        number: Of lines that were read so far.
-        comment: The last line that is no row: a comment, or the first one where it declares the separator.
+        number: Number of lines read so far.
+        comment: The last line that is not a row: a comment, or the first line if it declares the separator.
     """
 
     def __init__(self, stream: IO[bytes], comment: str) -> None:
@@ -127,7 +127,7 @@ class Lines:
         return block
 
     def give_back(self, block: bytes) -> None:
-        """Take a block back, to yield its lines."""
+        """Push back a block so that its lines are yielded."""
         self._waiting.extend(block.splitlines(keepends=True))
 
     def _next(self) -> bool:
@@ -208,7 +208,7 @@ class _WholeBlocks:
         )
 
     def _has_plain_quotes(self, letters: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
-        """Whether quotes stand around whole cells only, each of them on one line, and none within a cell."""
+        """Whether quotes only enclose whole cells, each on one line, and never appear inside a cell."""
         quotes = np.flatnonzero(letters == ord('"'))
         opening, closing = quotes[::2], quotes[1::2]
         if len(opening) != len(closing):

@@ -87,7 +87,7 @@ def number(value: object) -> float:
 
 
 def has_thousands(value: object) -> bool:
-    """Whether a text may be a number with commas between its thousands.
+    """Return whether a text may be a number with commas as thousands separators.
 
     >>> has_thousands("1,000"), has_thousands("12,500.5"), has_thousands("0,125"), has_thousands("7,5")
     (True, True, False, False)

@@ -125,7 +125,7 @@ def by_text(values: Sequence[object], function: Callable[[object], Value]) -> li
 
 
 def are_missing(values: Sequence[object], markers: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Tell which cells are one of the declared markers for what is not known."""
+    """Return which cells contain a declared marker for a missing value."""
     missing = np.zeros(len(values), bool)
     keys = {key(marker) for marker in markers}
     if not keys:

@@ -59,9 +59,9 @@ def _within(residuals: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Numbers(Target):
-    """A number in a range; one outside counts as the end of the range.
+    """A number in a range; a number outside it counts as the nearest end.
 
-    A code is its place in the range, in whole steps of the range's 2²⁰th part.
+    Its code is its position in the range, in whole steps of 2⁻²⁰ of the range.
 
     >>> Numbers(0, 100, "kg").coded([np.array([25.0, 300.0])]).tolist()
     [262144, 1048576]

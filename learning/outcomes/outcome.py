@@ -93,8 +93,8 @@ class Evaluation:
     """Evaluation of predictions on test records.
 
     Attributes:
-        measures: the first decides whether a model is worth publishing: if its interval lies above the value without
-            any knowledge.
+        measures: the first decides whether a model is worth publishing: it is if the interval lies above the value of a
+            model that knows nothing.
         curve: points of a curve, each with its numbers by name; none if an outcome has no curve.
     """
 

@@ -97,7 +97,7 @@ class HazardLoss:
 class Times(Target):
     """A time from 0 to an event, or until somebody was no longer followed.
 
-    ``ends`` are those of the intervals of the hazards, the last the end of the time line: people without the event by
+    ``ends`` are the ends of the hazard intervals; the last one is the end of the time line: people without the event by
     then are censored there. A code is twice the place on the time line, in whole steps of its 2²⁰th part, and one more
     if the event happened.
 
@@ -196,7 +196,7 @@ class Times(Target):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The intervals in which the event may happen, and last that it happens later."""
+        """The intervals in which the event may happen; the last one stands for any later time."""
         starts = (0.0, *self.ends[:-1])
         within = (
             f"{digits(low)}–{digits(high)} {self.unit}".rstrip() for low, high in zip(starts, self.ends, strict=True)

@@ -80,7 +80,7 @@ def _contrast(projected: torch.Tensor) -> torch.Tensor:
 
 
 def _images(shape: tuple[int, ...]) -> nn.Sequential:
-    """Return two convolutions 3×3, each pooled by the largest of 2×2, then a dense layer."""
+    """Return two 3×3 convolutions, each followed by 2×2 max pooling, then a dense layer."""
     channels = shape[2] if len(shape) == 3 else 1
     layers: list[nn.Module] = []
     rows, columns = shape[:2]

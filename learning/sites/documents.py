@@ -97,10 +97,10 @@ class AllianceDocument(Document):
 
 
 def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
-    """Return the name of the site with a new key in the document of an alliance that follows another.
+    """Return the name of the site whose key is new in an alliance document that follows another one.
 
     Raises:
-        Refused: Another field differs, or none, or another member already has the key.
+        Refused: Another field differs, or none does, or another member already has the key.
     """
     renewed = [name for name, key in after.sites.items() if before.sites.get(name) != key]
     taken = {before.hub, *before.sites.values()}

@@ -101,10 +101,11 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
     Args:
         alliance: The caller's recorded copy.
         run: Signed by the hub.
-        approvals: Of exactly the participants.
+        approvals: One from each participant, and no others.
 
     Raises:
-        Refused: Of another alliance, with too few participants or with others than have approved, or a wrong signature.
+        Refused: The run is from another alliance, has too few participants, names participants other than those who
+            approved, or has a wrong signature.
     """
     proposal = run.checked(alliance.hub, "the hub")
     if proposal.alliance != alliance.digest():
@@ -142,9 +143,9 @@ def question_for(
     """Return the document that the hub signs, and that each site derives from its own plan and releases to compare.
 
     Args:
-        roster: Of the run.
-        question: Of the mechanism.
-        number: Of the question, from 1, higher than all before.
+        roster: The run's roster.
+        question: The mechanism's question.
+        number: Number of the question, starting at 1 and higher than any before.
         part: Requested queries or steps.
         state: Digest of the releases that determine the state; empty before the first.
         participants: Sites whose total is wanted.
@@ -246,7 +247,7 @@ def answer(
 
 
 def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnswer]) -> Numbers:
-    """Return the total of exactly the participants of a question, with the noise of all of them.
+    """Return the total over exactly the participants in a question, including everyone's noise.
 
     Raises:
         Refused: An answer is missing, extra, to another question, of another shape, or not the one its site has signed.

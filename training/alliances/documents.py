@@ -93,7 +93,7 @@ def signed_run(joint: JointRun) -> Signed[RunDocument]:
 
 
 def roster(joint: JointRun) -> Roster:
-    """Return the participants of a run that all have approved. Raises Refused."""
+    """Return the participants of a run, which all of them have approved. Raises Refused."""
     alliance = joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     approvals = [
@@ -147,7 +147,7 @@ def noise_factor(run: Run) -> float:
 
 
 def noise_among(run: Run) -> int:
-    """Return among how many sites of a run the noise used for charges is divided; see `learning.sites`."""
+    """Return the number of sites of a run among which the noise used for charges is divided; see `learning.sites`."""
     joint = JointRun.objects.select_related("run__alliance").filter(run=run.pk).first()
     alliance = run.alliance
     assert alliance is not None, "a run over sites"

@@ -221,10 +221,10 @@ def _kept(run: Run, index: int, arrays: Arrays) -> str:
 
 
 def costs_of(run: Run, bounds: Sequence[float]) -> list[float]:
-    """Return the most that anyone of each promise was charged for a batch, in μ²: public; at most what the run may use.
+    """Return the most that anyone of each promise was charged for a batch, in μ², at most what the run may use. Public.
 
-    A policy since the plan may have made a promise smaller than all promises in the plan; the whole share then counts
-    as used.
+    If a policy approved after the plan introduced a promise smaller than any in the plan, the whole share counts as
+    used.
     """
     smallest = min(promise["epsilon"] for promise in run.plan["promises"])
     is_known = run.rehearsal or all(promise.epsilon >= smallest for promise in promises_possible(run.study))

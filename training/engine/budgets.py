@@ -223,7 +223,7 @@ def rehearsed_levels(run: Run, owners: int) -> list[tuple[str, float, int]]:
 
 
 def rehearsal_holders(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Return (H,) ids of all owners in rising order, and the ε that each has in this rehearsal, drawn by its seed."""
+    """Return the ids (H,) of all owners in ascending order, and each owner's ε, drawn with the rehearsal's seed."""
     owners = owners_of(run.private_dataset)
     levels = rehearsed_levels(run, len(owners))
     epsilons = np.repeat([epsilon for _, epsilon, _ in levels], [count for *_, count in levels])

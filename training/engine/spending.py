@@ -123,7 +123,7 @@ def charged_tell(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()
 
 
 def used_share(run: Run) -> float:
-    """Return the largest share of a cap that a run can have used: the largest charge over cap of a group. Public."""
+    """Return the largest share of a cap that a run can have used: the largest ratio of charge to cap. Public."""
     budgets = budgets_from_json(run.plan) if run.plan else []
     used = [spent / budget.cap for spent, budget in zip(run.spent, budgets, strict=False)]
     return min(run.share, max(used, default=0.0) * (1 + ROUNDING))

@@ -165,7 +165,7 @@ _LOGGED = 4  # times, at even intervals
 
 @contextmanager
 def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
-    """Provide a progress that is stored in a field of rows as a share, 0 to 1, and logged now and then.
+    """Provide a progress reporter that stores the share done (0 to 1) in a field of the rows, and logs it now and then.
 
     Args:
         rows: Rows of the database.

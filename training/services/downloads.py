@@ -33,11 +33,11 @@ from training.models import Run, StudentModel
 
 @transaction.atomic
 def download_record(*, run: Run, what: str, digest: str = "", acting_user: AbstractBaseUser) -> None:
-    """Enter into the register that ``acting_user`` was given ``what`` of ``run``; nothing in a rehearsal is secret.
+    """Record in the register that ``acting_user`` was given ``what`` of ``run``; nothing in a rehearsal is secret.
 
-    Requests for labels of a method that releases none get nothing, and are not entered. Someone who looks at the labels
-    page by page is entered once: only if more were released since does the register get another entry. Someone who asks
-    the model for predictions is entered the first time.
+    Requests for labels return nothing, and are not entered, if the method releases none. Someone who pages through the
+    labels is entered once, and again only if more have been released since. Someone who asks the model for predictions
+    is entered the first time.
     """
     if run.rehearsal or (what == "labels" and not method_of(run).releases_labels):
         return

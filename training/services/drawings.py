@@ -136,9 +136,9 @@ def question_draw(
 
 
 def _counts_people(run: Run) -> bool:
-    """Return whether a run has rounds of counts left: there, each person is charged for the whole round, or left out.
+    """Return whether a run has rounds of counts left, in which each person is charged for the whole round or left out.
 
-    A share that is opened later is not in the run's limit, but in the amounts that people have spent.
+    A share opened later does not count towards the run's limit, but does count in what people have spent.
     """
     counted = [each for each in run.plan.get("rounds", []) if each.keys() & {"table", "marginals"}]
     return run.batches.count() < len(counted)

@@ -118,7 +118,7 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
 
 
 def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
-    """Yield whether personal levels pay off; if accounts end a vote, judged by its labels."""
+    """Yield a note on whether personal levels pay off. If accounts end a vote, this is judged by the vote's labels."""
     if not options:
         return
     levels, threshold, _smallest, *lenient = options

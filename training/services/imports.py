@@ -377,7 +377,7 @@ def _hundredths(note_share: Callable[[float], object]) -> Progress:
 
 
 def import_progress(dataset_import: DatasetImport) -> float:
-    """Return how far a worker has come with an import, from 0 to 1."""
+    """Return a worker's progress on an import, from 0 to 1."""
     if dataset_import.state != State.IMPORTING:
         return dataset_import.progress
     stored = _written(dataset_import, _PROGRESS).get("stored", 0.0)

@@ -180,9 +180,9 @@ def model_threshold_set(
 ) -> StudentModel:
     """Set the probability from which the published model of a run predicts a class, and log it.
 
-    It follows from the costs of missing the class and of predicting it falsely, or from a wanted sensitivity. The
-    latter uses probabilities of the public points; test points have no part in it. Without a class the model predicts
-    the likeliest again.
+    It follows from the costs of missing the class and of predicting it falsely, or from a desired sensitivity. The
+    latter uses the probabilities of the public points, never test points. Without a class the model predicts the
+    likeliest again.
 
     Raises:
         ValidationError: there is no published model or no such class, or the choice lacks a value.

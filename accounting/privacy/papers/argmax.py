@@ -247,8 +247,8 @@ def extreme_maxima(
 ) -> FloatArray:
     """Return the lowest and the highest maximum among the votes and their neighbours, shape (queries, 2).
 
-    Without the group's own counts, or if a holder's votes may move apart, simply the maximum less and plus the weight.
-    (A count may then have a student's share subtracted, and does not show who voted for it.)
+    Without the group's own counts, or if a holder's votes may move apart, these are simply the maximum minus and plus
+    the weight. (A count may then have a student's share subtracted, and does not show who voted for it.)
 
     >>> extreme_maxima(np.array([[9.0, 1.0, 0.0]]), 1.0, None, 1)
     array([[ 8., 10.]])

@@ -1,7 +1,7 @@
-"""Print what is on record of the decision with this receipt number.
+"""Print what was recorded about the decision with this receipt number.
 
-It is to be compared with the receipt that its holder shows. Exit status 1 where there is none, or where the record was
-changed since it was written.
+Compare it with the receipt that the holder shows. The exit status is 1 if there is no such decision, or if the record
+was changed after it was written.
 """
 
 import json

@@ -75,7 +75,7 @@ class Command(BaseCommand):
             )
 
     def _confirm(self, backup: str, contents: str, yes: bool) -> None:
-        """Ask whoever sits before the terminal; raises CommandError unless they agree."""
+        """Ask the person at the terminal to confirm; raise CommandError unless they agree."""
         self.stdout.write(f"Restore {backup}." + (f" This deletes {contents}." if contents else ""))
         if yes:
             return

@@ -34,8 +34,8 @@ class CountsQuestion:
     Attributes:
         plan: its noise and weights.
         tables: the columns of each table.
-        caps: of the promises of the run's plan, in μ².
-        name: of the mechanism, for the register and the card.
+        caps: the caps of the promises in the run's plan, in μ².
+        name: the name of the mechanism, for the register and the card.
     """
 
     plan: CountsPlan

@@ -84,7 +84,7 @@ class GroupPlan(Stored):
 
     @property
     def sensitivity(self) -> float:
-        """Largest move of a vote count by a holder: the total weight of the teachers that learned from them."""
+        """Largest change of a vote count by one holder: the total weight of the teachers that learned from them."""
         return self.weight * self.factor
 
 

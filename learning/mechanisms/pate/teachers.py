@@ -191,14 +191,14 @@ def teacher_classes(
     classes: int,
     seed: int,
 ) -> NDArray[np.int64]:
-    """Return the class (P,) of each public point according to a teacher of these records.
+    """Return the class (P,) of each public point according to a teacher trained on these records.
 
     With a graph and the nearest-neighbour learner, the classes of single records spread from the public points nearest
     to them (Zhou et al. 2004), each class with the same total weight and without moved copies; other learners'
     probabilities are spread from every point to those close to it.
 
     Args:
-        learner: Of the teacher.
+        learner: Learner of the teacher.
         x: `(n, …)` records.
         y: `(n,)` their classes.
         points: `(P, …)` public points.
@@ -264,7 +264,7 @@ def forecast_votes(
 def _seeds(
     graph: PublicGraph, coordinates: NDArray[np.number], labels: NDArray[np.int64], classes: int
 ) -> NDArray[np.float64]:
-    """Return `(P, C)` the number of records of each class among the nearest of each public point."""
+    """Return the number of records of each class among those nearest to each public point, `(P, C)`."""
     near = min(_NEAREST, len(graph.coordinates))
     seeds = np.zeros((len(graph.coordinates), classes))
     squares = (graph.coordinates**2).sum(axis=1)

@@ -60,7 +60,7 @@ class WholeLayer(ABC):
     Args:
         layer: PyTorch's.
         order: position in PyTorch of each of its inputs, in the order used here.
-        places: of a record that its weights are multiplied with.
+        places: number of positions in a record to which its weights are applied.
         overlap: largest number of places that share an input.
 
     Attributes:

@@ -390,7 +390,7 @@ def sums_digest(sums: NDArray[Any]) -> str:
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:
-    """Add a reduced ridge for the intercept: a whole ridge would delay it, and without one noise would move it far."""
+    """Add a reduced ridge for the intercept: a full one would slow it down, and without one noise would move it far."""
     added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
     added[-1] *= min(1.0, ridge / matrix[-1, -1])
     return matrix + np.diag(added)
