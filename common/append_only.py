@@ -264,7 +264,7 @@ class Chained(AppendOnly):
 
         Yields:
             One sentence for each fault, none for an intact chain. Rows after one with a value that its column cannot
-            hold are not checked.
+            store are not checked.
         """
         name, columns, chain = cls._meta.verbose_name, hashed_columns(cls), cls.chain(study_id)
         rows = chain.filter(sequence__gt=after).values_list("sequence", "previous_hash", "hash", *columns)

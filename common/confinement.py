@@ -57,7 +57,7 @@ _ENVIRONMENT = {
 
 
 class ConfinedProcess:
-    """A module of this program in a separate process, as a context manager; the process is gone when the block ends.
+    """A module of this program in a separate process, as a context manager; the process has ended when the block ends.
 
     It gets neither settings nor secrets. The module has to call `confine`, and writes its answers to `answers`.
 
@@ -187,7 +187,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
 
 
 def protections() -> dict[str, bool]:
-    """Return which protections hold on this machine: ``network``, and other ``files``."""
+    """Return the protections that work on this machine: ``network``, and other ``files``."""
     with ConfinedProcess("common.confinement") as process:
         return json.loads(process.stdout.read() or "{}")
 

@@ -4,8 +4,8 @@
 the output of a statistical generator can be predicted from a few of its values. `SimulationNoise` repeats itself from a
 seed and is marked, so that code that writes to a ledger can refuse it.
 
-Numbers that are released, not only compared, take their noise from `rounded_normal`: integers, without the low bits by
-which a draw in floating point can be told from an ideal one.
+Numbers that are released, not only compared, take their noise from `rounded_normal`: integers, without the low bits
+that distinguish a floating-point draw from an ideal one.
 """
 
 import math
@@ -59,8 +59,9 @@ class Noise(Protocol):
 class SystemNoise:
     """Noise from the operating system's cryptographic generator, by the inverse of the distribution function.
 
-    Noise is an integer multiple of `GRID`, see `rounded_normal`: the low bits of a draw in floating point could be told
-    from those of ideal noise (Mironov 2012, "On significance of the least significant bits for differential privacy").
+    Noise is an integer multiple of `GRID`, see `rounded_normal`: the low bits of a draw in floating point could be
+    distinguished from those of ideal noise (Mironov 2012, "On significance of the least significant bits for
+    differential privacy").
 
     >>> SystemNoise().normal(40.0, (2, 3)).shape
     (2, 3)
@@ -87,7 +88,7 @@ class SystemNoise:
         """Return integers k with probability Φ((k + ½)/scale) - Φ((k - ½)/scale), within `ROUNDED_NORMAL_DISTANCE`.
 
         Added to an integer count this is round(count + N(0, scale²)): a function of the Gaussian mechanism's output, so
-        it costs no more, and its low bits hold nothing. Sums that are not integers are counted in a finer unit.
+        it costs no more, and its low bits reveal nothing. Sums that are not integers are counted in a finer unit.
 
         The magnitude is the inverse of the distribution function at a uniform point of infinitely many bits, of which
         53 are drawn first. They leave an interval; if both its ends, after the error of `ndtri`, round to the same

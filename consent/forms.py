@@ -41,7 +41,7 @@ class Option:
     ``epsilon`` is None and ``mu`` 0 without taking part. ``mu`` is what ε stands for at the study's δ in Gaussian
     differential privacy. ``weakens`` says that the person was promised more by an earlier consent. ``times_high``: how
     many times as much may be learned from a person's records, at most, as at high protection under the same policy; 0
-    where nobody compares.
+    if nothing is compared.
     """
 
     value: str
@@ -53,12 +53,12 @@ class Option:
 
     @property
     def right_guesses(self) -> int:
-        """Of 100 guesses whether the person took part."""
+        """Number of right guesses in 100 about whether the person took part."""
         return right_guesses_at(self.mu)
 
     @property
     def right_record_guesses(self) -> int:
-        """Of 100 guesses which of two possible records is the person's, by somebody who knows that they take part."""
+        """Number of right guesses in 100 about which of two possible records is the person's, if they take part."""
         return right_record_guesses_at(self.mu)
 
     @property
@@ -90,7 +90,7 @@ def options(policy: EpsilonPolicy, delta: float, last: LastPromise | None = None
     Args:
         policy: the policy in force.
         delta: the study's δ.
-        last: the promise that the person has; where its level is weaker by now, to keep it is an answer, too.
+        last: the promise that the person has; if its level has become weaker, keeping it is another answer.
     """
     high = mu_of(policy.epsilon(Level.HIGH), delta)
     levels = [
@@ -183,7 +183,7 @@ class DecisionForm(forms.Form):
 
 
 class DeclarationForm(forms.Form):
-    """Form in which whoever answers for another person declares by which right they decide."""
+    """Form in which a person who answers for another declares on what authority they decide."""
 
     authority = forms.ChoiceField(
         label=_("What gives you the right to decide?"),
@@ -226,7 +226,7 @@ class CodeForm(forms.Form):
 
 
 class AccountForm(forms.Form):
-    """Form for an account in place of an invitation's link."""
+    """Form for an account that replaces the link of an invitation."""
 
     email = forms.EmailField(
         label=_("Email address"),

@@ -160,7 +160,7 @@ def studies_with_permission(user: Any, perm: str):
 
 
 def roles_given_by(user: Any, study: Study) -> list[str]:
-    """The roles in ``study`` of which ``user`` may propose changes, in the order of :class:`Role`."""
+    """Return the roles in ``study`` that ``user`` may propose to give or take, in the order of :class:`Role`."""
     permissions = study_permissions(user, study) if user.is_active else frozenset()
     return [role for role in Role.values if GIVERS[role] in permissions]
 
@@ -203,14 +203,14 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
 
     Args:
         study: The study in which it was made.
-        proposer_id: The account that made it; None where it has been deleted.
+        proposer_id: The account that made it; None if it has been deleted.
         acting_user: Who is about to approve.
-        own: What its own proposer is told.
+        own: Message for an approver who is the proposer.
 
     Raises:
         ValidationError: The approver has declared a conflict of interest, they are the same, one account is in the
-            other's hands (which does not matter in a rehearsal study), or the proposer's account is gone, so that
-            nobody can tell.
+            other's hands (which does not matter in a rehearsal study), or the proposer's account has been deleted, so
+            that nobody can tell.
     """
     if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
         message = _("You have declared a conflict of interest in this study, so you cannot approve anything in it.")
@@ -232,7 +232,7 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
 
 
 def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
-    """Whether one of two accounts was made or changed by the other, or has a role in ``study`` by the other alone."""
+    """Whether one of two accounts was made or changed by the other, or got a role in ``study`` only from the other."""
     pair = Q(user_id=first_id, changed_by_id=second_id) | Q(user_id=second_id, changed_by_id=first_id)
     kinds = (AccountChange.Kind.CREATED, AccountChange.Kind.CHANGED)
     if AccountChange.objects.filter(pair, kind__in=kinds).exists():

@@ -91,13 +91,13 @@ def consent_current(holder: DataHolder) -> ConsentEvent | None:
 
 
 def lapse_of(event: ConsentEvent, at: datetime | None = None) -> Lapse | None:
-    """Reason why a consent does not count at ``at`` (default: now); None where it counts."""
+    """Reason why a consent does not count at ``at`` (default: now); None if it counts."""
     lapses = Lapses(event.study, at or timezone.now(), [event.holder_id])
     return lapses.of(event.holder_id, event.form_id, event.answered_by, event.recorded_at, event.renew_by)
 
 
 class EpsilonRule:
-    """Rule 5 of the design: the ε of a consent, given every policy since.
+    """Rule 5 of the design: the ε of a consent after all later policies.
 
     It is the ε that the level had when consent was given, or the smallest that any policy effective since then gives
     the level: a later, smaller ε applies at once; a larger one only after a new consent.
@@ -139,7 +139,7 @@ class EpsilonRule:
 
 @dataclass(frozen=True)
 class LastPromise:
-    """Promise of the last consent that a holder gave, whatever came of it: a withdrawal gives no weaker one.
+    """Promise of a holder's last consent, even if it was withdrawn: a withdrawal does not weaken it.
 
     Attributes:
         event: the consent.
@@ -173,7 +173,7 @@ class LastPromise:
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether to consent anew at the same level would give a weaker promise, so that keeping is another answer."""
+        """Whether consenting again at the same level would give a weaker promise, so that keeping is another answer."""
         return self.offered > self.epsilon
 
 
@@ -235,7 +235,7 @@ class Promise:
 def promises_possible(study: Study, at: datetime | None = None) -> list[Promise]:
     """Every promise that a consent to any policy so far can have led to, smallest ε first.
 
-    Public: it follows from the policies alone, not from who consented to which.
+    Public, because it depends only on the policies, not on who consented to which.
     """
     rule = EpsilonRule(study, at or timezone.now())
     possible = {
@@ -325,7 +325,7 @@ class Snapshot:
 
 
 def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
-    """Last event of each holder by ``at``: one index lookup for each event, whatever the query planner does."""
+    """Last event of each holder by ``at``: one index lookup for each event, regardless of the query planner."""
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).order_by()
     later = ConsentEvent.objects.filter(
         holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"), recorded_at__lte=at
@@ -359,7 +359,7 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
         among: (A,) holder ids to which the snapshot is restricted; fast for up to ``FEW_HOLDERS``.
 
     Returns:
-        A snapshot of 17 bytes a holder, whatever their history.
+        A snapshot of 17 bytes per holder, regardless of their history.
     """
     at = at or timezone.now()
     rule = EpsilonRule(study, at)
@@ -390,8 +390,8 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
 def consent_state(study: Study) -> Hashable:
     """State that a snapshot taken now follows from; while it stays the same, so does the snapshot.
 
-    Events and circumstances are never changed, nor taken away: those recorded by a moment are the same as those by an
-    earlier one where they are as many. What a day brings is counted with them.
+    Events and circumstances are never changed or removed, so equal numbers of them at two moments mean the same rows.
+    Changes that come with a date are counted, too.
     """
     at = timezone.now()
     policies = policies_in_force(study, at).values_list("pk", flat=True)
@@ -429,7 +429,7 @@ def forms_waiting(*studies: Study) -> list[ConsentFormProposal]:
 def role_changes_waiting(*studies: Study) -> list[RoleChange]:
     """Proposed changes of roles in some studies that nobody has confirmed or dropped yet, newest first.
 
-    Those about accounts that are gone, which nobody can confirm, are left out by the join.
+    The join leaves out proposals about deleted accounts, which nobody can confirm.
     """
     later = RoleChange.objects.filter(
         study=OuterRef("study"), user_id=OuterRef("user_id"), role=OuterRef("role"), sequence__gt=OuterRef("sequence")
@@ -469,7 +469,7 @@ class Consequence:
 
     Attributes:
         at_once: those who would get its smaller ε at once.
-        protected: those who would keep their smaller ε until they consent anew.
+        protected: those who would keep their smaller ε until they consent again.
         unchanged: those whose ε stays the same.
     """
 
@@ -516,10 +516,10 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
 
 
 def answerer_faults(study: Study) -> Iterator[str]:
-    """Decisions that somebody made who did not answer for the person by what was on record then; in words.
+    """Decisions by somebody who was not recorded as answering for the person at the time; in words.
 
-    Of a decision on paper the day of the signature counts. On a restored database whoever answered by what it
-    remembered could decide: whether that counts is another question, which :class:`Lapses` answers.
+    For a decision on paper, the day of the signature counts. On a restored database, the person whom it remembered as
+    answering could decide; whether such a decision counts is determined by :class:`Lapses`.
     """
     history: dict[int, list[Circumstance]] = defaultdict(list)
     # By time: what a restored backup had forgotten is recorded after what is newer.
@@ -566,7 +566,7 @@ def promise_faults(study: Study) -> Iterator[str]:
 
 
 def role_faults(study: Study) -> Iterator[str]:
-    """Roles that are held though nobody is on record as having given them, or the other way round; in words."""
+    """Roles that people have although no record says who gave them, or the other way round; in words."""
     recorded: set[tuple[int, str]] = set()
     for user, role, kind in RoleChange.chain(study.pk).values_list("user_id", "role", "kind"):
         if kind in (RoleChange.Kind.GIVEN, RoleChange.Kind.HELD):

@@ -26,7 +26,7 @@ hand_overs = task_of("consent.tasks.hand_overs", holders.hand_overs)
 
 @shared_task
 def addresses_sweep(*_: object, **__: object) -> None:
-    """Delete addresses that nobody confirmed, and those of whom everything is erased; and answers kept long enough."""
+    """Delete addresses that nobody confirmed, or of people whose records were erased; and answers kept long enough."""
     addresses.addresses_sweep()
     answers.answer_drafts_sweep()
 

@@ -1,7 +1,7 @@
-"""Accounts in Django's admin. Superusers alone change them.
+"""Accounts in Django's admin, which only superusers can change.
 
-Whoever could change an account could make it a superuser's, or set the password of a member of an ethics committee. The
-same holds for addresses, to which links for passwords go, and for accounts at an identity provider.
+Somebody who could change an account could make it a superuser's, or set the password of a member of an ethics
+committee. The same is true for addresses, to which links for passwords go, and for accounts at an identity provider.
 """
 
 from typing import Any, cast
@@ -21,7 +21,7 @@ from consent.services.accounts import account_change_record, standing_record
 
 
 class ForSuperusers(admin.ModelAdmin):
-    """Admin of what others may look at, and superusers alone add, change and delete."""
+    """Admin of tables that others may view, but only superusers can add to, change and delete from."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser
@@ -34,7 +34,7 @@ class ForSuperusers(admin.ModelAdmin):
 
 
 class SuperusersOnly(ForSuperusers):
-    """Admin of tables that superusers alone may see, too."""
+    """Admin of tables that only superusers may view."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.is_superuser
@@ -67,7 +67,7 @@ class Accounts(ForSuperusers):
 
 @admin.register(User)
 class AccountAdmin(Accounts, UserAdmin):
-    """Django's own, for superusers; on record where it changes what an account may do."""
+    """Django's own, for superusers; changes to an account's permissions are recorded."""
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         with standing_record(obj, acting_user=cast(SignedInRequest, request).user):

@@ -77,7 +77,7 @@ def _note(find: Callable[[], str]) -> str:
 
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Life of the site's own process: 200 as long as it answers, whatever else is away."""
+    """Life of the site's own process: 200 as long as it answers, even if everything else is down."""
     return JsonResponse({"status": "ok"})
 
 

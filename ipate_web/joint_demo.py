@@ -24,15 +24,15 @@ ENDED = ("finished", "failed", "cancelled")
 
 @dataclass(frozen=True)
 class Installation:
-    """An installation in a folder of its own.
+    """An installation in its own folder.
 
     Attributes:
-        name: Of the hub or the site.
+        name: Name of the hub or the site.
         folder: Its database, files and logs.
-        port: Where its pages are.
-        address: Of its pages, as others know it.
-        within: What every command of it begins with.
-        variables: Of its environment, beside those that all have.
+        port: Port of its pages.
+        address: Address of its pages for others.
+        within: First words of each of its commands.
+        variables: Environment variables, besides those that all have.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of all of its processes: what this process was told of its own installation is not theirs."""
+        """Variables of all of its processes, without those of this process's own installation."""
         return {
             "IPATE_VAR_DIR": str(self.folder),
             "IPATE_SITE_URL": self.address,
@@ -79,7 +79,7 @@ class Steps:
         self.process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
-        """What the step that has begun tells. Raises CommandError: it has failed."""
+        """Return what the step that has begun reports. Raises CommandError if it failed."""
         assert self.process.stdout is not None, "a pipe"
         if line := self.process.stdout.readline():
             return json.loads(line)

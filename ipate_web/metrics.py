@@ -1,13 +1,12 @@
 """Metrics for Prometheus: requests, and the work in the background, read from database and broker when asked for.
 
-Nothing in them is about a holder or a single run: sums over the installation, durations in classes so wide that they
-tell no size of a batch, and what privacy groups of studies have used, by public bounds. None moves by the decision of
-one person, from which mails and tasks follow: mails to holders are left out, waiting tasks are counted in hundreds, and
+Nothing in them is about a holder or a single run: sums over the installation, durations in classes too wide to reveal
+the size of a batch, and public bounds on the use by studies' privacy groups. None changes with one person's decision,
+although mails and tasks follow from it: mails to holders are left out, waiting tasks are counted in hundreds, and
 silences in minutes.
 
 How often pages of holders or of data stewards are opened follows the people of a study: a request more may be one more
-withdrawal. Such requests are not counted, however they are called, unless the site failed on them; no sizes of answers
-are kept.
+withdrawal. Such requests are not counted, unless the site failed on them; no sizes of answers are kept.
 """
 
 import logging

@@ -37,7 +37,7 @@ def site_command(port: int) -> list[str]:
 def site_environment(port: int) -> dict[str, str]:
     """Variables of a site on this machine and its worker: letters, QR codes and mails name the port of the site.
 
-    Empty where the installation says itself what its address is.
+    Empty if the installation defines its own address.
     """
     return {} if "IPATE_SITE_URL" in os.environ else {"IPATE_SITE_URL": f"http://127.0.0.1:{port}"}
 

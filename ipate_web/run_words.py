@@ -56,7 +56,7 @@ def percent(share: float | None) -> str:
 def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points: int | None = None) -> str:
     """A share of the points of an evaluation, as exactly as it is rounded: "76 %" of 300 points, "76.5 %" of 3,000.
 
-    ``points``: how many the share rests on, where these are others than the evaluation's.
+    ``points``: how many the share is based on, if not on those of the evaluation.
     """
     if share is None:
         return "–"
@@ -67,7 +67,7 @@ def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points
 
 @register.simple_tag
 def majority_words(evaluation: Mapping[str, Any] | None) -> str:
-    """What the most frequent class is right for: "“no” for every point: 76 %"; nothing where nobody knows."""
+    """Share for which the most frequent class is right: "“no” for every point: 76 %"; empty if it is not known."""
     majority = (evaluation or {}).get("majority")
     if not evaluation or not majority:
         return ""
@@ -82,7 +82,7 @@ def _percent(number: float, _language: str, decimals: int = 1) -> str:
 
 @register.filter
 def interval(ends: Sequence[float] | None) -> str:
-    """The ends of a confidence interval: "90.1 to 95.2 %"; nothing where there is none."""
+    """The ends of a confidence interval: "90.1 to 95.2 %"; empty if there is none."""
     if not ends:
         return ""
     low, high = (number_format(round(100 * end, 1), decimal_pos=1) for end in ends)
@@ -126,7 +126,7 @@ def measure_words(evaluation: Mapping[str, Any]) -> str:
 
 @register.filter
 def target_words(target: Mapping[str, Any]) -> str:
-    """Description of what a model of this target says of a record."""
+    """Description of what a model of this target predicts for a record."""
     unit = target.get("unit", "")
     match target["kind"]:
         case "numbers":
@@ -214,7 +214,7 @@ def curves_words(run: Run) -> str:
 
 @register.filter
 def tiles(run: Run) -> list[tuple[str, int, str]]:
-    """Numbers of what the run has released so far, each with its label and a note."""
+    """Numbers about the run's releases so far, each with its label and a note."""
     return [(_(label), value, said(note) if note else "") for label, value, note in method_of(run).tiles(run)]
 
 
@@ -238,13 +238,13 @@ def leads_to_table(run: Run) -> bool:
 
 @register.filter
 def cell_words(value: str) -> str:
-    """Value of a cell of a table: data as they are, and the words for what is not known."""
+    """Value of a table cell: data unchanged, and the words for unknown values."""
     return _(value) if value in (*EITHER, NOT_KNOWN) else value
 
 
 @register.filter
 def provenance_words(stated: str) -> str:
-    """Where a dataset comes from: as people stated it, or the words for synthetic rows."""
+    """Origin of a dataset: as people stated it, or the words for synthetic rows."""
     return _(stated) if stated == DRAWN else stated
 
 
@@ -273,7 +273,7 @@ def network_label(name: str) -> str:
 
 @register.filter
 def by_promise(plan: Any) -> list[dict[str, Any]]:
-    """Each promise of a plan of steps over samples, with its cap, and what it is charged; None where none is known."""
+    """Each promise of a plan of steps over samples, with its cap, and its charge; None if no charge is known."""
     document = plan if isinstance(plan, Mapping) else plan.to_json()
     (current,) = document["rounds"]
     pairs = zip(document["promises"], document["budgets"], current["plan"]["charges"], strict=True)
@@ -334,7 +334,7 @@ def status_label(status: str) -> str:
 
 @register.filter
 def by_level(plan: Any) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Each promise of a plan in which every holder votes, with its forecast; None where nobody stands at it."""
+    """Each promise of a plan in which every holder votes, with its forecast; None for a promise that nobody has."""
     document = plan if isinstance(plan, Mapping) else plan.to_json()
     forecasts = {level["name"]: level for level in document["turnout"]["levels"]}
     return [(promise, forecasts.get(promise["name"])) for promise in document["promises"]]
@@ -347,7 +347,7 @@ def learner_label(name: str) -> str:
 
 @register.filter
 def parameter_words(parameters: Mapping[str, Any], learner: str) -> str:
-    """The parameters of a learner or student, each by what it is rather than by its name."""
+    """The parameters of a learner or student, each with its description instead of its name."""
     if learner not in STUDENTS:
         return ", ".join(f"{name}: {value}" for name, value in parameters.items())
     helps = {spec.name: _(spec.help) for spec in parameter_fields(STUDENTS[learner])}
@@ -452,7 +452,7 @@ def group_labels(names: Iterable[str]) -> str:
 
 
 def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
-    """Value of a sentence at ``place``: another sentence, a name, of a group or whatever, or a number."""
+    """Value of a sentence at ``place``: another sentence, a name (such as a group's), or a number."""
     if place["name"] is None:
         return "%"
     value = values[place["name"]]
@@ -493,7 +493,7 @@ def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[st
 
 @register.filter
 def said(sentence: str | dict[str, Any]) -> str:
-    """A sentence, or what a plan kept of one, in the reader's language; marked as English where it has no other."""
+    """A sentence, or one stored in a plan, in the reader's language; marked as English if there is no other."""
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)
     template = sentence.template if isinstance(sentence, Sentence) else sentence

@@ -66,8 +66,8 @@ class Kind(StrEnum):
 class Waiting:
     """Task: what it is, the address of the page on which it is done, and since when it waits.
 
-    ``is_own`` says that the person made it themselves, so that somebody else has to decide; ``answer_by`` is the
-    last day on which an answer is wanted, where one was named.
+    ``is_own`` says that the person made it themselves, so that somebody else has to decide; ``answer_by`` is the last
+    day on which an answer is wanted, if one was named.
     """
 
     study: Study
@@ -95,9 +95,9 @@ class _Desk:
 
 
 def waiting_for(user: Any) -> list[Waiting]:
-    """All that waits for ``user``; their own proposals, which wait for somebody else, are among it.
+    """Return everything that waits for ``user``, including their own proposals, which wait for somebody else.
 
-    What an answer is wanted to by a day comes first, the earliest day at the front; then the oldest.
+    Tasks with a day for an answer come first, the earliest at the front; then the oldest.
     """
     desk = _desk(user)
     if not desk.studies:

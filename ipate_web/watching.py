@@ -1,9 +1,9 @@
-"""What whoever runs the installation has to look at: told on the home page, by mail, in ``/readyz``, in metrics.
+"""Warnings for the people who run the installation, on the home page, by mail, in ``/readyz`` and in metrics.
 
 Every five minutes Beat asks a worker for :func:`watch`. It notes that both are at work, looks at the site's
 certificate, sends a sign of life for each part that is well, and mails administrators of the others. A monitor
-elsewhere that misses a sign of life finds what cannot tell of itself: that Beat, all workers, the machine or its
-network are gone.
+elsewhere that misses a sign of life detects failures that cannot report themselves: of Beat, all workers, the machine
+or its network.
 """
 
 import logging
@@ -55,7 +55,7 @@ def beat_age() -> timedelta:
 def disk_free() -> float:
     """Least share that is free of the disks with local state and journal, as this process sees them.
 
-    In whole percents: more exactly, it would tell how large what was just written is.
+    In whole percents, because a more exact share would reveal the size of what was just written.
     """
     folders = [path for path in (Path(settings.VAR_DIR), Path(settings.JOURNAL_DIR)) if path.exists()]
     return min((round(usage.free / usage.total, 2) for usage in map(shutil.disk_usage, folders)), default=1.0)
@@ -92,7 +92,7 @@ class WatchedPart:
 
     Attributes:
         state: returns ``ok``, or in a word what is wrong.
-        alarm: what administrators are told where it is not ``ok``.
+        alarm: message to administrators if it is not ``ok``.
     """
 
     state: Callable[[], str]
@@ -119,12 +119,12 @@ PARTS: dict[str, WatchedPart] = {
 
 
 def alarms() -> dict[str, str | Promise]:
-    """Parts that are not well, with what is told of them."""
+    """Parts that are not well, with the messages about them."""
     return {name: part.alarm for name, part in PARTS.items() if part.state() != "ok"}
 
 
 def watch() -> None:
-    """Note that Beat and a worker are at work, look at what is watched, and tell of it."""
+    """Note that Beat and a worker are at work, look at the watched parts, and report on them."""
     now = timezone.now()
     Pulse.objects.update_or_create(name="beat", defaults={"at": now})
     _certificate_look(now)
@@ -141,7 +141,7 @@ def watch() -> None:
 
 
 def _certificate_look(now: datetime) -> None:
-    """Note once an hour when the certificate ends that the site's address shows, whoever signed it."""
+    """Note once an hour when the certificate of the site's address ends, regardless of its issuer."""
     parts = urlsplit(settings.SITE_URL)
     if parts.scheme != "https" or not parts.hostname:
         return
@@ -200,6 +200,6 @@ def backup_last() -> datetime | None:
 
 
 def backup_age() -> timedelta:
-    """Time since then; the largest there is where there was none."""
+    """Time since the last backup; the largest possible duration if there was none."""
     last = backup_last()
     return timezone.now() - last if last else timedelta.max

@@ -521,13 +521,13 @@ class Site:
         return self._request(method, path, **arguments).json()
 
     def _once(self, path: str, **arguments: Any) -> httpx.Response:
-        """Send what must not happen twice, with a key by which the site recognises it when it is sent again."""
+        """Send a request that must not be carried out twice, with a key that lets the site recognise a repetition."""
         return self._request("POST", path, headers={"Idempotency-Key": uuid4().hex}, **arguments)
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         """Return a successful response, retrying if the site asks to wait or the connection breaks.
 
-        A request that changes data is sent again only with a key by which the site recognises it.
+        A request that changes data is sent again only with a key that lets the site recognise it.
         """
         repeatable = method in ("GET", "PUT") or "Idempotency-Key" in arguments.get("headers", {})
         left, until = _TRIES - 1, time.monotonic() + _LONGEST_WAIT

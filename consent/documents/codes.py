@@ -2,8 +2,8 @@
 
 The letters are those of Crockford's base 32, none of which is taken for another. The last letter of a group follows
 from the others and from the place of the group, so that one wrong letter, two letters that changed places, and two
-groups that did are all noticed, and the group that is wrong is known. Without knowledge of the code nobody learns
-anything from the check letters: anybody can compute them.
+groups that did are all noticed, and the group that is wrong is known. The check letters reveal nothing about the code
+that the other letters do not.
 """
 
 import re
@@ -71,7 +71,7 @@ def code_in_groups(code: str, between: str = " ") -> str:
 
 
 def _read(text: str) -> str:
-    """Letters for those that were typed in place of ones that look like them."""
+    """Replace typed letters by the valid ones that they look like."""
     return text.upper().translate(str.maketrans("OIL", "011"))
 
 
@@ -85,7 +85,7 @@ def code_normalise(text: str) -> str:
 
 
 def code_faults(text: str, groups: int) -> list[str]:
-    """What is wrong with a code as it was typed, in sentences that name the groups; empty if nothing is."""
+    """Return error messages for a typed code, naming the groups that are wrong (empty if it is valid)."""
     parts = [_read(part) for part in _BETWEEN.split(text.strip()) if part]
     joined = "".join(parts)
     exact, grouped = len(joined) == groups * GROUP, len(parts) == groups
@@ -101,7 +101,7 @@ def code_faults(text: str, groups: int) -> list[str]:
 
 
 def _fault(part: str, place: int) -> str:
-    """What is wrong with a group: "letter", "length", "check" or nothing."""
+    """Return the kind of error in a group: "letter", "length", "check", or an empty text."""
     if any(letter not in LETTERS for letter in part):
         return "letter"
     if len(part) != GROUP:

@@ -44,7 +44,7 @@ class LetterWritten:
         issued: the invitation with its code.
         kind: one of :class:`consent.models.Letter.Kind`; empty for a first invitation.
         language: of the letter.
-        address: lines of the recipient; empty where no address is known.
+        address: lines of the recipient; empty if none is known.
     """
 
     issued: IssuedInvitation
@@ -68,7 +68,7 @@ def default_texts(study: Study) -> dict[str, str]:
 
 
 def _reasons(kind: str) -> list[str]:
-    """Why a letter is sent that is no first invitation."""
+    """Reason why a letter is sent, other than as a first invitation."""
     reasons: dict[str, list[str]] = {
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
@@ -100,7 +100,7 @@ def _reasons(kind: str) -> list[str]:
 
 
 def _news(study: Study) -> list[str]:
-    """What was learned, newest first, and where somebody reads what it cost them."""
+    """Reason for a letter about news, the results, newest first, and what the page behind its link adds."""
     return [
         _("This letter is about what the study has learned. Everyone who has decided and has not withdrawn gets it."),
         *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
@@ -113,7 +113,7 @@ def _news(study: Study) -> list[str]:
 
 
 def represented_sentence(pseudonym: str, answers: Answering) -> list[str]:
-    """For whom the reader answers, if not for themselves."""
+    """Sentence about the person for whom the reader answers, if not for themselves."""
     if not answers.represents:
         return []
     return [_("You answer for %(name)s, as %(role)s.") % {"name": pseudonym, "role": answers.role.label}]
@@ -136,7 +136,7 @@ def deadline(answer_by: date | None) -> list[str]:
 
 
 def _deadline(kind: str, answer_by: date | None) -> list[str]:
-    """When an answer is hoped for, and, of a first one, what becomes of the records without it."""
+    """Date by which an answer is requested and, in a first letter, what happens to the records until then."""
     sentence = deadline(answer_by)
     return (
         [" ".join([*sentence, _("Until you answer, your records are not used.")])]
@@ -161,7 +161,7 @@ def reference(pseudonym: str) -> str:
 
 
 def code_context(issued: IssuedInvitation) -> dict[str, Any]:
-    """Where somebody answers on the site: link, code in groups, and both as a square code."""
+    """Link and code for answering on the site, and both as a QR code."""
     return {
         "open": _("Read what the study asks and answer. Scan the QR code with a phone, or open"),
         "link": issued.link,
@@ -184,13 +184,13 @@ def document_context(study: Study, name: str) -> dict[str, Any]:
 
 
 def _changes(study: Study, kind: str) -> list[TreePart]:
-    """What the levels mean for whoever agreed before, and now, in a letter about new information."""
+    """Meaning of the levels for people who agreed earlier, and now, in a letter about new information."""
     changes = level_changes(study) if kind == Letter.Kind.NEW_FORM else []
     return html_tree(component_render("level_changes_of_letter", level_changes=changes)) if changes else []
 
 
 def address_lines(study: Study) -> list[str]:
-    """Lines of the controller's address, without its name where that comes first."""
+    """Lines of the controller's address, without the controller's name if it comes first."""
     lines = [line.strip() for line in study.controller_address.splitlines() if line.strip()]
     return lines[1:] if lines[:1] == [study.controller] else lines
 
@@ -250,8 +250,8 @@ def letters_pdf(
     Args:
         study: the study.
         letters: the letters.
-        answer_by: a day by which an answer is hoped for.
-        forms: a form on paper behind each letter, as :meth:`consent.documents.paper.FormsOnPaper.context` has it.
+        answer_by: the day by which an answer is requested, if any.
+        forms: a paper form to print after each letter, from :meth:`consent.documents.paper.FormsOnPaper.context`.
     """
     return _pdf(study, letters, letterhead_of(study), answer_by, forms)
 

@@ -4,13 +4,13 @@ As a page, as a PDF, and as JSON with the parts and field names of ISO/IEC TS 27
 structure): a header, what the processing is, who the parties are, and the events. The names and which of them are
 mandatory are those that W3C's Data Privacy Vocabulary Community Group lists ("Consent Records and Receipts as per
 ISO/IEC TS 27560:2023 using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with
-underscores; values that a vocabulary can name are terms of that vocabulary (prefix ``dpv``). What the standard has no
-name for (protection level, ε) stands under ``extension``. The mandatory ``party_address`` is null where the study does
+underscores; values that a vocabulary can name are terms of that vocabulary (prefix ``dpv``). Items without a name in
+the standard (protection level, ε) are under ``extension``. The mandatory ``party_address`` is null if the study does
 not state it.
 
-What leads from a receipt to the record is its number, a keyed hash. The event's own hash would tell what others chose:
-it goes into that of the next event, so that whoever knows the hashes of two events has those of the one in between, and
-of the few levels that it may have granted, only one fits.
+A receipt leads to the record by its number, a keyed hash. The event's own hash would reveal the choices of others: it
+goes into that of the next event, so that somebody who knows the hashes of two events could check the one in between,
+and only one of the few levels that it may have granted fits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,8 +57,8 @@ STATES = {
 def receipt_number(event_hash: str, key: str | None = None) -> str:
     """64 hexadecimal digits that stand for the event with this hash: its HMAC-SHA256 under the key for signatures.
 
-    Without the key they say nothing of the event, nor of those beside it. Whoever has the key can find the event, whose
-    hash covers everything that was recorded, by :func:`receipt_event`.
+    Without the key they reveal nothing about this event or its neighbours. With the key, :func:`receipt_event` finds
+    the event, whose hash covers everything that was recorded.
     """
     return digest("consent.receipts", event_hash, key)
 
@@ -73,10 +73,10 @@ def receipt_code(number: str) -> str:
 
 
 def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | None:
-    """The decision that has this receipt number, of one study or of whatever study.
+    """Return the decision that has this receipt number, in one study or in any.
 
-    Numbers given out under an earlier key for signatures are found while that is still known. A number may also
-    be the event's hash: receipts had that once. Or it is the code that was read out.
+    Numbers given out under an earlier key for signatures are found while that is still known. A number may also be the
+    event's hash, as on the oldest receipts, or the code that was read out.
     """
     keys, code = keys_of(Purpose.SIGNING), code_normalise(number)
     events = ConsentEvent.objects.filter(study=study) if study else ConsentEvent.objects.all()
@@ -88,7 +88,7 @@ def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | Non
 
 
 def _odds(right: int, right_records: int) -> str:
-    """What a level means, in right guesses in 100 about whether the person took part and which records are theirs."""
+    """Meaning of a level, in right guesses in 100 about whether the person took part and which records are theirs."""
     if right < 100:
         sentence = _(
             "A guess about whether you took part (whether your records were used) would be right at most %(right)d "
@@ -154,7 +154,7 @@ def _records_fate(event: ConsentEvent) -> str:
 
 
 def _before(event: ConsentEvent) -> list[tuple[str, str]]:
-    """What was promised before a consent, and what this one made of it."""
+    """Promise before a consent, and how the consent changed it."""
     before = promise_before(event) if event.pk else None
     if before is None or event.policy is None:
         return []
@@ -188,7 +188,7 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Decision, of whom, by whom, and by which right."""
+    """Decision, the person it is about, who made it, and on what authority."""
     facts = [
         (_("Study"), str(study_text(_study_of(event), "title"))),
         (_("Decision"), capfirst(f"{event.get_kind_display()}: {event.get_level_display()}".rstrip(": "))),
@@ -205,7 +205,7 @@ def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
-    """What a decision means for the person."""
+    """Meaning of a decision for the person."""
     facts = []
     if event.grants and (ends := last_day(event)) is not None:
         facts.append((_("Valid until"), date_format(ends, "DATE_FORMAT")))
@@ -230,7 +230,7 @@ def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """What the study told when it was decided."""
+    """Information that the study gave at the time of the decision."""
     study, facts = _study_of(event), []
     if event.form is not None:
         facts.append((_("Information read"), _("version %(version)d") % {"version": event.form.version}))
@@ -253,7 +253,7 @@ def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _turning(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Whom to ask, and what to read out to them."""
+    """Contact for questions, and the code to read out to them."""
     return [
         (_("Questions"), contact_text(_study_of(event))),
         (_("To read out on the phone"), receipt_code(receipt_number(event.hash))),
@@ -390,7 +390,7 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
     Args:
         event: the decision.
         head: a letterhead that may not be saved yet; that of the study by default.
-        address: lines of the recipient; empty where no address is known.
+        address: lines of the recipient; empty if none is known.
     """
     study = event.study
     head = head or letterhead_of(study)
@@ -453,7 +453,10 @@ def receipt_pdf(event: ConsentEvent) -> bytes:
 
 
 def receipts_pdf(study: Study, events: Iterable[ConsentEvent], language: str) -> bytes:
-    """Receipts as letters in one PDF, each to whoever answers now, in the language that was read, or ``language``."""
+    """Receipts as letters in one PDF, each to the person who answers now.
+
+    They are in the language that was read, or in ``language``.
+    """
     documents = []
     for event in events:
         read = language_of(event.text_read)

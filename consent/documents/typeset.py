@@ -1,4 +1,4 @@
-"""Typesetting: tagged PDF (PDF/UA-1) with what screen readers need, and trees of what a page says for it."""
+"""Typesetting: tagged PDF (PDF/UA-1) that screen readers can read, and trees of a page's content for it."""
 
 import json
 import re
@@ -95,7 +95,7 @@ class _Reader(HTMLParser):
 
 
 def _tidied(tag: str, parts: list[TreePart]) -> list[TreePart]:
-    """Parts without the spaces beside blocks and at the ends of one, each with its own parts tidied."""
+    """Parts without the spaces next to blocks and at their ends, each with its own parts tidied."""
     ends = tag in _BLOCKS or tag == "root"
     kept: list[TreePart] = []
     for place, part in enumerate(parts):

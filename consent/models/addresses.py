@@ -1,4 +1,4 @@
-"""What tells people and programs: addresses of holders, mails, news, webhooks."""
+"""Messages to people and programs: addresses of holders, mails, news, webhooks."""
 
 import uuid
 from uuid import uuid4
@@ -133,9 +133,9 @@ class MailWishes(models.Model):
 
 
 class News(models.Model):
-    """News that a study's people are told: a result was published, or a year is over in which something was used.
+    """News for a study's people: a result was published, or a year in which something was used has ended.
 
-    Mails and letters are about one of these. What they say is read from today's results when they are delivered.
+    Mails and letters are about one of these. Their text is based on the results at the time of delivery.
     """
 
     class Kind(models.TextChoices):
@@ -164,7 +164,7 @@ class News(models.Model):
 
 
 class WebhookEndpoint(Recorded):
-    """Address of a program that is told what happens in a study: which events, and the secret that signs them."""
+    """Address of a program that is notified of events in a study, with the events and the secret that signs them."""
 
     open_fields = ("events", "created_by", "created_at")
     sealed_fields = ("url", "secret")  # whoever knows an address can often write to it

@@ -53,7 +53,7 @@ class InstallationHead(Head):
 
 
 class InstallationChained(Chained):
-    """Row of a hash chain of the installation, which has one of its kind; in place of a study's id stands None."""
+    """Row of a hash chain of the installation, which has one of its kind; the study's id is None."""
 
     head_model = InstallationHead
     of_installation = True

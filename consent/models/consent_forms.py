@@ -40,9 +40,9 @@ _ONE_VALIDITY = Q(valid_months=None) | Q(valid_until=None)
 class ConsentFormProposal(Validity, StudyChained):
     """Version of the consent form that waits. It is published once a second person of the committee approves it.
 
-    ``follows`` is the version in force when it was proposed, 0 before the first; after a newer one it cannot be
-    published any more. A small correction, which changes no fact, has ``objection_until``: it comes into force at that
-    moment without a second person, unless somebody of the committee has rejected it by then.
+    ``follows`` is the version in force when it was proposed, 0 before the first; it can no longer be published after a
+    newer one. A small correction, which changes no fact, has ``objection_until``: it comes into force at that moment
+    without a second person, unless somebody of the committee has rejected it by then.
     """
 
     added_columns = _VALID_FOR_GOOD
@@ -80,15 +80,15 @@ class ConsentFormProposal(Validity, StudyChained):
 
     @property
     def is_correction(self) -> bool:
-        """Whether it comes into force by itself, after the time for objections."""
+        """Whether it comes into force automatically, after the time for objections."""
         return self.objection_until is not None
 
 
 class ConsentForm(Validity, StudyChained):
     """Published version of a study's consent form. ``texts`` maps a language code to Markdown.
 
-    ``proposal`` and ``proposed_by`` say who proposed it; ``published_by`` approved it, and is empty of a correction to
-    which nobody objected until ``objection_until``. ``facts`` are what the study stated of itself in this version.
+    ``proposal`` and ``proposed_by`` say who proposed it; ``published_by`` approved it, and is empty for a correction to
+    which nobody objected until ``objection_until``. ``facts`` are what the study stated about itself in this version.
     """
 
     added_columns = {"renewal": Renewal.NOT_ASKED, **_VALID_FOR_GOOD}

@@ -61,8 +61,8 @@ class ConsentEvent(StudyChained):
 
     ``policy`` is the one whose ε was promised: of a promise that is kept, or of a decision on paper, it may be an
     earlier one than that in force. ``renew_by`` is when the form asks for another decision: from then on a consent no
-    longer counts. ``authority`` and ``statement`` are what whoever decided for the person has declared about their
-    right to.
+    longer counts. ``authority`` and ``statement`` are what a person who decided for the holder declared about their
+    right to do so.
     """
 
     class Kind(models.TextChoices):

@@ -45,7 +45,7 @@ class Invitation(Recorded):
 
 
 class LinkReissue(StudyChained):
-    """New link to a holder's decisions in place of earlier ones, with the reason."""
+    """New link to a holder's decisions that replaces earlier ones, with the reason."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="link_reissues")
     holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="link_reissues")
@@ -82,9 +82,9 @@ class Letterhead(Recorded):
 
 
 class Letter(models.Model):
-    """Letter on paper to a holder whom no mail reaches: of which kind, about what, printed when and by whom.
+    """Letter on paper to a holder whom no email reaches: its kind and subject, when it was printed and by whom.
 
-    Its words and the code in it are not kept. Printing it again is another row.
+    Its text and code are not stored. Printing it again adds a row.
     """
 
     class Kind(models.TextChoices):

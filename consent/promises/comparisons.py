@@ -52,7 +52,7 @@ def agreement_of(last: LastPromise) -> Option:
 
 
 def columns_since(last: LastPromise) -> list[Column]:
-    """Promise when the holder decided, today where a policy has made it stronger since, and for who decides now."""
+    """Promise at the holder's decision, today's if a policy has made it stronger, and that of a decision made now."""
     day = date_format(localtime(last.event.recorded_at), "DATE_FORMAT")
     columns = [Column(_("Before: when you decided (%(day)s)") % {"day": day}, agreement_of(last))]
     if last.agreed != last.epsilon != last.offered:
@@ -68,7 +68,7 @@ def columns_of_answer(last: LastPromise, answer: Option) -> list[Column]:
 
 @dataclass(frozen=True)
 class LevelChange:
-    """Level of a study for whoever agreed earlier, smallest ε first, and for whoever agrees now."""
+    """Level of a study for people who agreed earlier, smallest ε first, and for people who agree now."""
 
     level: Level
     before: list[Option]
@@ -90,7 +90,7 @@ class LevelChange:
 
 
 def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[LevelChange]:
-    """Levels that mean something else for whoever agreed earlier, by policies alone: public.
+    """Levels that mean something else for people who agreed earlier. Public, because only policies determine them.
 
     Args:
         study: the study.

@@ -26,14 +26,14 @@ class Standing:
 
     Attributes:
         current: the last decision; None before the first.
-        lapse: why a consent does not count; None where it counts, or none was given.
-        renewal: newer form that asks everybody again; None where there is none.
+        lapse: why a consent does not count; None if it counts, or if none was given.
+        renewal: newer form that asks everybody again; None if there is none.
         answering: who answers for the holder.
         promise: promise of the last consent, if one was given.
         is_renewed: whether the form in force or what a level means is not what was agreed to.
-        is_closed: whether the study is closed, so that nothing is asked any more.
-        ends_with_form: whether a consent given today would count no longer than this one, and not at all where this one
-            does not count: the form in force counts up to a fixed day.
+        is_closed: whether the study is closed, so that nothing is asked.
+        ends_with_form: whether a consent given today would be valid no longer than this one, because the form in force
+            is valid until a fixed day; if this one is not valid, neither would that be.
     """
 
     current: ConsentEvent | None = None
@@ -62,7 +62,7 @@ class Standing:
 
     @property
     def last_day(self) -> date | None:
-        """Last day on which the consent counts by the form that was answered; None where it counts for good."""
+        """Last day on which the consent counts by the form that was answered; None if it has no end."""
         return last_day(self.current) if self.current is not None and self.grants else None
 
     @property
@@ -81,7 +81,7 @@ class Standing:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences to the holder: first what stands, then what to do where something is asked of them."""
+        """Sentences to the holder: first the current state, then what to do if something is asked of them."""
         if self.current is None and self.is_closed:
             return [_("You have not decided. Your records are not used.")]
         if self.current is None:
@@ -136,7 +136,7 @@ class Standing:
         return [reason, _("Read it and decide again."), *self._promised()]
 
     def _promised(self) -> list[str]:
-        """What the holder was promised, and what their level means now, where that is something else."""
+        """Promise to the holder, and what their level means now if that differs."""
         last = self.promise
         if last is None or last.agreed == last.epsilon == last.offered:
             return []
@@ -164,7 +164,7 @@ class Standing:
     def changes(self, language: str) -> list[DiffLine]:
         """Lines in which the form that is to be answered differs from the version agreed to, validity included.
 
-        In ``language``, or in the site's first where one of the two has no such text. Facts come first.
+        In ``language``, or in the site's first if one of the two has no such text. Facts come first.
         """
         if self.renewal is None or self.current is None or self.current.form is None:
             return []
@@ -189,7 +189,7 @@ class Announced:
 
 
 def next_correction(study: Study, language: str) -> Announced | None:
-    """Next small correction that comes into force unless the committee objects; None where there is none."""
+    """Next small correction that comes into force unless the committee objects; None if there is none."""
     proposal = min(
         (each for each in forms_waiting(study) if each.is_correction),
         key=lambda each: (each.objection_until, each.sequence),

@@ -1,4 +1,4 @@
-"""Accounts of staff, made by administrators of the installation, and who these are; every change is on record.
+"""Accounts of staff, made by administrators of the installation, and these administrators; every change is recorded.
 
 An administrator can make an account and have a link for its password sent to the address that they give, close an
 account and open it again. They can neither change an account that is there, nor sign in as somebody else, nor give a
@@ -52,10 +52,10 @@ def staff() -> QuerySet[User]:
 
 
 def account_of_staff(username: str) -> User | None:
-    """The open account of this name that can be given a role.
+    """Return the open account of this name that can be given a role.
 
-    Holders sign in with an address. Whether there is such an account is not told, not even by giving it a role: a name
-    with an @ is found where the account has a role already, or was made by an administrator.
+    Holders sign in with an address. Whether such an account exists is not revealed, not even by giving it a role: a
+    name with an @ is found only if the account already has a role, or was made by an administrator.
     """
     accounts = staff() if "@" in username else User.objects.all()
     return accounts.filter(username=username, is_active=True).first()
@@ -83,7 +83,7 @@ def staff_waiting() -> QuerySet[User]:
 
 @transaction.atomic
 def account_change_record(*, user: User, acting_user: AbstractBaseUser, made: bool) -> None:
-    """Put on record that a superuser has made or changed somebody's account in the admin: whoever's it is."""
+    """Record that a superuser has made or changed somebody else's account in the admin."""
     if user.pk != acting_user.pk:
         _record(user, _KIND.CREATED if made else _KIND.CHANGED, acting_user)
 
@@ -144,7 +144,7 @@ def new_account_record(user: User) -> None:
 
 @transaction.atomic
 def account_deletion_record(user: User) -> None:
-    """Record that an account is about to be deleted, where the record names it, and empty the references to it."""
+    """Record that an account is about to be deleted, if the record names it, and empty the references to it."""
     account_forget(user)
     if AccountChange.objects.filter(user_id=user.pk).exists():
         _record(user, AccountChange.Kind.DELETED, None)
@@ -170,7 +170,7 @@ def accounts_review(*, acting_user: User) -> int:
 
 
 def account_faults() -> Iterator[str]:
-    """Accounts that may do what nobody is on record as having allowed, or the other way round; in words."""
+    """Accounts with permissions that no record says were given, or the other way round; in words."""
     recorded: dict[int, dict[str, bool]] = {}
     kinds = {given: (name, True) for name, (given, _taken, _usual) in _STANDING.items()}
     kinds |= {taken: (name, False) for name, (_given, taken, _usual) in _STANDING.items()}
@@ -274,7 +274,7 @@ def account_close(*, user: User, acting_user: User | None) -> None:
 
 @transaction.atomic
 def account_reopen(*, user: User, acting_user: User | None) -> None:
-    """Open a closed account again, with the roles that it still has; sessions and tokens stay gone.
+    """Open a closed account again, with the roles that it still has; its sessions and tokens are not restored.
 
     Raises:
         PermissionDenied: as for closing it.
@@ -289,7 +289,7 @@ def account_reopen(*, user: User, acting_user: User | None) -> None:
 
 
 def _of_staff_check(user: User, acting_user: User | None) -> None:
-    """Refuse whoever is no administrator, and accounts that are out of their reach. Raises PermissionDenied."""
+    """Refuse people who are not administrators, and accounts that they may not close. Raises PermissionDenied."""
     _administrator_check(acting_user)
     if not staff().filter(pk=user.pk).exists():
         raise PermissionDenied(f"The account {user.pk} is no account of staff.")
@@ -311,7 +311,7 @@ def _sessions_end(user: User) -> None:
 
 
 def operated_alone(user: User) -> QuerySet[Study]:
-    """Studies of which the account is the only open one with the role of an operator."""
+    """Studies in which no other open account has the role of an operator."""
     operators = Membership.objects.filter(study=OuterRef("pk"), role=Role.OPERATOR, user__is_active=True)
     return Study.objects.filter(Exists(operators.filter(user=user)), ~Exists(operators.exclude(user=user)))
 

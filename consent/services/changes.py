@@ -33,7 +33,7 @@ def changes_recorded(rows: Iterable[Recorded], *, acting_user: AbstractBaseUser 
 
     Args:
         rows: the rows; those that the block adds are not saved yet.
-        acting_user: who changes them; None at the command line, for a date, and where a data holder acts.
+        acting_user: who changes them; None at the command line, for a date, and if a data holder acts.
     """
     rows = list(rows)
     with transaction.atomic():
@@ -76,7 +76,7 @@ def _study_id(row: Recorded) -> int | None:
 
 
 def _states(rows: QuerySet[Any]) -> Iterator[tuple[Any, State]]:
-    """Keys of rows with what the database holds of their recorded fields."""
+    """Keys of rows with the values of their recorded fields in the database."""
     fields = (*rows.model.open_fields, *rows.model.sealed_fields)
     columns = [rows.model._meta.get_field(name).attname for name in fields]
     for pk, *values in rows.order_by("pk").values_list("pk", *columns).iterator(chunk_size=2000):
@@ -125,7 +125,7 @@ def _is_sealed(state: str | None, model: type[Recorded], row: Any, field: str, v
 def _sealed_changes(
     study_id: int, model: type[Recorded], changed: dict[Any, tuple[State, State]]
 ) -> dict[Any, tuple[State, State]]:
-    """Changes with digests in place of values; what a change begins with keeps the digest that it was recorded with."""
+    """Changes with digests instead of values; the state before a change keeps the digest with which it was recorded."""
     recorded: dict[str, dict[str, str | None]] = {}
     keys = [str(pk) for pk, (old, _new) in changed.items() if old is not None]
     for start in range(0, len(keys), _AT_ONCE):
@@ -148,7 +148,7 @@ def _sealed_changes(
 
 
 def account_forget(user: AbstractBaseUser) -> None:
-    """Empty the references to an account that is about to be deleted, on record."""
+    """Empty the references to an account that is about to be deleted, and record this."""
     for model in recorded_models():
         for field in model._meta.concrete_fields:
             relation = field.remote_field
@@ -165,7 +165,7 @@ def account_forget(user: AbstractBaseUser) -> None:
 
 
 def change_faults(study: Study) -> Iterator[str]:
-    """Is every row of the configuration as it was recorded last, and every change begun with what was on record?
+    """Check that every row is as it was recorded last, and that every change starts from the recorded state.
 
     A field that was added to a model later is in no earlier state: its rows must have its default.
 
@@ -185,7 +185,7 @@ def change_faults(study: Study) -> Iterator[str]:
 
 
 def _fold(recorded: dict[tuple[str, str], dict[str, Any]], change: Change) -> Iterator[str]:
-    """Take a change into the states on record; tell where it does not begin with them."""
+    """Apply a change to the recorded states; report it if it does not start from them."""
     key = (change.model, change.row)
     known = recorded.get(key)
     begins = change.before or {}
@@ -207,7 +207,7 @@ def _fold(recorded: dict[tuple[str, str], dict[str, Any]], change: Change) -> It
 def _row_faults(
     chain: type[Change], model: type[Recorded], study: Study, recorded: dict[tuple[str, str], dict[str, Any]]
 ) -> Iterator[str]:
-    """Compare today's rows of a model with the states on record, which are taken out."""
+    """Compare today's rows of a model with the ``recorded`` states, which are removed from there."""
     is_sealed = chain is SealedChange
     fields = model.sealed_fields if is_sealed else model.open_fields
     label = model._meta.label_lower
@@ -229,6 +229,6 @@ def _row_faults(
 
 
 def _name(label: str) -> str:
-    """Name of a row of a model; the label itself where there is no such model."""
+    """Name of a row of a model; the label itself if there is no such model."""
     names = {model._meta.label_lower: model._meta.verbose_name for model in recorded_models()}
     return str(names.get(label, label))

@@ -1,14 +1,14 @@
-"""Signed checkpoints: a daily signature over everything on record, kept outside, that tells nothing of it.
+"""Signed checkpoints: a daily signature over everything recorded, kept elsewhere, that reveals nothing about it.
 
-What is recorded is chained, and the ends of the chains are signed with the site's secret key: whoever has database and
-secret key could still write a chain anew. A checkpoint is signed with a key that neither has, and leaves the
-installation by mail and to a second place. docs/checkpoints.md says what it proves, and what it does not.
+What is recorded is chained, and the ends of the chains are signed with the site's secret key: somebody who has the
+database and the secret key could still rewrite a chain. A checkpoint is signed with a key that neither has, and leaves
+the installation by mail and to a second place. docs/checkpoints.md says what it proves, and what it does not.
 
 - All decisions and the ends of all chains are rows of one Merkle tree, the *state* of a moment
-  (:mod:`common.transparency.trees`). Its root tells nothing, not even whether anything was recorded since the last.
+  (:mod:`common.transparency.trees`). Its root reveals nothing, not even whether anything was recorded since the last.
 - The root, a number and the time are an *entry* of the installation's log, a Merkle tree that only grows, by one entry
-  a day. The checkpoint is the signed root of that log. So what is mailed is a function of the day alone, but for hashes
-  of random numbers: deciders read nothing of anybody in it (condition 1 of the guarantee).
+  a day. The checkpoint is the signed root of that log. So the mail depends only on the day, except for hashes of random
+  numbers: deciders learn nothing about anybody from it (condition 1 of the guarantee).
 """
 
 import base64
@@ -171,7 +171,7 @@ def checkpoint_extension(checkpoint: Checkpoint) -> str:
 
 
 def signing_key() -> notes.SigningKey:
-    """The private key. Raises CheckpointError where it cannot be used."""
+    """Return the private key. Raises CheckpointError if it cannot be used."""
     if not settings.CHECKPOINT_KEY_FILE:
         raise CheckpointError(
             "There is no private key: make one with ipate checkpoint_key FILE, and name the file in "
@@ -199,10 +199,10 @@ def checkpoint_make(*, key: notes.SigningKey, adopted: bool = False) -> Checkpoi
 
     Args:
         key: signs.
-        adopted: a backup was restored: take in what the second place knows and the database has forgotten.
+        adopted: a backup was restored: take in checkpoints that the second place has and the database lacks.
 
     Returns:
-        The checkpoint; None where today's is there.
+        The checkpoint; None if today's already exists.
 
     Raises:
         CheckpointError: the records or the log are not those of the checkpoints before. Nothing is signed then.
@@ -366,7 +366,7 @@ def _all_faults() -> Iterator[str]:
 
 
 def checkpoint_faults(study: Study) -> Iterator[str]:
-    """Faults of the log, and rows of a study that were there at a checkpoint and are not any more."""
+    """Faults of the log, and rows of a study that existed at a checkpoint and no longer do."""
     yield from log_faults()
     yield from rows_faults(study)
 
@@ -375,7 +375,7 @@ def note_faults(text: str, keys: list[str]) -> Iterator[str]:
     """Faults that a checkpoint which somebody has kept, such as a mail, proves of this database.
 
     Args:
-        text: the checkpoint, with whatever stands around it.
+        text: the checkpoint, with any text around it.
         keys: public keys that may have signed it.
     """
     try:
@@ -409,7 +409,7 @@ def _state_file(checkpoint: Checkpoint) -> str:
 
 
 def state_keep() -> None:
-    """Keep the state of the last checkpoint, from which proofs are made at once; a worker's part."""
+    """Store the state of the last checkpoint, so that proofs can be made at once; a worker does this."""
     last = Checkpoint.objects.exclude(key="").last()
     if last is None or _state_file(last) in (there := arrays_list(_FOLDER)):
         return
@@ -442,7 +442,7 @@ def checkpoint_over(event: ConsentEvent) -> Checkpoint | None:
 
 
 def proof_of(event: ConsentEvent, checkpoint: Checkpoint, state: State | None = None) -> dict[str, Any]:
-    """Proof that a decision is under a checkpoint, for its holder: it tells nothing of other holders.
+    """Proof that a decision is under a checkpoint, for its holder: it reveals nothing about other holders.
 
     Args:
         event: the decision.

@@ -68,7 +68,7 @@ def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[st
 
 @transaction.atomic
 def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> Study:
-    """Set how many people, beside the one who proposes, have to approve a policy or a form.
+    """Set how many people, besides the proposer, have to approve a policy or a form.
 
     Raises:
         ValidationError: no number from 1 to 9, or a proposal waits, for which another number holds.
@@ -120,8 +120,8 @@ def approval_record(
         last: whether it is to be the last approval that is needed.
 
     Raises:
-        ValidationError: they have approved it already, be it by another account in their hands, or ``last`` is said and
-            more people have to.
+        ValidationError: they have approved it already, possibly with another account that they control, or ``last`` is
+            set but more people have to approve.
     """
     earlier = [remark.made_by_id for remark in selectors.approvals_of(proposal)]
     if acting_user.pk in earlier or any(in_one_hand(study, each, acting_user.pk) for each in earlier):
@@ -148,7 +148,7 @@ def approval_record(
 def proposal_remark(
     *, proposal: EpsilonPolicy | ConsentFormProposal, acting_user: AbstractBaseUser, kind: str, text: str
 ) -> Remark:
-    """Comment on a proposal or reject it, on record.
+    """Comment on a proposal or reject it, and record this.
 
     Args:
         proposal: an ε policy or a consent form that waits for a second person.
@@ -177,7 +177,7 @@ def proposal_remark(
 
 
 def not_rejected_check(**about: Any) -> None:
-    """Refuse to approve what was rejected. Raises ValidationError."""
+    """Refuse to approve a rejected proposal. Raises ValidationError."""
     if Remark.objects.filter(kind=Remark.Kind.REJECTION, **about).exists():
         raise ValidationError(_("This proposal was rejected. Make a new one that takes the reason into account."))
 

@@ -1,8 +1,8 @@
 """Consent forms: drafted, checked, proposed and approved; small corrections, which come into force unless objected to.
 
 Every version is proposed by one person and published by a second one of the committee. A small correction changes no
-fact and few words. It is announced to the committee and the holders, and comes into force by itself after a time in
-which anybody of the committee can object.
+fact and few words. It is announced to the committee and the holders, and comes into force automatically after a period
+in which anybody on the committee can object.
 """
 
 import hashlib
@@ -97,13 +97,13 @@ def form_digest(texts: Mapping[str, str], facts: Mapping[str, Any] | None) -> st
 def consent_form_draft_save(
     *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], facts: Mapping[str, Any] | None = None
 ) -> ConsentFormDraft:
-    """Save ``texts`` as the study's draft, in place of the one before. A draft may be unfinished.
+    """Save ``texts`` as the study's draft, replacing the one before. A draft may be unfinished.
 
     Args:
         study: the study.
         acting_user: who saves it.
         texts: Markdown by language code.
-        facts: what the study states of itself; those of the draft before, or of the study, stay by default.
+        facts: what the study states about itself; by default, the facts of the previous draft or of the study.
     """
     study_lock(study.pk)
     values = {} if facts is None else {"facts": dict(facts)}
@@ -115,7 +115,7 @@ def consent_form_draft_save(
 
 
 def draft_facts(draft: ConsentFormDraft) -> dict[str, Any]:
-    """Facts that a draft tells: its own, or the study's."""
+    """Facts of a draft: its own, or the study's."""
     return draft.facts if draft.facts is not None else facts_of(draft.study)
 
 
@@ -173,7 +173,7 @@ def consent_form_propose(
 def consent_form_correct(
     *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]
 ) -> ConsentFormProposal:
-    """Announce a small correction, which comes into force by itself unless somebody of the committee objects.
+    """Announce a small correction, which comes into force automatically unless somebody on the committee objects.
 
     Args:
         study: the study.
@@ -181,7 +181,7 @@ def consent_form_correct(
         texts: Markdown by language code, of the same languages as the version in force.
 
     Raises:
-        ValidationError: what :func:`consent_form_check` or :func:`correction_check` refuses, nobody of the committee
+        ValidationError: what :func:`consent_form_check` or :func:`correction_check` refuses, nobody on the committee
             who could object, or the study is a rehearsal.
     """
     study = study_lock(study.pk)
@@ -265,7 +265,7 @@ def _proposal_append(
     objection_until: datetime | None = None,
     answer_by: date | None = None,
 ) -> ConsentFormProposal:
-    """Append a proposal and tell the committee; the study's lock is held and the texts are checked."""
+    """Append a proposal and notify the committee; the study's lock is held and the texts are checked."""
     latest = selectors.consent_form_in_force(study)
     proposal = ConsentFormProposal(
         study=study,
@@ -300,12 +300,12 @@ def consent_form_approve(
     Args:
         proposal: the proposal.
         acting_user: the approver, not the proposer.
-        conditions: of the approval, on record; empty if there are none.
+        conditions: recorded conditions of the approval; empty if there are none.
 
     Raises:
-        ValidationError: the approver proposed it or has a conflict of interest, the proposer's account is gone, it was
-            published or rejected, it is a correction, a newer version has been published since, the study states other
-            facts by now, or more people have to approve it.
+        ValidationError: the approver proposed it or has a conflict of interest, the proposer's account has been
+            deleted, it was published or rejected, it is a correction, a newer version has been published since, the
+            study states other facts by now, or more people have to approve it.
     """
     study = study_lock(proposal.study_id)
     study_open_check(study)
@@ -352,12 +352,12 @@ def corrections_publish(at: datetime | None = None) -> int:
 def consent_form_check(
     study: Study, texts: Mapping[str, str], valid: Valid = FOR_GOOD, facts: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """Texts that can follow the version in force, without empty ones.
+    """Return texts that can follow the version in force, without empty ones.
 
     Raises:
-        ValidationError: no text in the site's first language or in one of the study's languages, a fact that people
-            have to be told and that is missing, a text that contradicts the facts, the same texts, facts and validity
-            as the version in force, a change in some languages only, or a validity that is over already.
+        ValidationError: no text in the site's first language or in one of the study's languages, a missing fact that
+            people must be given, a text that contradicts the facts, the same texts, facts and validity as the version
+            in force, a change in some languages only, or a validity that has already ended.
     """
     if valid.until is not None and valid.until <= day_of(timezone.now()):
         raise ValidationError({"valid_until": _("No one could consent to it any more. Choose a later day.")})
@@ -399,7 +399,7 @@ def consent_form_check(
 
 
 def _facts_check(study: Study, texts: Mapping[str, str]) -> None:
-    """Refuse a form without all that people have to be told, or against it. Raises ValidationError."""
+    """Refuse a form that lacks or contradicts facts that people must be given. Raises ValidationError."""
     lacking = facts_missing(study)
     if lacking:
         message = _(
@@ -464,7 +464,7 @@ def _form_append(study: Study, proposal: ConsentFormProposal, acting_user: Abstr
 
 
 def form_faults(study: Study) -> Iterator[str]:
-    """Is every version what was proposed, and published by a second person or after the time for objections?
+    """Check that every version is as proposed, and published by a second person or after the time for objections.
 
     Yields:
         One sentence for each fault.

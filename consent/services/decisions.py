@@ -52,14 +52,14 @@ def declaration_statement() -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is recorded of a decision beside its holder and its time.
+    """Record of a decision, apart from its holder and its time.
 
     Attributes:
         acting_user: who recorded it; None for the bearer of an invitation.
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
         form: the version that they read, if any.
-        declared: what whoever decides for the person declares about their right to.
-        text_read: code of the text of the form that they read; empty where it is not known.
+        declared: declaration of a person who decides for the holder about their authority.
+        text_read: code of the text of the form that they read; empty if it is not known.
         talked: whether they said that they had talked to somebody about it.
         level: of a consent, one of :class:`consent.models.Level`.
         policy: of a consent, the policy that says what the level means.
@@ -102,8 +102,8 @@ def consent_give(
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
         accepts_weaker_than: ε of the promise that they give up for a weaker one, with a yes to that and nothing else;
             None without such a yes.
-        declared: what whoever decides for the person declares about their right to; kept with the decision.
-        text_read: code of the text of the form that they read, as in its ``texts``; empty where it is not known.
+        declared: declaration of a person who decides for the holder about their authority; kept with the decision.
+        text_read: code of the text of the form that they read, as in its ``texts``; empty if it is not known.
         talked: whether they said that they had talked to somebody about it.
 
     Returns:
@@ -225,7 +225,7 @@ def consent_refuse(
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
         keep: if a standing consent is withdrawn, whether they asked for their records to be kept; if they did not, the
             records are erased.
-        text_read: code of the text of the form that they read; empty where it is not known.
+        text_read: code of the text of the form that they read; empty if it is not known.
         talked: as of :func:`consent_give`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Erasure of a holder's stored records: who asked for it, and who waits for it.
+"""Erasure of a holder's stored records: who asked for it, and whose records are still to be erased.
 
 The worker that erases is sent for by name: what holds records stands above this app.
 """

@@ -1,7 +1,7 @@
 """Data holders: registered, linked to accounts, handed over to those who answer for them, looked at by staff.
 
-Who has the link or the account of a holder decides in the role that is on record. When another person answers from now
-on, both end, and that person gets an invitation of their own.
+The person who has a holder's link or account decides in the recorded role. When another person starts to answer, both
+end, and that person gets their own invitation.
 """
 
 import uuid
@@ -45,7 +45,7 @@ _OWN = (_KIND.PERSON, _KIND.INCAPABLE)
 def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
     """Register a holder for every pseudonym that has none, under its canonical spelling.
 
-    Whoever had their records erased is found by the commitment to their pseudonym, and keeps their account.
+    People whose records were erased are found by the commitment to their pseudonym, and keep their account.
 
     Returns:
         The holder id of every pseudonym, as it was given.
@@ -110,14 +110,14 @@ def _register(study: Study, pseudonyms: Sequence[str], *, is_empty: bool = False
 def holder_link(
     *, holder: DataHolder, user: AbstractBaseUser | None, acting_user: AbstractBaseUser | None = None
 ) -> DataHolder:
-    """Link a holder to the account that decides for them, or to none any more, on record.
+    """Link a holder to the account that decides for them, or unlink it, and record this.
 
-    Mails go to the account from then on, a reminder that they asked for, too: an address that they left is deleted.
+    Mails then go to the account, including a reminder that they asked for; an address that they left is deleted.
 
     Args:
         holder: the holder.
         user: the account, or None.
-        acting_user: who of the staff links it; None where the holder does.
+        acting_user: member of staff who links it; None if the holder does.
 
     Raises:
         ValidationError: the account already decides for another holder of the study.
@@ -141,11 +141,11 @@ def holder_link(
 def invitations_end(
     *, holders: Sequence[int], acting_user: AbstractBaseUser | None, account: AbstractBaseUser | None = None
 ) -> None:
-    """End the valid invitations of holders of one study, on record.
+    """End the valid invitations of holders of one study, and record this.
 
     Args:
         holders: ids of the holders.
-        acting_user: who of the staff ends them; None at the command line, for a date, and where the holder does.
+        acting_user: member of staff who ends them; None at the command line, for a date, and if the holder does.
         account: the holder's own, which has proven that it works.
     """
     by = account or acting_user
@@ -231,7 +231,7 @@ def _new(
 
 
 def circumstance_append(record: Circumstance) -> Circumstance:
-    """Append a record, and end link and account of whoever answers no longer; the study's lock is held."""
+    """Append a record, and end the link and account of a person who no longer answers; the study's lock is held."""
     holder, last = record.holder, circumstance_last(record.holder)
     before = last.kind if last else _KIND.PERSON
     Circumstance.append([record])

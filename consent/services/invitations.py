@@ -1,8 +1,8 @@
-"""Invitations: a link that alone lets a data holder decide, look up, change and withdraw.
+"""Invitations: a link with which a data holder can decide, look up, change and withdraw without an account.
 
-A code is shown once, to the operator who made it; the database keeps its SHA-256 (a code has 140 random bits, so that
-a plain hash is as good as a slow one). To whoever tries codes, wrong, revoked and replaced ones are the same; whether
-one is mistyped follows from its check letters alone.
+A code is shown once, to the operator who made it; the database keeps its SHA-256 (a code has 140 random bits, so that a
+plain hash is as good as a slow one). Somebody who tries codes cannot tell wrong, revoked and replaced ones apart; that
+one is mistyped follows from its check letters.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ class IssuedInvitation:
 
     @cached_property
     def answering(self) -> Answering:
-        """Whoever the invitation is for; of an open one, a person for themselves."""
+        """Person who answers: the one whom the invitation is for, or with an open one, somebody for themselves."""
         return answering_for(self.invitation.holder) if self.invitation.holder else Answering()
 
     @property
@@ -93,7 +93,7 @@ def code_hash(code: str) -> str:
 def uninvited_holders(study: Study) -> QuerySet[DataHolder]:
     """Holders of a study who were never invited and have neither an account nor decided on paper.
 
-    Whoever died, cannot decide any more, or had their records erased is not among them.
+    People who died, can no longer decide, or had their records erased are excluded.
     """
     cannot = circumstances_last(study).filter(kind__in=(Circumstance.Kind.DIED, Circumstance.Kind.INCAPABLE))
     never = DataHolder.objects.filter(study=study, user=None, erased_at=None, invitations=None, consent_events=None)
@@ -111,8 +111,8 @@ def invitations_create(
 ) -> list[IssuedInvitation]:
     """Issue invitations to holders by pseudonym, and open ones for new holders.
 
-    Holders who can decide already, by an account or a valid invitation, are left out. Where somebody else answers for a
-    person from now on, it is recorded, and whoever answered before can decide no more.
+    Holders who can already decide, with an account or a valid invitation, are left out. If somebody else now answers
+    for a person, this is recorded, and the previous answerer can no longer decide.
 
     Args:
         study: the study.
@@ -126,7 +126,7 @@ def invitations_create(
 
     Raises:
         ValidationError: a pseudonym that nobody can have, a rehearsal study, or somebody whose guardian or proxy cannot
-            be recorded so.
+            be recorded like this.
     """
     study = study_lock(study.pk)
     study_asks_check(study)
@@ -170,7 +170,7 @@ def invitations_create(
 
 
 def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
-    """Record who answers for somebody who is invited; that the person does is recorded where somebody else did."""
+    """Record who answers for somebody who is invited; that they answer for themselves, only if somebody else did."""
     holder = holder_named(study, person.pseudonym)
     known = Circumstance.objects.filter(holder=holder).exists()
     if person.answers == Circumstance.Kind.PERSON and not known:
@@ -229,9 +229,9 @@ def try_begin(*, address: str) -> Attempt:
 
 
 def invitation_open(*, code: str, address: str) -> Invitation | None:
-    """The invitation that a code opens, bound to its holder; None for any other code, whatever is wrong with it.
+    """Return the invitation that a code opens, bound to its holder; None for every code that does not work.
 
-    An open one of a closed study is bound to nobody any more.
+    An open invitation of a closed study is not bound to anybody.
 
     Raises:
         TooManyTriesError: too many codes from this network address were wrong; this one was not looked at.
@@ -319,7 +319,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
 def account_join(*, holder_id: int, user: User) -> bool:
     """Give a holder the account that has just signed in with its second factor, and return whether that was possible.
 
-    It is not where the invitation has ended meanwhile, or where the account already decides for other records.
+    It is not if the invitation has ended in the meantime, or if the account already decides for other records.
     """
     holder = DataHolder.objects.filter(pk=holder_id, invitations__revoked_at=None, invitations__isnull=False).first()
     if holder is None:
@@ -332,7 +332,7 @@ def account_join(*, holder_id: int, user: User) -> bool:
 
 
 def _account_link(holder: DataHolder, user: User, pending: User | None) -> None:
-    """Link a holder to an account, in place of the ``pending`` one. Raises ValidationError."""
+    """Link a holder to an account, replacing the ``pending`` one. Raises ValidationError."""
     _account_check(holder, user)
     theirs = DataHolder.objects.filter(user=user).values_list("study", flat=True)
     for study_id in sorted({holder.study_id, *theirs}):  # one order for everybody: none waits for another forever
@@ -372,9 +372,9 @@ def account_invitations_end(*, user: User) -> None:
 
 @transaction.atomic
 def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: AbstractBaseUser) -> IssuedInvitation:
-    """Issue a new link to a holder's decisions, for somebody who has lost the one they had; on record.
+    """Issue a new link to a holder's decisions, for somebody who has lost theirs, and record this.
 
-    Every earlier link ends, with the visits that it opened. An account that the holder has still works, and is told.
+    Every earlier link ends, with the visits that it opened. The holder's account, if any, still works, and is notified.
 
     Args:
         study: the study.

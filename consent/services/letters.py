@@ -1,9 +1,10 @@
-"""Letters on paper to holders whom no mail reaches: what is due, a new code for each, and the letterhead.
+"""Letters on paper to holders whom no email reaches: those that are due, a new code for each, and the letterhead.
 
-They go to those who have decided, whatever they decided: a list of letters tells nobody's choice. No letter tells of a
-closed study or a new ε policy, as mails do; the page behind the link does. What was learned is not told to who has
-withdrawn. All but receipts carry a new link, which replaces the earlier one; who has an account with a confirmed
-address, or has left one, gets the mail instead. Printing is on record (:class:`consent.models.Letter`).
+They go to everyone who has decided, regardless of the decision, so that a list of letters reveals nobody's choice.
+Unlike mails, letters do not announce a closed study or a new ε policy; the page behind the link does. People who have
+withdrawn get no news of results. All letters but receipts contain a new link, which replaces the earlier one; people
+who have an account with a confirmed address, or have left one, get an email instead. Printing is recorded
+(:class:`consent.models.Letter`).
 """
 
 import base64
@@ -98,7 +99,7 @@ class LettersWaiting:
 
 
 class Way(models.TextChoices):
-    """Ways in which people are told of decisions and news."""
+    """Ways of informing people about decisions and news."""
 
     ACCOUNT = "account", gettext_lazy("emails to the account")
     ADDRESS = "address", gettext_lazy("emails to an address they left")
@@ -176,14 +177,14 @@ def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Those who had decided before the last news of what was learned, have not withdrawn, and refuse no news."""
+    """People who had decided before the last news of results, have not withdrawn, and have not refused news."""
     last = {news.study_id: news for news in News.objects.filter(study__in=studies).order_by("published_at", "pk")}
     refused = HolderAddress.objects.filter(holder=OuterRef("holder"), way=HolderAddress.Way.NOTHING)
     return _before(last, _unreached(studies).filter(~Exists(refused), pk__in=news_readers(studies).values("pk")))
 
 
 def _before(newest: Mapping[int, ConsentForm | News], events: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
-    """Decisions made before ``newest``, by study, was published: values, as the query would ask anew for each."""
+    """Decisions made before ``newest``, by study, was published: values, because the query would ask again for each."""
     published = [(Q(study=study), row) for study, row in newest.items()]
     return events.filter(
         reduce(or_, (of & Q(recorded_at__lt=row.published_at) for of, row in published), Q(pk__in=[]))
@@ -222,7 +223,7 @@ def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> Query
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
     """Letters of one kind that are due, oldest cause first: those that were never printed, or all with ``again``.
 
-    None where the study is closed, and none to whoever had their records erased: nobody knows who that is.
+    None are due if the study is closed, nor to people whose records were erased: nobody knows who they are.
     """
     rows = _due([study], kind, again=again).select_related("holder").order_by("sequence")
     return [Due(row.holder, row.about) for row in rows]
@@ -275,7 +276,7 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
 
 
 def letterhead_of(study: Study) -> Letterhead:
-    """Letterhead of a study; an empty one, not saved, where nothing was written."""
+    """Letterhead of a study; an empty, unsaved one if nothing was written."""
     return Letterhead.objects.filter(study=study).first() or Letterhead(study=study)
 
 
@@ -305,7 +306,7 @@ def logo_read(content: bytes) -> str:
 def letterhead_save(
     *, study: Study, texts: Mapping[str, Mapping[str, str]], logo: str, acting_user: AbstractBaseUser | None
 ) -> Letterhead:
-    """Save the words and the logo of a study's letters, on record.
+    """Save the words and the logo of a study's letters, and record this.
 
     Args:
         study: the study.

@@ -1,13 +1,12 @@
 """Mail and news to people: stored with their cause, delivered by a worker, tried again, and logged.
 
-A mail is a row that says to whom, which kind and about what. Its words are written when it is delivered, so that no
-row, message or log holds them, nor the links that some of them carry. It goes only to a confirmed address, of an
-account or left by a person without one, because a mail to a stranger's address would reveal who is asked by a study.
-Every mail to an address that was left has a link that deletes the address. No mail mentions a level, or whether a
-person takes part.
+A mail is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
+contains it, nor the links in it. It goes only to a confirmed address, of an account or left by a person without one,
+because a mail to a stranger's address would reveal who is asked by a study. Every mail to an address that was left has
+a link that deletes the address. No mail mentions a level, or whether a person takes part.
 
-News of what was learned go to those who have decided, whatever they decided, unless they have withdrawn, had their
-records erased, or are on record as having died. Letters bring them to those whom no mail reaches.
+News about results goes to everyone who has decided, regardless of the decision, unless they have withdrawn, had their
+records erased, or are recorded as having died. People whom no email reaches get it as letters.
 """
 
 import logging
@@ -70,14 +69,14 @@ def _confirmed(mail: Mail) -> str:
 
 @dataclass(frozen=True)
 class MailKind:
-    """Kind of mail: its words are the component ``mail_<name>``, of which the first line is the subject.
+    """Kind of mail: its text is the component ``mail_<name>``, whose first line is the subject.
 
     Attributes:
         label: for the record of mails.
-        context: returns what the template needs, besides study and links; None: there is nothing to say any more.
-        address: returns where the mail goes, empty for nowhere.
+        context: returns what the template needs, besides study and links; None if there is no longer anything to say.
+        address: returns the address to which the mail goes; empty if it goes nowhere.
         language: returns the language of the page on which it was asked for; empty: the account's.
-        wish: name of the field of :class:`consent.models.MailWishes` with which somebody can do without it.
+        wish: name of the field of :class:`consent.models.MailWishes` with which people choose whether to get it.
     """
 
     name: str
@@ -141,13 +140,13 @@ def mail_holders(mail: Mail) -> QuerySet[DataHolder]:
 
 
 def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool = False) -> None:
-    """Put down a mail for everybody whose records a study asks for and whom mails reach, whatever they decided.
+    """Queue an email for everybody whose records a study asks for and whom email reaches, regardless of their decision.
 
     Args:
         kind: the kind of mail.
         study: the study.
         about: key of the row that it is about.
-        wishing: only to those who wish to hear of uses.
+        wishing: only to people who want to hear of uses.
     """
     holders = DataHolder.objects.filter(study=study)
     if wishing:
@@ -163,14 +162,14 @@ def mail_wishes(user: AbstractBaseUser) -> MailWishes:
 
 
 def language_note(user: AbstractBaseUser) -> None:
-    """Remember the language of this moment for mails to an account that has no wishes yet."""
+    """Store the current language for emails to an account that has no preferences yet."""
     wishes = mail_wishes(user)
     if wishes.pk is None:
         wishes.save()
 
 
 def mail_render(mail: Mail) -> EmailMessage | None:
-    """The mail as it is delivered, in its reader's language; None without an address, or if nothing is to be said."""
+    """The mail as it is delivered, in its reader's language; None without an address, or if there is nothing to say."""
     kind = KINDS[mail.kind]
     address = kind.address(mail)
     wished, headers, left = "", {"Auto-Submitted": "auto-generated"}, ""
@@ -208,7 +207,7 @@ def _signer() -> Signer:
 
 
 def _voice(mail: Mail) -> AbstractContextManager[None]:
-    """Third person of a mail to whoever answers for the only person of a study whose records they decide about."""
+    """Third person for a mail whose reader decides for another person, and for nobody else in the study."""
     holders = list(mail_holders(mail)[:2]) if mail.study_id else []
     if len(holders) == 1 and answering_for(holders[0]).represents:
         return in_third_person(holders[0].known_as)
@@ -249,7 +248,7 @@ def _deliver(pk: int) -> None:
 
 
 def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Last decisions of those who are told news."""
+    """Last decisions of the people who get news."""
     later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     died = circumstances_last(*studies).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
     decided = ConsentEvent.objects.filter(study__in=studies, holder__erased_at=None)
@@ -258,7 +257,7 @@ def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 @transaction.atomic
 def news_tell(*, study: Study, kind: str, about: str = "") -> News | None:
-    """Put down news, with a mail to everybody whom mails reach and who wishes it.
+    """Record news, and queue an email for everybody whom email reaches and who wants it.
 
     Args:
         study: the study.
@@ -266,7 +265,7 @@ def news_tell(*, study: Study, kind: str, about: str = "") -> News | None:
         about: key of the result, of news about one.
 
     Returns:
-        The news; None where the study is closed, or this was told.
+        The news; None if the study is closed, or this news was already sent.
     """
     study = study_lock(study.pk)
     earlier = News.objects.filter(study=study, kind=kind, about=about) if about else News.objects.none()

@@ -1,4 +1,4 @@
-"""Roles in a study: given and taken away on record, by two people as :mod:`consent.models.roles` says."""
+"""Roles in a study: given and taken away by two people, as :mod:`consent.models.roles` defines, and recorded."""
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -23,7 +23,7 @@ def membership_add(
         study: The study.
         user: Who gets the role; giving it again changes nothing.
         role: One of :class:`Role`.
-        acting_user: Who gives it; None for whoever administers the installation, at the command line.
+        acting_user: Who gives it; None for an administrator at the command line.
 
     Returns:
         The membership; None if it waits for a second person.
@@ -48,14 +48,14 @@ def membership_add(
 
 @transaction.atomic
 def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser | None) -> bool:
-    """Take a role away, or propose it where a second person has to confirm it, on record.
+    """Take a role away, or propose it if a second person has to confirm it, and record this.
 
     Args:
-        membership: The role; one that is gone already stays gone.
-        acting_user: Who takes it; None for whoever administers the installation, at the command line.
+        membership: The role; taking it away again changes nothing.
+        acting_user: Who takes it; None for an administrator at the command line.
 
     Returns:
-        Whether the role is gone; otherwise it waits for a second person.
+        Whether the role was taken away; otherwise it waits for a second person.
 
     Raises:
         PermissionDenied: ``acting_user`` may not propose who has this role.
@@ -107,11 +107,11 @@ def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) 
 
 @transaction.atomic
 def role_change_drop(*, proposal: RoleChange, acting_user: AbstractBaseUser) -> None:
-    """Withdraw a proposed change of a role, or refuse it, on record.
+    """Withdraw a proposed change of a role, or refuse it, and record this.
 
     Raises:
         PermissionDenied: ``acting_user`` could neither have proposed nor confirm it.
-        ValidationError: It does not wait any more.
+        ValidationError: It is no longer pending.
     """
     study = study_lock(proposal.study_id)
     if proposal.role not in roles_given_by(acting_user, study) and not confirms_roles(acting_user, study):
@@ -167,7 +167,7 @@ def _others_check(membership: Membership) -> None:
 def _record(
     membership: Membership, kind: str, acting_user: AbstractBaseUser | None, proposal: RoleChange | None = None
 ) -> None:
-    """Append what happened to the study's record, and tell everybody in the study."""
+    """Append an act to the study's record, and notify everybody in the study."""
     change = RoleChange(
         study_id=membership.study_id,
         user_id=membership.user_id,

@@ -1,9 +1,9 @@
 """Decisions made on paper: who signed what, when, and the scan that proves it. A list is recorded whole or not at all.
 
-A decision on paper is held to what stood on the paper: the version that was signed, and no larger ε than any policy has
-given the level since the day of the signature (rule 5). Whoever was promised more before keeps that promise, with its
-level, unless the paper has their separate yes to a weaker one. No error says so: it would tell whoever tries a list
-what somebody had chosen.
+A decision on paper is bound by what was printed on the paper: the version that was signed, and no larger ε than any
+policy has given the level since the day of the signature (rule 5). People who were promised more before keep that
+promise, with its level, unless the paper has their separate yes to a weaker one. No error mentions this, because it
+would reveal earlier choices to somebody who tries out lists.
 """
 
 import hashlib
@@ -76,10 +76,10 @@ _CHUNK = 2000
 class PaperConsent:
     """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan.
 
-    ``answered_by`` is the role in which somebody signed, or empty for whoever is on record. ``records`` is KEEP where
+    ``answered_by`` is the role in which somebody signed, or empty for the recorded answerer. ``records`` is KEEP if
     somebody who withdraws wrote that their records stay stored; without that they are erased. ``weaker`` says whether
-    they said yes to a weaker promise than they had. ``authority`` is the right that whoever signed for another person
-    declared beside the statement. ``text`` is the code of the text that was signed; empty where it is not known.
+    they agreed to a weaker promise than they had. ``authority`` is the right that a person who signed for another
+    declared next to the statement. ``text`` is the code of the text that was signed; empty if it is not known.
     """
 
     row: int
@@ -194,7 +194,7 @@ def scan_store(study: Study, content: bytes) -> str:
 
 
 def scan_load(study: Study, digest: str) -> tuple[str, bytes] | None:
-    """File name and content of the scan with this SHA-256; None where the file is gone."""
+    """File name and content of the scan with this SHA-256; None if the file no longer exists."""
     for suffix in SCANS.values():
         name = f"evidence/{study.pk}/{digest}{suffix}"
         if storages["private"].exists(name):
@@ -299,7 +299,7 @@ class _Paper:
         self._statement = cache(_statement_in)
 
     def _answering(self, holders: Iterable[int]) -> dict[int, Circumstance]:
-        """Last circumstance on record by holder, for those who have any."""
+        """Last recorded circumstance by holder, for those who have any."""
         return {each.holder_id: each for each in Circumstance.objects.filter(holder__in=list(holders))}
 
     def _standing(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
@@ -312,7 +312,7 @@ class _Paper:
         return holders, {event.holder_id: event for event in standing}
 
     def _promises(self, holders: Mapping[str, int]) -> dict[int, ConsentEvent]:
-        """Last consent by holder, of some holders, whatever came of it."""
+        """Last consent by holder, of some holders, even if it was withdrawn."""
         granting = ConsentEvent.objects.filter(holder__in=holders.values(), kind__in=GRANTING).order_by()
         last = granting.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
         events = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
@@ -438,7 +438,7 @@ class _Paper:
 
 
 def _answered(consent: PaperConsent, circumstance: Circumstance | None) -> Answering:
-    """Answerer for the person on the day of the signature, by what is on record now."""
+    """Answerer for the person on the day of the signature, according to the current record."""
     if circumstance is None:
         return Answering()
     return answering(circumstance.kind, circumstance.until, consent.signed_on)
@@ -458,7 +458,7 @@ def _answerer_problems(consent: PaperConsent, answered: Answering) -> Iterator[P
 
 
 def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterator[Problem]:
-    """Error of a declaration: by which right somebody agreed for another person. It depends on who answers alone."""
+    """Error in a declaration of somebody's authority to agree for another person; depends only on who answers."""
     rights = AUTHORITIES.get(answered.role, ())
     if consent.level == NOT_TAKING_PART and not consent.authority:
         return
@@ -475,7 +475,7 @@ def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterato
 
 
 def _statement_in(code: str) -> str:
-    """Statement of the declaration as it stands on the form with a text; of an unknown one in the first language."""
+    """Statement of the declaration as printed on the form with a text; in the first language if the text is unknown."""
     language = language_of(code)
     with translation.override(language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE):
         return declaration_statement()

@@ -1,7 +1,7 @@
 """Reminders before a decision is to be renewed, and those that people ask for who decide later.
 
-The first go to whoever has answered a form that asks for renewal, whatever they answered: no mail tells who takes
-part. Who withdrew gets none.
+The first go to everyone who has answered a form that asks for renewal, regardless of the answer, so that no mail
+reveals who takes part. People who withdrew get none.
 """
 
 from datetime import datetime, timedelta

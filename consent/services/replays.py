@@ -1,9 +1,10 @@
 """Replay of people's acts that a restored database has forgotten, from the journal.
 
 Decisions, circumstances and requests for erasure are recorded once more as they were, with their time and who recorded
-them. Whoever has decided anew since the restore keeps their newest decision. What names somebody or something that the
-database does not know any more cannot be recorded; whoever made that decision has to be asked anew, and the consent
-before it counts no more. A withdrawal or refusal is recorded without the form that was read, where that was lost.
+them. People who have decided again since the restore keep their newest decision. Acts that name somebody or something
+that the database no longer knows cannot be recorded; the people who made such a decision have to be asked again, and
+the consent before it is no longer valid. A withdrawal or refusal is recorded without the form that was read, if that
+was lost.
 """
 
 from collections import defaultdict
@@ -76,7 +77,7 @@ ACTS = {ConsentEvent: "decision", Circumstance: "who answers", Disposal: "erasur
 def unrecordable_listed(study: Study, lost: Lost) -> list[tuple[str, str, date]]:
     """Return pseudonym, kind (one of `ACTS`) and day of each act that cannot be recorded, oldest first.
 
-    The pseudonym is empty where the backup is older than the person's registration.
+    The pseudonym is empty if the backup is older than the person's registration.
     """
     holders: set[int] = {holder for row in lost.unrecordable if (holder := getattr(row, "holder_id", None))}
     known = dict(DataHolder.objects.filter(study=study, pk__in=holders).values_list("pk", "pseudonym"))
@@ -95,8 +96,8 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
     """Record again what was lost; the study's lock is held.
 
     Returns:
-        Removals of datasets, withdrawals of encoders and results, and closings that were lost: whoever keeps datasets
-        carries them out again.
+        Removals of datasets, withdrawals of encoders and results, and closings that were lost, for the keeper of
+        datasets to carry out again.
     """
     _circumstances_apply(lost.rows.get(Circumstance, []))
     _decisions_apply(lost.rows.get(ConsentEvent, []))
@@ -113,8 +114,8 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
 def _circumstances_apply(records: Iterable[Circumstance]) -> None:
     """Append circumstances, and after them once more what has been recorded of their holders since the restore.
 
-    Who answered when a decision was made is told by those that were lost, also where a newer one stands. That a day
-    came is no newer word: by what was lost, another day may have been on record.
+    The lost circumstances say who answered when a decision was made, even if a newer one is in force. One that only
+    records that a day has come does not count as newer, because the lost ones may have set another day.
     """
     lost: dict[int, list[Circumstance]] = defaultdict(list)
     for record in records:
@@ -149,10 +150,10 @@ def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
 
 
 def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
-    """Let consents count no more after which their holders gave another one that cannot be recorded.
+    """End consents after which their holders gave another one that cannot be recorded.
 
-    It may have been for stronger protection. What is recorded is the consent that the database knows, as one that
-    counted until then: whoever answers is asked anew, as everybody is whose consent has ended.
+    The later one may have been for stronger protection. The consent in the database is recorded as valid until then,
+    and its answerer is asked again, like everybody whose consent has ended.
     """
     for given in unknown:
         current, promise = consent_current(given.holder), promise_last(given.holder)
@@ -172,7 +173,7 @@ def _weakens(event: ConsentEvent) -> bool:
 
 
 def _references_lost(row: Any) -> list[str]:
-    """Columns of a row that name what is not there any more, or was not there before the row."""
+    """Columns of a row whose references no longer exist, or did not exist before the row."""
     gone = []
     for column, (model, moment) in _REFERENCES.items():
         key = getattr(row, column, None)

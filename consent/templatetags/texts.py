@@ -1,7 +1,7 @@
-"""Tags and filters for texts: what a study says of itself, and what is said about another person.
+"""Tags and filters for texts: a study's statements about itself, and sentences about another person.
 
-The tags ``translate`` and ``blocktranslate`` are Django's. Within :func:`consent.wording.third_person.in_third_person`
-they say a text in the third person, where it has one.
+The tags ``translate`` and ``blocktranslate`` are Django's. Inside :func:`consent.wording.third_person.in_third_person`
+they use a text's third person, if it has one.
 """
 
 from copy import copy
@@ -39,19 +39,19 @@ def text_in(study: Study, field: str, language: str | None = None) -> SafeString
 
 @register.filter
 def words_of(study: Study, field: str) -> str:
-    """Text of a study for the reader, where no markup can stand: titles of pages, mails, addresses."""
+    """Text of a study for the reader, for places without markup: titles of pages, mails, addresses."""
     return study_text(study, field).text
 
 
 @register.filter
 def contact_of(study: Study) -> str:
-    """Whom holders can ask, and how, where no markup can stand: mails and letters."""
+    """Contact for holders, for places without markup: mails and letters."""
     return contact_text(study)
 
 
 @register.filter
 def together_of(study: Study) -> str:
-    """With whom a study learns together, and what leaves it for that; empty where it learns alone."""
+    """Partners with whom a study learns, and what leaves it for that; empty if it learns on its own."""
     return together(study.alliance)
 
 

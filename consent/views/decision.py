@@ -63,13 +63,13 @@ def _keeps_records(request: HttpRequest) -> bool:
 
 
 def closed_page(request: HttpRequest, study: Study, holder: DataHolder | None) -> HttpResponse:
-    """Tell that a study is closed; who has decided is led to their choice and receipts."""
+    """Say that a study is closed; people who have decided are led to their choice and receipts."""
     decided = holder is not None and selectors.consent_current(holder) is not None
     return render(request, "consent/closed.html", {"study": study, "decided": decided}, status=410)
 
 
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: str | None = None) -> HttpResponse:
-    """Page to read and answer; ``chosen`` is marked where the form was not sent."""
+    """Page to read and answer; ``chosen`` is marked if the form was not sent."""
     text = consent_text(form.consent_form, request.GET.get("text") or get_language() or "")
     stands = standing(holder)
     context = {
@@ -166,7 +166,7 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Keep what was ticked, and lead to a reminder; nothing is decided."""
+    """Keep the ticked answer, and redirect to a reminder; nothing is decided."""
     answer_postpone(request, holder)
     return redirect("consent:later", holder.study.slug)
 
@@ -210,7 +210,7 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -> DeclarationForm | None:
-    """Declaration that a consent needs of whoever answers for the holder; None of the holder, and to take no part."""
+    """Declaration that a consent needs from a person who answers for the holder; None for other decisions."""
     answers = answering_for(holder)
     if not answers.represents or form.cleaned_data["choice"] == NOT_TAKING_PART:
         return None
@@ -375,7 +375,7 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Explain what erasing leaves, and ask for the erasure of the records of somebody who does not take part.
 
-    Whose records are erased already, or are going to be, reads so on their choice.
+    People whose records are already erased, or about to be, are redirected to their choice, which says so.
     """
     current, state = selectors.consent_current(holder), erasure_state(holder)
     grants, settled = current is not None and current.grants, bool(state.requested_at or state.done_at)

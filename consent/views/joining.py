@@ -32,7 +32,7 @@ from consent.views.visits import answer_is_postponed, answer_kept, erasure_kept,
 
 
 def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
-    """The link of a closed study leads whoever has decided to their choice, and everybody else nowhere."""
+    """The link of a closed study leads people who have decided to their choice, and everybody else to a notice."""
     if invitation.holder is None or consent_current(invitation.holder) is None:
         request.session["closed_study"] = invitation.study_id
         return redirect("closed")
@@ -41,7 +41,7 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 
 
 def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
-    """Page on which the holder confirms what they sent too late, or goes on reading; empty where there is nothing."""
+    """Page on which the holder confirms an answer sent too late, or continues reading; empty if there is none."""
     if answer_kept(request, holder):
         return "consent:study" if answer_is_postponed(holder) else "consent:check"
     return "consent:erase" if erasure_kept(request, holder) else ""
@@ -50,13 +50,13 @@ def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
 @never_cache
 @require_safe
 def closed(request: HttpRequest) -> HttpResponse:
-    """Tell whoever was invited to a closed study and has not decided that it is closed; nobody else hears of it."""
+    """Tell people who were invited to a closed study and have not decided that it is closed; nobody else sees this."""
     study = Study.objects.filter(pk=request.session.get("closed_study", 0), closed_at__isnull=False).first()
     return redirect("join") if study is None else closed_page(request, study, None)
 
 
 def _opens_nothing() -> str:
-    """What is said of every code that opens nothing, whatever the reason."""
+    """Message for every code that does not work, whatever the reason."""
     return _(
         "This invitation doesn't work. It may have been mistyped or replaced by a newer one, or you may already have "
         "an account. Check it, sign in, or ask the people who invited you for a new one."
@@ -65,7 +65,7 @@ def _opens_nothing() -> str:
 
 @sensitive_variables("code")
 def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
-    """Where a code leads; None for every code that opens nothing."""
+    """Redirect to the page that a code opens; None for every code that does not work."""
     invitation = invitations.invitation_open(code=code, address=client_address(request))
     if invitation is not None and invitation.study.is_closed:
         return _closed(request, invitation)
@@ -77,7 +77,7 @@ def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
 
 
 def _page_first(holder: DataHolder) -> str:
-    """Page that a link opens: the choice of whoever has decided and is asked nothing, else what the study asks."""
+    """Page that a link opens: for people who have decided and are not asked again, their choice; else the form."""
     stands = standing(holder)
     return "consent:study" if stands.current is None or stands.asks else "consent:choice"
 

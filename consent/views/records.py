@@ -154,7 +154,7 @@ def results(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _guesses(usage: Usage, option: Option | None) -> dict[str, int | None]:
-    """Most right guesses in 100: so far, of both questions, and the limit of what was chosen."""
+    """Most right guesses in 100: so far, for both questions, and the limit of the chosen level."""
     # Who chose a stronger level since is used no more where more was released before.
     limit = max(option.right_guesses, usage.right_guesses) if option else None
     return {"so_far": usage.right_guesses, "so_far_records": usage.right_record_guesses, "limit": limit}
@@ -265,7 +265,7 @@ def _answers(row: CheckAnswers) -> dict[str, Any]:
 
 
 def _scan(event: ConsentEvent) -> dict[str, Any]:
-    """Scan of a decision on paper; its content is None where the file is gone."""
+    """Scan of a decision on paper; its content is None if the file no longer exists."""
     name, content = scan_load(event.study, event.evidence) or (None, None)
     return {
         "signed_on": event.signed_on and event.signed_on.isoformat(),
@@ -276,7 +276,7 @@ def _scan(event: ConsentEvent) -> dict[str, Any]:
 
 
 def _name(user_id: int) -> str:
-    """User name of a staff member; empty where the account has been deleted."""
+    """User name of a staff member; empty if the account has been deleted."""
     return get_user_model().objects.filter(pk=user_id).values_list("username", flat=True).first() or ""
 
 

@@ -46,7 +46,7 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 
 def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
-    """Begin a visit in a session of its own, which keeps what the same holder has sent late and nothing besides."""
+    """Begin a visit in a new session, which keeps only an answer that the same holder has sent late."""
     answer, erasure = (request.session.get(name) for name in (_ANSWER, _ERASURE))
     logout(request)
     request.session[_INVITATION] = invitation.pk
@@ -97,7 +97,7 @@ def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | No
 
 
 def answer_postpone(request: HttpRequest, holder: DataHolder) -> None:
-    """Keep what was ticked for somebody who decides later, on whichever device."""
+    """Store the ticked answer for somebody who decides later, possibly on another device."""
     answer_keep(request, holder.pk)
     if answer := answer_kept(request, holder):
         answer_draft_keep(holder=holder, answer=answer)

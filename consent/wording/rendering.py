@@ -136,7 +136,7 @@ def consent_text(form: ConsentForm, language: str) -> ConsentText:
 
 
 def _opening_end(tokens: list[Token]) -> int:
-    """Number of tokens up to the end of the first paragraph that stands by itself; all where there is none."""
+    """Number of tokens up to the end of the first paragraph on its own; all if there is none."""
     ends = (place + 1 for place, token in enumerate(tokens) if token.type == "paragraph_close" and token.level == 0)
     return next(ends, len(tokens))
 
@@ -173,7 +173,7 @@ def line_differences(older: str, newer: str) -> list[DiffLine]:
 
 
 def sentence_differences(older: str, newer: str) -> list[DiffLine]:
-    """Differences between two sentences without Markdown; none where they are the same."""
+    """Differences between two sentences without Markdown; none if they are the same."""
     return [] if older == newer else list(_reworded(ReadLine("text", older), ReadLine("text", newer)))
 
 

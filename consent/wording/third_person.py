@@ -31,9 +31,9 @@ _spoken_about: ContextVar[str | None] = ContextVar("spoken about", default=None)
 
 @contextmanager
 def in_third_person(person: str) -> Iterator[None]:
-    """Let the texts within speak about ``person``.
+    """Let the texts inside the block speak about ``person``.
 
-    Empty: somebody whose pseudonym was erased, who is called so that every text can have it.
+    If it is empty, the pseudonym was erased, and the person gets a name that fits into every text.
     """
     token = _spoken_about.set(person)
     try:
@@ -50,7 +50,7 @@ def texts_in(language: str) -> NullTranslations:
 
 
 def third_person(message: str) -> str | None:
-    """Return a text about the person, in the active language; None where there is none, or the reader is spoken to."""
+    """Return a text about the person, in the active language; None if there is none, or the reader is addressed."""
     person = _spoken_about.get()
     if person is None or not message:
         return None
@@ -64,7 +64,7 @@ def third_person(message: str) -> str | None:
 
 
 def gettext(message: str) -> str:
-    """Return the translation of a text, in the third person where there is one."""
+    """Return the translation of a text, in the third person if it has one."""
     third = third_person(message)
     return translation.gettext(message) if third is None else third
 

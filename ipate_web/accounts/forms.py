@@ -59,10 +59,10 @@ def code_try(user: AbstractBaseUser) -> Attempt:
 
 
 def code_use(user: AbstractBaseUser, code: str) -> None:
-    """Use up a right one-time code of ``user``, however it is typed, for as long as it would be right.
+    """Use up a correct one-time code of ``user``, however it is typed, for as long as it is valid.
 
     Raises:
-        TooManyTriesError: it was used before, in whatever process.
+        TooManyTriesError: it was used before, in any process.
     """
     window = timedelta(seconds=app_settings.TOTP_PERIOD * (2 * app_settings.TOTP_TOLERANCE + 1))
     digits = "".join(filter(str.isalnum, code)).lower()  # allauth accepts a code with spaces and punctuation
@@ -127,7 +127,7 @@ class AddressForm(Worded, AddEmailForm):
 
 
 class PasswordChangeForm(SamePasswords, ChangePasswordForm):
-    """Form for a new password of whoever knows the present one."""
+    """Form for a new password, for people who know the current one."""
 
     words = {"oldpassword": (_("Current password"), ""), "password1": _NEW, "password2": _AGAIN}
 
@@ -139,7 +139,7 @@ class PasswordSetForm(SamePasswords, SetPasswordForm):
 
 
 class PasswordFromMailForm(SamePasswords, ResetPasswordKeyForm):
-    """Form for a new password of whoever opened the link in a mail."""
+    """Form for a new password, for people who opened the link in a mail."""
 
     words = {"password1": _NEW, "password2": _AGAIN}
 
@@ -225,7 +225,7 @@ class KeyNameForm(Worded, EditWebAuthnForm):
 
 
 class PersonForm(forms.ModelForm):
-    """Form for a person's name and their wishes about mails."""
+    """Form for a person's name and email preferences."""
 
     first_name = forms.CharField(label=_("First name"), max_length=150, required=False)
     last_name = forms.CharField(label=_("Last name"), max_length=150, required=False)

@@ -1,4 +1,4 @@
-"""What accounts of staff have to put up with: a second factor, and sign-out when nothing is done."""
+"""Security of staff accounts: a second factor, and sign-out after inactivity."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ def is_staff_account(user: User) -> bool:
 
 
 def has_second_factor(user: User) -> bool:
-    """Whether the account has an authenticator app or a key; recovery codes alone are none."""
+    """Whether the account has an authenticator app or a key; recovery codes do not count."""
     factors = Authenticator.objects.filter(user_id=user.pk)
     return factors.exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
 
@@ -86,5 +86,5 @@ def idle_staff_signed_out(get_response: Callable[[HttpRequest], HttpResponse]) -
 
 
 def _is_polled(request: HttpRequest) -> bool:
-    """Whether an open page asked by itself for what is new."""
+    """Whether an open page polled for news, rather than a person requesting it."""
     return request.method == "GET" and "HX-Request" in request.headers

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def overview(request: HttpRequest) -> HttpResponse:
-    """Show and change one's own account: name, wishes about mails, and the ways to sign in."""
+    """Show and change one's own account: name, email preferences, and the ways to sign in."""
     user = cast(SignedInRequest, request).user
     holds = DataHolder.objects.filter(user=user).exists()
     works = Membership.objects.filter(user=user).exists()
@@ -55,9 +55,9 @@ def overview(request: HttpRequest) -> HttpResponse:
 @never_cache
 @login_required
 def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
-    """Confirm an address, as whoever knows the password of its account.
+    """Confirm an address, for a user who is signed in to its account.
 
-    The mail alone does not suffice: it may have gone to somebody else, whose address a holder has typed by mistake.
+    The mail is not enough: it may have gone to somebody else, whose address a holder typed by mistake.
     """
     confirmation = get_emailconfirmation_model().from_key(key)
     if confirmation is not None and confirmation.email_address.user_id != request.user.pk:
@@ -109,7 +109,7 @@ def administrator_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
 @require_safe
 @administrator_page
 def staff_accounts(request: HttpRequest) -> HttpResponse:
-    """List the accounts of staff, and what was done to them; never those of data holders."""
+    """List the accounts of staff, and changes to them; never those of data holders."""
     changes = accounts.account_changes().prefetch_related("user", "changed_by")
     context = {"people": accounts.staff(), "changes": changes[:50]}
     return render(request, "accounts/staff_accounts.html", context)
@@ -160,7 +160,7 @@ def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def administrator(request: HttpRequest, pk: int) -> HttpResponse:
-    """Confirm and change whether somebody of the staff administers the installation; for superusers alone."""
+    """Confirm and change whether a member of staff administers the installation; only for superusers."""
     acting_user = cast(SignedInRequest, request).user
     if not acting_user.is_superuser:
         raise PermissionDenied

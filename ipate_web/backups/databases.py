@@ -115,7 +115,7 @@ def _command(program: str, *options: str) -> tuple[list[str], dict[str, str]]:
 
 @contextmanager
 def _started(program: str, command: list[str], **options: object) -> Iterator[subprocess.Popen]:
-    """A program under way; killed where the block fails. Raises BackupError with its words where it fails itself."""
+    """A running program, killed if the block fails. Raises BackupError with the program's message if that fails."""
     with tempfile.TemporaryFile("w+") as errors:
         try:
             process = subprocess.Popen(command, stderr=errors, **options)  # type: ignore[call-overload]  # noqa: S603
@@ -179,8 +179,8 @@ def _postgresql_beside(path: Path) -> Iterator[None]:
 def _postgresql_load(path: Path, live: str) -> None:
     """Load the dump into a schema of its own, in one transaction.
 
-    A dump names the schema that it was made of. So what is live goes out of its way inside the transaction, and comes
-    back before its end: nobody else ever sees it gone.
+    A dump names the schema from which it was made. The live tables are therefore moved away inside the transaction and
+    back before its end, so that nobody else ever finds them missing.
     """
     connection.close()
     begin = (

@@ -1,8 +1,8 @@
-"""Copies of the files in storages: of what has come or changed since the last look; and their return.
+"""Copies of the files in storages, of those that are new or changed since the last look; and their restoration.
 
-Which files there are follows from the rows that name them, as one moment of the database has them. A file returns
-beside what is there: under its name where nothing has it, else under ``restoring/`` until the database has been
-replaced. So no file that the live database names is touched before.
+The files are those named by rows in a snapshot of the database. A file is restored next to existing ones: under its
+name if it is free, else under ``restoring/`` until the database has been replaced. No file that the live database names
+is touched before then.
 """
 
 import fcntl
@@ -86,7 +86,7 @@ def migrations_of(query: Query) -> list[list[str]]:
 def names_in(storage: Storage, folder: str = "") -> Iterator[str]:
     """Names of all files of a storage, in all folders but those of ``/readyz`` and of restorations.
 
-    Those are not among them that a process was about to put in place of others when it died.
+    Files are excluded with which a process was about to replace others when it died.
     """
     try:
         folders, files = storage.listdir(folder)
@@ -102,7 +102,7 @@ def names_in(storage: Storage, folder: str = "") -> Iterator[str]:
 
 @dataclass
 class _Measured:
-    """Content of exactly ``size`` bytes for a tar: filled up with zeros where the file is shorter or cut off."""
+    """Content of exactly ``size`` bytes for a tar, filled up with zeros if the file is shorter or truncated."""
 
     content: File
     size: int
@@ -125,7 +125,7 @@ class _Measured:
 
 @dataclass
 class FileCopies:
-    """Copies of an installation's files in an archive: ``digests`` of what was read, by file.
+    """Copies of an installation's files in an archive, with the ``digests`` of their content, by file.
 
     A file is left out that is being written, or whose writer died over it: no row names it then.
     """
@@ -135,7 +135,7 @@ class FileCopies:
     _seen: dict[Name, tuple[int, datetime]] = field(default_factory=dict)
 
     def renew(self, bar: tqdm) -> set[Name]:
-        """Copy what has come or changed since the last call; returns the names of all files that are there now."""
+        """Copy files that are new or changed since the last call; return the names of all files that exist now."""
         there = set()
         for alias in STORAGES:
             storage = storages[alias]
@@ -247,7 +247,7 @@ def leftovers_remove(folder: Path) -> None:
 
 
 def files_named_now() -> set[Name]:
-    """Every file that a row of the live database names; none where it has no tables yet."""
+    """Every file that a row of the live database names; none if it has no tables yet."""
 
     def query(sql: str) -> list[tuple]:
         with connection.cursor() as cursor:
@@ -270,8 +270,8 @@ def _digest(alias: str, name: str) -> str:
 def workspace() -> Iterator[Path]:
     """Empty folder that is deleted in the end, for one backup or restoration at a time.
 
-    What a restoration has brought into the storages and what never came to belong to the database is taken away again:
-    in the end, or by the next one where it was killed.
+    Files that a restoration has stored but that never became part of the database are removed again: at the end, or by
+    the next one if it was killed.
     """
     folder = Path(settings.VAR_DIR, "backup")
     with open(folder.with_suffix(".lock"), "w") as lock:

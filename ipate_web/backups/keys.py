@@ -1,8 +1,8 @@
 """Copy of the keys of people's records, apart from the backups that hold the records.
 
 There is one copy, which each backup replaces: so it forgets a key a day after the installation did, and with it all
-backups forget the records that this key encrypts. A backup that is restored takes what is missing from the copy, and
-nothing else: what the installation still has is newer.
+backups forget the records that this key encrypts. A restored backup takes only missing keys from the copy, because
+those that the installation still has are newer.
 """
 
 import io
@@ -28,7 +28,7 @@ NAME = "ipate-keys.tar"
 
 
 def keys_check() -> None:
-    """Raise BackupError where the keys of a whole dataset are missing: a copy of what is left would lose them."""
+    """Raise BackupError if the keys of a whole dataset are missing: a copy of the rest would lose them."""
     for dataset in Dataset.objects.filter(kind=Dataset.Kind.PRIVATE, removed_at=None, rows__gt=0):
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]
@@ -43,7 +43,7 @@ def keys_check() -> None:
 
 
 def keys_copy(folder: Path, recipients: Sequence[str]) -> Path:
-    """Copy all keys into ``folder``, encrypted to the ``recipients``, in place of the copy of the last time."""
+    """Copy all keys into ``folder``, encrypted to the ``recipients``, replacing the previous copy."""
     target = folder / f"{NAME}{'.age' if recipients else ''}"
     partial = target.with_name(f"{target.name}.new")
     umask = os.umask(0o077)

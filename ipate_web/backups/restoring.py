@@ -1,6 +1,6 @@
-"""Restoration of a backup, beside what the installation has, of which it then takes the place.
+"""Restoration of a backup, next to the installation's current data, which it then replaces.
 
-The journal is left as it is: it knows what the backup has forgotten. Where it does not reach as far as the backup does,
+The journal is left as it is: it knows what the backup has forgotten. If it does not reach back as far as the backup,
 nobody knows what was forgotten, and studies are locked as well.
 """
 
@@ -93,10 +93,10 @@ def is_running() -> bool:
 
 
 def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Put a backup that was checked in place of what the installation has.
+    """Replace the installation's data with a backup that was checked.
 
-    Everything is first brought beside what is there, and migrated. Then the database is replaced in one transaction.
-    Whatever fails before its commit leaves database and files as they were.
+    Everything is first restored next to the current data, and migrated. Then the database is replaced in one
+    transaction. If anything fails before its commit, database and files stay as they were.
 
     Returns:
         Locked studies: short name → how many rows of each chain are missing.

@@ -60,7 +60,7 @@ class BudgetOverview:
     Attributes:
         study: the study.
         budgets: of its groups.
-        is_live: whether a run under way holds or spends something of them.
+        is_live: whether a run under way reserves or spends part of them.
     """
 
     study: Study
@@ -88,7 +88,7 @@ class BudgetOverview:
 
     @cached_property
     def uses(self) -> list[BudgetUses]:
-        """What used budgets, newest first."""
+        """Uses of budget, newest first."""
         found: dict[Any, BudgetUses] = {}
         for place, budget in enumerate(self.budgets):
             for use in budget.uses:

@@ -1,4 +1,4 @@
-"""Forms of the columns of a table and of what is learned from it, one by one or all in a file."""
+"""Forms for the columns of a table and the outcome to learn from it, one by one or all in a file."""
 
 import io
 import math
@@ -22,7 +22,7 @@ from learning.formats.values import DATE_ORDERS
 from learning.outcomes import OUTCOME_LABELS, Classes, Labels, Numbers, Times
 
 DATED = ("value", "time", "date")
-"""Uses of columns that may be dates, of which the time between is learned."""
+"""Uses of columns that may be dates, where the time between two dates is learned."""
 AT_ONCE = 50
 """Columns on a page: a request holds at most 1,000 fields."""
 #: What a line of missing values says for an empty cell.
@@ -30,7 +30,7 @@ _EMPTY = "(empty)"
 
 
 class TargetForm(forms.Form):
-    """Form for what is to be learned; each kind has fields of its own."""
+    """Form for the outcome to learn; each kind has its own fields."""
 
     learned = forms.ChoiceField(
         label=_("What to learn"), choices=[(kind, _(label)) for kind, label in OUTCOME_LABELS.items()]
@@ -64,7 +64,10 @@ class TargetForm(forms.Form):
         return data
 
     def document(self, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The part of a schema that says what is learned; the form is valid. Labels are named by their columns."""
+        """Return the part of a schema that declares the outcome; the form has to be valid.
+
+        Labels are named by their columns.
+        """
         data, kind = self.cleaned_data, self.cleaned_data["learned"]
         if kind == Classes.kind:
             return {"classes": data["classes"]}
@@ -136,7 +139,7 @@ class _Declared:
 
     Attributes:
         key: Its name in JSON.
-        about: Its type, and what the kind says of it.
+        about: Its type, and the kind's description of it.
     """
 
     key: str
@@ -159,7 +162,7 @@ class _Declared:
         return (forms.BooleanField if of is bool else forms.FloatField)(label=label, required=False)
 
     def to_json(self, value: Any) -> Any:
-        """What the form read, as JSON; None for a number or a choice that is not given."""
+        """Return the form's values as JSON; None for a number or a choice that is not given."""
         if self.pairs:
             return _pairs(value, of_numbers=self.pairs.values is Number)
         if isinstance(value, list):
@@ -206,7 +209,7 @@ def _uses(name: str) -> str:
 
 
 class ColumnForm(forms.Form):
-    """Form for one column of a table; the fields of its kinds follow from what they declare."""
+    """Form for one column of a table, with the fields that its kinds declare."""
 
     name = forms.CharField(label=_("Name"), max_length=200)
     use = forms.ChoiceField(label=_("Used as"), choices=[(use, _(kind.uses[use])) for use, kind in _KINDS.items()])
@@ -402,7 +405,7 @@ def _without_mark(cell: str) -> str:
 
 
 class ManyColumnsForm(forms.Form):
-    """Form that changes all columns that are used alike, or named alike."""
+    """Form that changes all columns with the same use, or with names of the same pattern."""
 
     of = forms.ChoiceField(label=_("Columns that currently are"))
     called = forms.CharField(

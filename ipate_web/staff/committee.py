@@ -132,7 +132,7 @@ def committee(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _done(request: SignedInRequest, study: Study, pressed: str, form: Any) -> bool:
-    """Do what was asked for, or say on the form why not."""
+    """Carry out the request, or show on the form why it is refused."""
     acts: dict[str, Callable[[], object]] = {
         "harm": lambda: services.harm_write(study=study, acting_user=request.user, texts=form.texts),
         "quorum_set": lambda: services.quorum_set(

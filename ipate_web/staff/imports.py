@@ -63,7 +63,7 @@ class _UploadField(forms.FileField):
 
 
 class UploadForm(forms.Form):
-    """Form for a file, what the dataset is called, and where its schema comes from."""
+    """Form for a file, the name of the dataset, and the source of its schema."""
 
     file = _UploadField(
         label=gettext_lazy("File"),
@@ -193,7 +193,7 @@ class _SchemaForm(forms.Form):
 
 
 class TableForm(_SchemaForm):
-    """Form for what a schema of a table says besides its columns."""
+    """Form for the part of a table's schema that is not about columns."""
 
     delimiter = forms.ChoiceField(label=gettext_lazy("Column separator"), choices=_DELIMITERS)
     decimal = forms.ChoiceField(
@@ -229,7 +229,7 @@ class TableForm(_SchemaForm):
         return {"delimiter": ",", "decimal": ".", "header": True, **schema, **rule}
 
     def document(self, columns: list[dict[str, Any]], rules: Mapping[str, str]) -> dict[str, Any]:
-        """The schema as JSON, without what is learned; the form is valid."""
+        """Return the schema as JSON, without the outcome to learn; the form has to be valid."""
         data = self.cleaned_data
         options = {name: data[name] for name in ("delimiter", "decimal", "header", "comment")}
         one = {"by": data["by"], "written": data["by_written"] or "ymd", "rules": dict(rules)}
@@ -271,7 +271,7 @@ class ImageForm(_SchemaForm):
         return data
 
     def document(self) -> dict[str, Any]:
-        """The schema as JSON; the form is valid."""
+        """Return the schema as JSON; the form has to be valid."""
         data = self.cleaned_data
         plain = {name: data[name] for name in ("height", "width", "channels", "classes")}
         fit = {} if data["fit"] in ("", "pad") else {"fit": data["fit"]}
@@ -315,10 +315,10 @@ class SchemaForms:
                 form.facts = facts.get(form.initial.get("name", ""), {})
 
     def document(self, *, sound: bool = True) -> dict[str, Any] | None:
-        """The schema that was declared; None, and the forms say why, where it is not.
+        """Return the declared schema; None if it is not valid, and the forms say why.
 
         Args:
-            sound: Whether it has to be sound, and not only what each form takes.
+            sound: Whether the schema as a whole has to be sound, instead of only each form.
         """
         if not sound and "known" in self.form.fields:
             self.form.fields["known"].required = False
@@ -341,13 +341,13 @@ class SchemaForms:
 
     @property
     def pages(self) -> list[tuple[int, int, int]]:
-        """Where each page of columns begins, with the numbers of its first and last column; none of a single page."""
+        """First place of each page of columns, with the numbers of its first and last column; empty for one page."""
         starts = range(0, self.count, AT_ONCE) if self.count > AT_ONCE else ()
         return [(start, start + 1, min(start + AT_ONCE, self.count)) for start in starts]
 
     @property
     def following(self) -> int | None:
-        """Where the next page begins; None on the last."""
+        """First place of the next page; None on the last."""
         return self.first + AT_ONCE if self.first + AT_ONCE < self.count else None
 
     @property
@@ -381,7 +381,7 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("training.import_dataset")
 def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show what an import is at: the schema to be declared, progress, or what the check found."""
+    """Show the state of an import: the schema to be declared, progress, or the findings of the check."""
     row = _import_or_404(study, pk)
     is_sent, keeps = request.method == "POST", "keep" in request.POST
     first = request.GET.get("from", "")
@@ -402,7 +402,7 @@ def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
 
 @study_form("training.import_dataset")
 def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Change many columns at once: by what they are and how they are called, or in a file."""
+    """Change many columns at once, selected by use and name, or with a file."""
     row = _import_or_404(study, pk)
     columns = Columns(row.schema)
     sent = {name: request.POST for name in ("apply", "upload") if name in request.POST}
@@ -454,7 +454,7 @@ def _context(row: DatasetImport) -> dict[str, Any]:
 @require_safe
 @study_page("training.import_dataset")
 def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Progress, as the page asks for it while a worker is at it; then the page is loaded anew."""
+    """Progress, polled by the page while a worker is busy; the page then reloads."""
     row = _import_or_404(study, pk)
     response = render(request, "staff/datasets/import_live.html", {"study": study, **_context(row)})
     if row.state not in DatasetImport.BUSY:
@@ -465,7 +465,7 @@ def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
 @require_POST
 @study_page("training.import_dataset")
 def import_store(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Import what was checked."""
+    """Import the checked file."""
     row = _import_or_404(study, pk)
     with faults_show(request):
         import_confirm(dataset_import=row, acting_user=request.user)

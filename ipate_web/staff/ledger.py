@@ -165,7 +165,7 @@ def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _steps(number: object) -> str:
-    """Number of gradient steps that a release holds, in words; nothing where it holds none."""
+    """Number of gradient steps in a release, in words; empty if it has none."""
     if not isinstance(number, int):
         return ""
     if number == 0:
@@ -174,7 +174,7 @@ def _steps(number: object) -> str:
 
 
 def _shares(study: Study, titles: dict[UUID, str]) -> list[tuple[Share, str]]:
-    """The shares of a study with the titles of their runs; raises one of ``UNREADABLE`` where one is no number."""
+    """The shares of a study with the titles of their runs; raises one of ``UNREADABLE`` if one is not a number."""
     rows = list(shares(study).values())
     if not all(math.isfinite(number or 0) for share in rows for number in (share.granted, share.limit, share.used)):
         raise ValueError
@@ -192,7 +192,7 @@ def _readable(find: Callable[[], Found]) -> Found | None:
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Are the chains of the study whole, as far as can be said at once? A part of the register's page, or a page."""
+    """Show whether the chains of the study are whole, as far as a quick check can tell: part of a page, or a page."""
     sees_all = sees_people(request.user, study)
     chains = []
     for model in chained_models():

@@ -1,4 +1,4 @@
-"""Form fields of the methods by which a run can learn, made from the descriptions of their choices."""
+"""Form fields of the methods with which a run can learn, made from the descriptions of their choices."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from training.methods.sampled_steps import SgdSampled
 from training.models import Dataset, Encoder, Run
 
 _STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if kind.statement}
-"""What the operator has to state before a representation may be used."""
+"""Statements that the operator has to confirm before a representation may be used."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A field with what is shown below it: it counts only while the field ``control`` has one of the ``values``."""
+    """A field with the content shown below it; it counts only while the field ``control`` has one of the ``values``."""
 
     field: BoundField
     control: BoundField | None
@@ -54,12 +54,12 @@ class MethodFields:
 
     Attributes:
         name: A :class:`training.models.Run.Method`.
-        help: What the method does, for whoever chooses.
+        help: What the method does, for the person who chooses.
         title: Heading of its fields.
         prefix: Of their names in the form; may be empty.
-        batch_size: What the form begins with; None for empty, which is what the method usually takes.
+        batch_size: Initial value of the form; None for empty, the method's own default.
         detailed: Fields that are folded away, under ``details_title``.
-        note: What is said of some variants, and which.
+        note: Note about some variants, and which.
     """
 
     name: ClassVar[str]
@@ -124,7 +124,7 @@ class MethodFields:
 
     @classmethod
     def _variants_with(cls, name: str) -> tuple[str, ...]:
-        """The variants that have a choice; none where all have it."""
+        """The variants that have a choice; none if all have it."""
         having = [
             method for method in cls.implemented() if name in {choice.name for choice in method.choices.described()}
         ]
@@ -155,7 +155,7 @@ class MethodFields:
             self._add(f"stated-{representation}", field, "representation", representation)
 
     def _condition(self, choice: Choice) -> tuple[str, str]:
-        """The field that a choice depends on, and the values of it with which it counts; empty where it always does."""
+        """The field that a choice depends on, and its values with which the choice counts; empty if it always does."""
         for other, values in choice.only_if.items():
             return other, " ".join("" if value is None else str(value) for value in values)
         variants = self._variants_with(choice.name)
@@ -211,13 +211,13 @@ class MethodFields:
         return self._value("variant") or self._variants()[0]
 
     def _counts(self, choice: Choice) -> bool:
-        """Whether a choice counts, by what was chosen in others."""
+        """Whether a choice counts, given the other choices."""
         variants = self._variants_with(choice.name)
         others = {other: self._value(other) for other in choice.only_if}
         return (not variants or self.chosen_variant() in variants) and choice.counts_with(others)
 
     def uncounted(self) -> list[str]:
-        """The fields of the method that do not count, by what was chosen in its others."""
+        """The fields of the method that do not count, given its other fields."""
         names = [self.field(name) for name, choice in self.choices().items() if not self._counts(choice)]
         for choice in self.choices().values():
             if choice.kinds is not None:
@@ -225,7 +225,7 @@ class MethodFields:
         return names
 
     def check(self) -> None:
-        """Add to the form's errors what only the form can tell."""
+        """Add errors to the form that only the form can detect."""
         chosen = self._value("representation")
         if chosen in _STATEMENTS and not self._value(f"stated-{chosen}"):
             self.form.add_error(self.field(f"stated-{chosen}"), _("You can use this only if you confirm it."))
@@ -260,7 +260,7 @@ class MethodFields:
         return {}
 
     def place(self, name: str) -> str | None:
-        """The form's field beside which it is said what is wrong with a field of the run; None for above the form."""
+        """The form's field next to which errors in a field of the run are shown; None for above the form."""
         role = name.removeprefix("choices.")
         beside = {choice.parameters: choice.name for choice in self.choices().values() if choice.parameters}
         place = self.field(beside.get(role, role))
@@ -277,7 +277,7 @@ class MethodFields:
 
     @classmethod
     def initial_like(cls, run: Run) -> dict[str, Any]:
-        """The values of an earlier run by this method. Nobody's statement is taken over: it is made anew."""
+        """The values of an earlier run by this method. Statements are not copied: they have to be made again."""
         is_usual = cls.batch_size is None and run.batch_size == method_of(run).batch_size
         batch_size = None if is_usual else run.batch_size
         return cls._initial(run.choices) | {
@@ -471,7 +471,7 @@ class SynthesisFields(MethodFields):
 
 
 def _round(number: float) -> int:
-    """To tens where there are enough of them."""
+    """Round to tens if the number is large enough."""
     return 10 * round(number / 10) if number >= 45 else round(number)
 
 

@@ -147,7 +147,7 @@ def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
 
 @contextmanager
 def faults_in(form: BaseForm) -> Iterator[None]:
-    """Show what a service refuses beside the fields of ``form`` that it names, or above them all."""
+    """Show a service's errors next to the fields of ``form`` that they name, or above them all."""
     try:
         yield
     except ValidationError as error:
@@ -166,7 +166,7 @@ def number_sent(sent: QueryDict, name: str) -> int | None:
 
 @contextmanager
 def faults_show(request: SignedInRequest) -> Iterator[None]:
-    """Say above the page that follows what a service refuses."""
+    """Show a service's errors above the page that follows."""
     try:
         yield
     except ValidationError as error:
@@ -209,7 +209,7 @@ def file_name(run: Run) -> str:
 def streamed_attachment(
     study: Study, pieces: Callable[[Study], Iterator[str]] | None, name: str
 ) -> StreamingHttpResponse:
-    """A record of a study, written piece by piece, to be saved under a name; 404 where nothing writes it."""
+    """A record of a study, written piece by piece, to be saved under a name; 404 if nothing writes it."""
     if pieces is None:
         raise Http404
     content_type = "application/json" if name.endswith(".json") else "text/csv; charset=utf-8"

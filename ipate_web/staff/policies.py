@@ -1,4 +1,4 @@
-"""Pages of a study's ε policies: list, proposal, approval, and what a policy would do to consent and noise."""
+"""Pages of a study's ε policies: list, proposal, approval, and a policy's effects on consent and noise."""
 
 from datetime import datetime
 from typing import Any
@@ -76,7 +76,7 @@ class PolicyForm(forms.Form):
 
 
 class AffordableForm(forms.Form):
-    """Form for the forecast of what a policy affords: public points, and how many holders stand at each level."""
+    """Form for the forecast of what a policy affords: public points, and the number of holders at each level."""
 
     public_dataset = forms.ModelChoiceField(
         Dataset.objects.none(), label=gettext_lazy("Public dataset"), empty_label=None

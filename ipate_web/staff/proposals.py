@@ -52,7 +52,7 @@ _LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
 
 class ShareForm(forms.Form):
-    """A share in per cent. It is held until the run has ended; what was not used publicly is free again then.
+    """A share in per cent, reserved until the run has ended, when the part that it did not use publicly becomes free.
 
     A rehearsal needs none, and its form has no field.
     """
@@ -201,7 +201,7 @@ class RunForm(StudyForm):
         return Run(study=self.study, rehearsal=self.study.rehearsal, created_by=self.acting_user, **self.run_fields())
 
     def _show(self, error: ValidationError) -> None:
-        """Put what is wrong with the run beside the field that it can be corrected in."""
+        """Show errors in the run next to the field in which they can be corrected."""
         method = self._chosen()
         for name, texts in error.message_dict.items():
             field = "student_learner" if name == "student_parameters" else name
@@ -215,7 +215,7 @@ def _level_field(level: Level, name: str) -> str:
 
 
 def _suggested(study: Study) -> str:
-    """Sentence that says with which method the form begins, and why."""
+    """Sentence about the method that the form suggests, and why."""
     suggested = suggestion_for(study)
     method = capfirst(str(Run.Method(suggested.method).label))
     message = gettext_lazy("Suggested for this study: %(method)s. %(reason)s")
@@ -353,7 +353,7 @@ def _is_confirmed(request: SignedInRequest, form: RunForm) -> bool:
 
 
 def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited: Run | None = None) -> HttpResponse:
-    """The plan of what was filled in, or the form where that is missing, wrong or to be changed."""
+    """The plan for the completed form, or the form if it is missing, wrong or to be changed."""
     if form.is_valid() and "change" not in request.POST:
         run = form.proposal()
         context: dict[str, Any] = {"form": form, "run": run, "edited": edited, **plan_or_reason(run, request.user)}

@@ -153,7 +153,7 @@ def initial_student(run: Run) -> dict[str, Any]:
 
 
 class PublicationForm(ReasonForm):
-    """Form for the reason to publish what a run would not publish by itself; empty where it would."""
+    """Form for the reason to publish a version that a run would not publish automatically; empty if it would."""
 
     def __init__(self, *args: Any, doubtful: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -279,7 +279,7 @@ def run_student_onnx(request: SignedInRequest, study: Study, pk: str, version: i
 def _taken(
     request: SignedInRequest, study: Study, run: Run, chosen: StudentModel, file_of: Callable[[StudentModel], ModelFile]
 ) -> HttpResponse:
-    """A file of a version, on record; none of one that was withdrawn."""
+    """A file of a version, whose download is recorded; none if the version was withdrawn."""
     if chosen.is_withdrawn:
         return render_page(request, study, "staff/runs/withdrawn.html", {"run": run, "chosen": chosen}, status=410)
     file = file_of(chosen)

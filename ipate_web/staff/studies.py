@@ -152,7 +152,7 @@ class StudyForm(forms.ModelForm):
 
 
 class FactsForm(StudyForm):
-    """Form for the facts that the next version of a consent form tells; ``study`` is the study with today's draft."""
+    """Form for the facts in the next version of a consent form; ``study`` is the study with today's draft."""
 
     def __init__(self, data: Any = None, *, study: Study) -> None:
         super().__init__(data, instance=study)

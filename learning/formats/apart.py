@@ -1,7 +1,7 @@
-"""Reading of uploaded files in a process of its own, with limits: what a file does to its reader ends with that.
+"""Reading of uploaded files in a separate process, with limits, so that a file can only harm its own reader.
 
-Libraries that read files of strangers may be led to take all memory, to go on for ever, or to run what a file holds. So
-each reading is a process (`reader`) with the memory and the time that it is allowed, and without network, other
+Libraries that read strangers' files may be tricked into taking all memory, running forever, or executing a file's
+content. Each file is therefore read in a process (`reader`) with limited memory and time, and without network, other
 programs, or the settings of the site. Its answer comes as JSON and arrays, never as pickle.
 """
 
@@ -75,7 +75,7 @@ def read_apart(
     progress: Progress | None = None,
     report: Report,
 ) -> Rows:
-    """Records of a file, as `read_file` reads them, if it has this SHA-256; what is wrong goes to the report."""
+    """Records of a file, as `read_file` reads them, if it has this SHA-256; errors go to the report."""
     request = {
         "ask": "rows",
         "path": str(path.absolute()),
@@ -102,7 +102,7 @@ def read_apart(
 
 
 def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
-    """The answer to what is asked, whose arrays lie in the folder.
+    """Return the answer to a request; its arrays are in the folder.
 
     Raises:
         DataError: it was refused, or the process did not end well.
@@ -124,7 +124,7 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
 
 
 def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
-    """What a process that reads answered, or how it ended; it is gone when this returns."""
+    """Return the answer of a reading process, or how it ended; it has ended when this returns."""
     request = request | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
     with ConfinedProcess("learning.formats.reader") as process, process.within(_PATIENCE * allowance.seconds):
         try:

@@ -4,7 +4,7 @@
 
 *MATLAB*: cropped house numbers as SVHN publishes them (Netzer et al. 2011), in ``X`` and ``y``.
 
-*npz*: arrays saved by NumPy: ``x``, and where there are any, ``y`` (class numbers) and ``holder`` (pseudonyms).
+*npz*: arrays saved by NumPy: ``x``, and optionally ``y`` (class numbers) and ``holder`` (pseudonyms).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def idx_arrays(
 
 
 def idx_shape(path: Path) -> tuple[int, ...]:
-    """Lengths of the axes that an idx file of bytes announces; empty if it is none."""
+    """Lengths of the axes that an idx file of bytes announces; empty for any other file."""
     with open_content(path) as content:
         magic = content.stream.read(4)
         axes = magic[3] if magic[:3] == _UNSIGNED_BYTES and len(magic) == 4 else 0
@@ -103,7 +103,7 @@ def mat_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Shape of each array of a MATLAB file, from its header only.
 
     Raises:
-        DataError: the file is no sound MATLAB file, or holds more than is read.
+        DataError: the file is not a valid MATLAB file, or is larger than the reader accepts.
     """
     with _sound_mat(path):
         shape_of = {name: tuple(shape) for name, shape, _kind in scipy.io.whosmat(path)}
@@ -113,10 +113,10 @@ def mat_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, Array]:
-    """The wanted arrays of an npz file. Arrays of Python objects are refused, as they would need pickle.
+    """The wanted arrays of an npz file. Arrays of Python objects are refused, because they would need pickle.
 
     Raises:
-        DataError: the file is no sound npz file, or holds more than is read.
+        DataError: the file is not a valid npz file, or is larger than the reader accepts.
     """
     npz_shapes(path)
     with _sound_npz(path), np.load(path, allow_pickle=False) as archive:
@@ -127,10 +127,10 @@ def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, A
 
 
 def npz_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and type of each array that a reader looks for, by its header alone.
+    """Shape and type of each array that a reader looks for, from its header only.
 
     Raises:
-        DataError: the file is no sound npz file, or holds more than is read.
+        DataError: the file is not a valid npz file, or is larger than the reader accepts.
     """
     shape_of = {}
     with _sound_npz(path), zipfile.ZipFile(path) as archive:

@@ -108,7 +108,7 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
 
 
 def checked_targets(y: Array, target: Target, records: int, report: Report) -> npt.NDArray[np.int64] | None:
-    """Codes of targets, one per record: y has a column for each part, and may be flat where there is one.
+    """Codes of targets, one per record: y has a column for each part, and may be flat if there is only one.
 
     >>> from learning.outcomes import Numbers
     >>> checked_targets(np.array([0.5, 1.0]), Numbers(0, 1), 2, Report()).tolist()
@@ -135,7 +135,7 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
 
 
 def unknown_classes(y: Array, classes: int, report: Report, column: str | None = None) -> None:
-    """Report every whole number that is none of so many classes."""
+    """Report every whole number that is not one of so many classes."""
     report.add_rows(
         np.flatnonzero((y < 0) | (y >= classes)).tolist(),  # type: ignore[operator]
         lambda place: Sentence(

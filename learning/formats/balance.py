@@ -162,7 +162,7 @@ class Balance:
 
 
 ROWS = _("rows")
-"""The part of a table that stands alone, and of the rows made of an extract."""
+"""The part for a table on its own, and for the rows made from an extract."""
 
 IMAGES = _("images")
 """The part of images, in files or arrays."""

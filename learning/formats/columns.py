@@ -1,9 +1,9 @@
-"""Declared columns of a table: how they stand in a document, and how they become numbers.
+"""Declared columns of a table: their form in a document, and how they become numbers.
 
 A kind of column is one class: its fields are those of its JSON document, of the JSON Schema and of the import page.
 
-Everything here is declared in public before any private row is read: category lists, value ranges, scaling. What is
-learned from private rows (a mean, the categories that occur) would be a release of its own, outside the ledger.
+Everything here is declared in public before any private row is read: category lists, value ranges, scaling. Anything
+learned from private rows (a mean, the categories that occur) would be a separate release, outside the ledger.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RULES = {
     ANY: _("the last declared value that occurs"),
     ALL: _("all codes that occur"),
 }
-"""What becomes of a holder's values of a column, in words."""
+"""How a holder's values of a column become one, in words."""
 
 SPELLINGS = _("Other spellings, one per line")
 Missing = Annotated[
@@ -119,11 +119,11 @@ class LabelColumn(_Column):
 
 
 class Dated:
-    """What columns of dates have in common: each date becomes the time between it and a reference.
+    """Common base of columns of dates: each date becomes the time between it and a reference.
 
     Attributes:
-        until: What time is counted to: a date (year, month, day), or the name of a column of dates.
-        since: What time is counted from, in its place.
+        until: End of the time: a date (year, month, day), or the name of a column of dates.
+        since: Start of the time, instead of ``until``.
         unit: One of ``DATE_UNITS``.
         written: One of ``DATE_ORDERS``: how this column, and the one it refers to, write a date.
     """
@@ -156,19 +156,19 @@ class Dated:
 
     @property
     def reference(self) -> str:
-        """A date, or the name of a column of dates; empty where the column holds none."""
+        """A date, or the name of a column of dates; empty if the column has no dates."""
         return self.since or self.until or ""
 
     @property
     def reference_column(self) -> str | None:
-        """Name of the column that holds the reference of each record; None where all have the same."""
+        """Name of the column with the reference of each record; None if all have the same."""
         return self.reference if day_number(self.reference, "ymd") is None else None
 
     def durations(self, values: Sequence[object], references: Sequence[object] = ()) -> list[object]:
         """Time of each date, in the unit. A number within the range is such a time already.
 
-        What is not known stays as it is written; what is no date becomes None. Where the reference is not known, the
-        time is not known.
+        Unknown values stay as they are written; values that are not dates become None. If the reference is not known,
+        neither is the time.
 
         Args:
             values: Of the column.
@@ -198,7 +198,7 @@ class Dated:
     def date_faults(
         self, values: Sequence[object], durations: Sequence[object], references: Sequence[object] = ()
     ) -> Iterator[DataError]:
-        """Every value of which `durations` could make nothing."""
+        """Yield an error for every value that `durations` cannot convert."""
         for place, duration in enumerate(durations):
             if duration is not None:
                 continue
@@ -253,7 +253,7 @@ class TargetColumn(_Column, Dated):
             self.check_reference()
 
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float64]:
-        """Numbers (n,); NaN where a value is none."""
+        """Numbers (n,); NaN for values that are not numbers."""
         known = {key(written): meant for written, meant in self.spellings}
         if not known:
             return numbers(values)
@@ -383,7 +383,7 @@ class FeatureColumn(Protocol):
         ...
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
-        """Whether each value, all allowed, lies outside of what the column declares."""
+        """Whether each value, all of them allowed, lies outside of the column's declaration."""
         ...
 
 
@@ -647,7 +647,7 @@ class CodeColumn(_OneHotColumn):
         return np.maximum.reduceat(each, np.cumsum([0, *map(len, named[:-1])]))
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Of several codes that of the last group, if all can be read."""
+        """Place of the last group among several codes, if all can be read."""
         return mapped(values, self._place, np.int64)
 
     def _place(self, cell: object) -> int:
@@ -661,7 +661,7 @@ class CodeColumn(_OneHotColumn):
         return max(known) if len(known) == len(groups) else _UNDECLARED
 
     def _named(self, value: str) -> list[str]:
-        """The codes that a value names, and what stands for “not known”; at least one."""
+        """The codes that a value names, and markers for “not known”; at least one."""
         if not self.several or value in self.missing:
             return [value]
         return [code for part in value.split(SEVERAL) if (code := part.strip(" \t"))] or [""]
@@ -682,7 +682,7 @@ KINDS: tuple[Any, ...] = (
 """Kinds of columns, in the order of the import page."""
 
 SEVERAL = ";"
-"""What stands between the codes of a value that names several."""
+"""Separator between the codes of a value that names several."""
 _NONE, _UNDECLARED = -1, -2
 _NO_MARKERS = _("Write a finite number, or declare in the schema's “missing” how unknown values are written.")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
@@ -692,7 +692,7 @@ _LONGEST = 60
 
 
 def shown(value: object) -> str:
-    r"""A value as messages show it: cut, and with a mark for whatever cannot be printed.
+    r"""A value as messages show it: shortened, and with a mark for each character that cannot be printed.
 
     >>> shown("a" * 100) == "a" * 60 + "…", shown("a\x00b")
     (True, 'a�b')

@@ -1,8 +1,8 @@
 """Records of health systems as one flat table.
 
-Each row is what is known of a person at a moment; the schema says how the rows of a person become one. Which columns
-there are follows from the file; those that a schema does not declare are left out, and those that it declares and the
-file does not hold are not known.
+Each row is everything known about a person at a moment; the schema defines how the rows of a person become one. The
+columns depend on the file; those that a schema does not declare are left out, and declared ones that the file lacks are
+not known.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Extract(NamedTuple):
     """A flat table.
 
     Attributes:
-        names: Of the columns; the first are those that every extract has.
+        names: Names of the columns; the first are those that every extract has.
         rows: Values by column.
-        counted: Columns of conditions, of which is known that they were recorded, and nothing where they were not.
+        counted: Columns of conditions, whose values say that they were recorded; without a record, nothing is known.
     """
 
     names: list[str]
@@ -51,7 +51,7 @@ class Extract(NamedTuple):
 
 
 def flat(facts: Iterable[Fact]) -> Extract:
-    """Return a row for each person and moment; one more where a column has two values then.
+    """Return a row for each person and moment, or several if a column has several values then.
 
     >>> flat([Fact("a", "", "sex", "male"), Fact("a", "2026-01-01", "x", 1), Fact("a", "2026-01-01", "x", 2)]).rows[1:]
     [{'person': 'a', 'date': '2026-01-01', 'x': 1}, {'person': 'a', 'date': '2026-01-01', 'x': 2}]

@@ -1,7 +1,7 @@
 """FHIR resources as facts about people: Patient, Observation and Condition, from a bundle, NDJSON, or a zip file.
 
-A resource counts for a patient only where it names that patient, by FHIR's rules for references; what cannot be
-attributed, and what does not say that something is so, is left out and counted with its reason.
+A resource counts for a patient only if it names that patient, by FHIR's rules for references. Resources that cannot be
+attributed, or that do not assert anything, are left out and counted with the reason.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Resource(NamedTuple):
 
 @dataclass
 class _Patients:
-    """Who can be referred to: by address, by server and id, and by identifier."""
+    """Patients that can be referred to: by address, by server and id, and by identifier."""
 
     by_url: dict[str, str] = field(default_factory=dict)
     by_id: dict[str, str] = field(default_factory=dict)
@@ -177,7 +177,7 @@ def fhir_facts(path: Path, balance: Balance) -> Iterator[Fact]:
     """Facts of the Patient, Observation and Condition resources of a file; the balance counts every resource.
 
     Raises:
-        DataError: the file is not valid JSON, is one page of several, holds no patient, or two with the same id.
+        DataError: the file is not valid JSON, is one page of several, or contains no patient, or two with the same id.
     """
     resources = _latest_versions(list(_resources(path, balance)), balance)
     patients = _Patients()
@@ -232,7 +232,7 @@ def _read(resource: _Resource, patients: _Patients) -> tuple[list[Fact], str]:
 
 
 def _measurements(content: Mapping[str, Any], person: str) -> tuple[list[Fact], str]:
-    """Values of an observation and of its components; or the reason for which there is none."""
+    """Values of an observation and of its components; or the reason why there is none."""
     moment = _moment(content, "effectiveDateTime", "effectivePeriod", "effectiveInstant", "issued")
     facts, reasons = [], Counter[str]()
     for part in map(_dict, (content, *_list(content.get("component")))):
@@ -368,7 +368,7 @@ def _documents(path: Path, member: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _next(text: str, place: int) -> int:
-    """Where the next document begins."""
+    """Place where the next document begins."""
     while place < len(text) and text[place].isspace():
         place += 1
     return place
@@ -403,7 +403,7 @@ def _moment(resource: Mapping[str, Any], *names: str) -> str:
 
 
 def _code(concept: Any) -> str:
-    """Name of a concept, whatever the order of its codings: LOINC, SNOMED, then by system; else its text."""
+    """Name of a concept, regardless of the order of its codings: LOINC, SNOMED, then by system; else its text."""
     codings = _codes(concept)
     for systems in _WELL_KNOWN:
         if found := sorted(code for system, code in codings if system in systems):

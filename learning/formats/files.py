@@ -1,4 +1,4 @@
-"""Files as streams of bytes, whatever their compression, and the check that they are the files they claim to be."""
+"""Files as streams of uncompressed bytes, and the check that they are the files they claim to be."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _content(stream: IO[bytes] | gzip.GzipFile, raw: IO[bytes], path: Path) -> C
 
 
 def kind_of(path: Path) -> str:
-    """The format that the content says it is, such as ``Parquet``; empty for text and whatever else.
+    """Format that the content declares, such as ``Parquet``; empty for text and anything else.
 
     Raises:
         DataError: the file cannot be opened, or is of a format that is not read; it says which.
@@ -184,7 +184,7 @@ def _is_fhir(path: Path) -> bool:
 
 
 def extract_kind(names: list[str]) -> str:
-    """Which health system the files of an archive come from: ``OMOP``, ``FHIR`` or none.
+    """Kind of health system that an archive's files come from: ``OMOP``, ``FHIR``, or empty for others.
 
     >>> extract_kind(["a/PERSON.csv", "a/measurement.csv"]), extract_kind(["Patient.ndjson"]), extract_kind(["a.csv"])
     ('OMOP', 'FHIR', '')

@@ -1,7 +1,7 @@
 """Images as files in a zip archive: PNG, JPEG, TIFF, BMP and DICOM, each with its class and perhaps its holder.
 
-The class of an image is the folder that it lies in; or a table says it, in the archive or beside it, with the columns
-``file``, ``class`` and ``holder``. A DICOM file without a row in a table belongs to its Patient ID.
+The class of an image is the folder that it is in, or is given by a table, in the archive or next to it, with the
+columns ``file``, ``class`` and ``holder``. A DICOM file without a row in a table belongs to its Patient ID.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NOT_READ = _("The image cannot be read (%(error)s).")
 
 @dataclass(frozen=True)
 class Entry:
-    """An image of an archive: its member, and what is said of it; empty where nothing is."""
+    """An image in an archive: its member, class and holder; empty if not given."""
 
     member: str
     label: str = ""
@@ -57,10 +57,10 @@ class Entry:
 
 @contextmanager
 def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFile, list[Entry]]]:
-    """An archive and its images, in its order, or that of the table.
+    """Open an archive and its images, in its order, or that of the table.
 
     Raises:
-        DataError: the archive or the table is not sound, or names what is not there.
+        DataError: the archive or the table is broken, or names files that do not exist.
     """
     problem, remedy = _("The zip file is not valid (%(error)s)."), _("Create it again.")
     with sound(path, problem, remedy), zipfile.ZipFile(path) as archive:
@@ -140,11 +140,11 @@ def _count_others(archive: zipfile.ZipFile, entries: Sequence[Entry], report: Re
 
 @dataclass(frozen=True)
 class Look:
-    """What the first images of an archive look like.
+    """Properties of the first images of an archive.
 
     Attributes:
         sizes: Height and width, with how many have them.
-        channels: 3 where one has colours, else 1.
+        channels: 3 if one has colours, else 1.
         classes: Names, sorted.
         window: Centre and width by which the first DICOM file asks to be shown.
     """

@@ -1,6 +1,6 @@
 """Reader for any file that a schema describes, by the format of its name or its first bytes.
 
-Whoever imports a file sees the first records as they are encoded, in words and pictures.
+The person who imports a file sees the first records as they are encoded, in words and pictures.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def read_into(
     progress: Progress | None,
     report: Report,
 ) -> None:
-    """Give a keeper the records that `read_file` returns; what is wrong goes to the report."""
+    """Give a keeper the records that `read_file` returns; errors go to the report."""
     followed, own = progress or silent, Report()
     with own.noting():
         kind = "table" if member else format_of(path)
@@ -155,7 +155,7 @@ def read_into(
 def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, Any]]:
     """The first records, each with ``cells`` by column or an ``image``.
 
-    ``holder`` and ``class``, or what else is learned, are empty where they have none.
+    ``holder`` and ``class``, or another outcome, are empty if the records have none.
 
     >>> from learning.formats.schema import TabularSchema
     >>> table = TabularSchema((NumericColumn("age", 0, 100),), ("no", "yes"))

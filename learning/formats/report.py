@@ -58,8 +58,8 @@ class Report:
         clipped: Number of values by column that were set to the end of their range.
         unknown: Number of values by column that stand for “other”, being undeclared.
         missing: Number of values by column that are not known.
-        records: Number of records of which those of each holder have become one.
-        balance: What became of each row or resource that was read.
+        records: Number of records before those of each holder became one.
+        balance: Outcome of each row or resource that was read.
 
     >>> report = Report()
     >>> report.add(DataError("“x” is no number.", row=3), DataError("“y” is no number.", row=4))
@@ -93,7 +93,7 @@ class Report:
 
     @contextmanager
     def noting(self, file: Path | None = None) -> Iterator[None]:
-        """Add what is raised as a fault, of this file if one is given."""
+        """Add a raised DataError as a fault, of this file if one is given."""
         try:
             yield
         except DataError as error:

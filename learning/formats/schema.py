@@ -43,7 +43,7 @@ _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 class TabularSchema:
     """Records of a table: CSV or Parquet, or arrays with one place for each number of an encoded record.
 
-    In place of classes it may declare another ``target``; then columns with the role target hold its parts.
+    Instead of classes it may declare another ``target``; then columns with the role target contain its parts.
 
     Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped. ``decimal``
     is the decimal mark of numbers in files. With ``one_record`` all records of a holder in a file become one.
@@ -145,12 +145,12 @@ class TabularSchema:
 
     @property
     def outcome(self) -> Outcome:
-        """What is learned."""
+        """Outcome that is learned."""
         return Classes(self.classes) if self.target is None else self.target
 
     @property
     def answers(self) -> tuple[LabelColumn | TargetColumn, ...]:
-        """Columns that say what is to be learned of a record; none where a file of the schema cannot say it."""
+        """Columns with the outcome to learn from a record; none if files of the schema cannot contain it."""
         if self.target is None:
             return (self.label,) if self.label else ()
         return self.targets if len(self.targets) == len(self.target.parts) else ()
@@ -194,7 +194,7 @@ class TabularSchema:
 
     @property
     def dtype(self) -> type[np.float32] | type[np.uint8]:
-        """Of encoded records: texts are bytes."""
+        """Type of encoded records; texts are bytes."""
         return np.float32 if self.text is None else np.uint8
 
     def encode(self, rows: Iterable[Mapping[str, object]]) -> npt.NDArray[Any]:
@@ -228,7 +228,7 @@ class TabularSchema:
         return encoded
 
     def outside(self, rows: Sequence[Mapping[str, object]]) -> list[list[str]]:
-        """Of each record, all of them allowed, the columns whose values lie outside of what the schema declares.
+        """For each record, all of them allowed, the columns whose values lie outside of the schema's declaration.
 
         A number beyond its range counts as the end of the range, and a category that is not declared as “other”: the
         model has seen nothing like it.
@@ -327,11 +327,11 @@ class ImageSchema:
 
     @property
     def target(self) -> None:
-        """Of images classes alone are learned."""
+        """No target: from images, only classes are learned."""
 
     @property
     def outcome(self) -> Outcome:
-        """What is learned."""
+        """Outcome that is learned."""
         return Classes(self.classes)
 
     def __post_init__(self) -> None:
@@ -354,7 +354,7 @@ class ImageSchema:
         return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
 
     def outside(self, rows: Sequence[object]) -> list[list[str]]:
-        """Of each image nothing: pixels beyond 0 and 1 are refused."""
+        """Nothing for any image, because pixels beyond 0 and 1 are refused."""
         return [[] for _row in rows]
 
     def encode(self, rows: Iterable[object]) -> npt.NDArray[np.float32]:

@@ -119,7 +119,7 @@ class Lines:
         return not self._waiting
 
     def take_block(self) -> bytes:
-        """Return whole lines that have not been read, not to be yielded any more; empty at the end."""
+        """Return whole lines that have not been read, which are then not yielded; empty at the end."""
         if not self._waiting:
             return next(self._blocks, b"")
         block = b"".join(self._waiting)
@@ -223,20 +223,20 @@ class _WholeBlocks:
 
 
 def text_of(stream: IO[bytes]) -> io.TextIOWrapper:
-    """Text of a file; bytes that are no UTF-8 become surrogates.
+    """Text of a file; bytes that are not UTF-8 become surrogates.
 
     Raises:
-        DataError: it is text of another kind, or none.
+        DataError: it is text in another encoding, or not text.
     """
     check_beginning(stream)
     return io.TextIOWrapper(cast(io.BufferedReader, stream), "utf-8-sig", errors="surrogateescape", newline="")
 
 
 def check_beginning(stream: IO[bytes]) -> None:
-    """Check that a stream, not read so far, is one of UTF-8 text.
+    """Check that a stream, not read so far, contains UTF-8 text.
 
     Raises:
-        DataError: it is text of another kind, or none.
+        DataError: it is text in another encoding, or not text.
     """
     start = cast(io.BufferedReader, stream).peek(_BEGINNING)[:_BEGINNING]
     if start[:2] in _UTF16:
@@ -250,7 +250,7 @@ def check_text(lines: Iterable[str]) -> None:
     """Check lines that were read by `text_of`.
 
     Raises:
-        DataError: one holds what is no UTF-8.
+        DataError: one is not UTF-8.
     """
     for row, line in enumerate(lines, 1):
         if _NO_TEXT.search(line):
@@ -258,7 +258,7 @@ def check_text(lines: Iterable[str]) -> None:
 
 
 def not_utf8(text: str, row: int, column: str | None = None) -> DataError:
-    """DataError for text that is not UTF-8, with what it probably says."""
+    """DataError for text that is not UTF-8, with the text read as Latin-1."""
     written = text.encode("utf-8", "surrogateescape").decode("latin-1")
     place = max(0, next(_NO_TEXT.finditer(text)).start() - _BEFORE)
     text = _("The file is probably Latin-1 text (Windows) instead of UTF-8: “%(value)s”.")
@@ -308,7 +308,7 @@ def _header(
 ) -> tuple[list[str], list[Line]] | None:
     """Names of the file's columns, and rows below them that were read meanwhile.
 
-    None, and why in the report, where no row can be read without them.
+    None, with the reason in the report, if no row can be read without them.
     """
     declared = [column.name for column in schema.columns]
     if not schema.header:
@@ -344,14 +344,14 @@ def _header(
 
 
 def _other_separator(cells: list[str], schema: TabularSchema) -> str:
-    """Separator by which a row was probably written, if it is not the declared one; empty if none is better."""
+    """Separator by which a row was probably written, if it is not the declared one; empty if no other fits better."""
     text = schema.delimiter.join(cells)
     separator = max(SEPARATORS, key=text.count)
     return separator if text.count(separator) > text.count(schema.delimiter) else ""
 
 
 def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -> bool:
-    """Whether the values of a row can be told apart and are text; otherwise the report says why."""
+    """Whether the values of a row can be separated and are text; otherwise the report says why."""
     row, cells = line
     if len(cells) != len(names):
         problem = Sentence(

@@ -27,7 +27,7 @@ DATE_ORDERS = {
     "dmy": _("day, month, year: 31.03.2026"),
     "mdy": _("month, day, year: 03/31/2026"),
 }
-"""Orders in which a date is written, with an example. What separates the parts does not matter."""
+"""Orders in which a date is written, with an example. The separator does not matter."""
 DATE_UNITS = {"years": 365.2425, "months": 365.2425 / 12, "days": 1.0}
 """Days of each unit, in the mean of the Gregorian calendar."""
 
@@ -35,7 +35,7 @@ DATE_UNITS = {"years": 365.2425, "months": 365.2425 / 12, "days": 1.0}
 def cell(value: object) -> object:
     """Return a cell as text or number: a date as ISO 8601 writes it, a whole number without a fraction.
 
-    Nothing known is an empty text. A whole number that a float may not hold exactly stays a float.
+    Unknown values become an empty text. A whole number that a float cannot represent exactly stays a float.
 
     >>> cell(None), cell(" a "), cell(2.0), cell(True), cell(date(2026, 3, 1)), cell(datetime(2026, 3, 1))
     ('', 'a', 2, 'true', '2026-03-01', '2026-03-01')
@@ -62,7 +62,7 @@ def cell(value: object) -> object:
 
 
 def key(value: object) -> str:
-    """Return what a cell is found by among declared values: 1.0 is 1, and TRUE is true.
+    """Return the key by which a cell is found among declared values: 1.0 is 1, and TRUE is true.
 
     >>> key("TRUE"), key(1.0), key("1.0"), key("no")
     ('true', '1', '1', 'no')
@@ -72,7 +72,7 @@ def key(value: object) -> str:
 
 
 def number(value: object) -> float:
-    """Return the number that a cell holds, NaN if it holds none.
+    """Return the number in a cell, NaN if there is none.
 
     >>> number("1.5"), number(2), number("1_0"), number("nan"), number(True)
     (1.5, 2.0, nan, nan, nan)
@@ -102,7 +102,7 @@ def inexact_fault(value: str) -> tuple[str, str]:
 
 
 def day_number(value: object, written: str) -> int | None:
-    """Number of a day, counted without gaps; None where this is no date. A time of the day is left out.
+    """Number of a day, counted without gaps; None if this is not a date. A time of the day is left out.
 
     >>> day_number("2026-03-01", "ymd") - day_number("28.02.2026", "dmy"), day_number("31.02.2026", "dmy")
     (1, None)

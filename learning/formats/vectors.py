@@ -1,4 +1,4 @@
-"""Whole columns of cells: converted at once where Arrow holds them, and cell by cell only where that fails."""
+"""Whole columns of cells: converted at once if Arrow stores them, and cell by cell only if that fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Vector(Sequence[object]):
 
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> Vector:
-        """Return the column that holds these texts."""
+        """Return a column of these texts."""
         import pyarrow as pa
 
         return cls(pa.array(texts, pa.string()))
@@ -71,7 +71,7 @@ class Vector(Sequence[object]):
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
-        """The number of each cell (n,), NaN where it holds none."""
+        """The number of each cell (n,), NaN if there is none."""
         import pyarrow as pa
 
         kind = self._array.type
@@ -95,7 +95,7 @@ class Vector(Sequence[object]):
         return found
 
     def with_point(self, words: Sequence[str]) -> Vector | None:
-        """Return the texts with a point for each comma, None where a cell has to be looked at: it has a point already.
+        """Return the texts with a point for each comma; None if a cell already has a point and has to be looked at.
 
         ``words`` are cells that stay as they are.
         """
@@ -109,7 +109,7 @@ class Vector(Sequence[object]):
 
 
 def mapped(values: Sequence[object], function: Callable[[Any], object], kind: type) -> npt.NDArray[Any]:
-    """Return what a function makes of each cell (n,); it sees equal texts, and equal cells of a `Vector`, once."""
+    """Return a function's result for each cell (n,), calling it once for equal texts and equal cells of a `Vector`."""
     if isinstance(values, Vector):
         cells, codes = values.distinct
         return np.array([function(each) for each in cells], kind)[codes]
@@ -117,7 +117,7 @@ def mapped(values: Sequence[object], function: Callable[[Any], object], kind: ty
 
 
 def by_text(values: Sequence[object], function: Callable[[object], Value]) -> list[Value]:
-    """Return what a function makes of each cell; of a column of texts it sees each different one once."""
+    """Return a function's result for each cell; for a column of texts, it is called once for each different one."""
     if set(map(type, values)) != {str}:
         return [function(value) for value in values]
     made = {value: function(value) for value in set(values)}
@@ -141,7 +141,7 @@ def are_missing(values: Sequence[object], markers: Sequence[str]) -> npt.NDArray
 
 
 def numbers(values: Sequence[object]) -> npt.NDArray[np.float64]:
-    """Return the number of each cell (n,), NaN where it holds none."""
+    """Return the number of each cell (n,), NaN if there is none."""
     return values.numbers if isinstance(values, Vector) else mapped(values, number, np.float64)
 
 

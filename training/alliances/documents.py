@@ -66,7 +66,7 @@ def alliance_read(text: Mapping[str, str]) -> Signed[AllianceDocument]:
 
 
 def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
-    """Return the alliance that the hub has signed, of exactly the terms on record.
+    """Return the alliance that the hub has signed, with exactly the recorded terms.
 
     Args:
         alliance: The alliance.

@@ -1,7 +1,7 @@
 """Restore a backup.
 
-Stop site, workers and beat first. Whatever fails leaves database and files as they are. The journal stays as it is:
-studies that the backup does not know all of are locked until ipate settle_restore.
+Stop site, workers and beat first. If anything fails, database and files stay as they are. The journal is never changed:
+studies of which the backup lacks something are locked until ipate settle_restore.
 """
 
 import sys

@@ -19,7 +19,7 @@ def moment(value: datetime | None, seconds: bool = True) -> SafeString | str:
 
     Args:
         value: the moment; None makes a dash.
-        seconds: whether seconds are told. Without them nothing but the minute leaves, in ``datetime`` neither: for
+        seconds: whether seconds are shown. Without them, not even ``datetime`` reveals more than the minute, for
             readers who must not learn how long a computation took.
     """
     if value is None:
