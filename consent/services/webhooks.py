@@ -174,7 +174,7 @@ class MadeEndpoint:
 
 
 def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: AbstractBaseUser) -> MadeEndpoint:
-    """Have a program told of some events of a study.
+    """Notify a program of certain events of a study.
 
     Raises:
         ValidationError: by field: the address is not allowed, no or unknown events, or too many endpoints.

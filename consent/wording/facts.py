@@ -216,7 +216,7 @@ def _words(study: Study, name: str, language: str | None) -> str:
 
 
 def together(alliance: Mapping[str, Any]) -> str:
-    """With whom a study learns together, and what leaves it for that; empty where it learns alone."""
+    """Partners with whom a study learns, and what leaves it for that; empty if it learns on its own."""
     if not alliance:
         return ""
     text = _(

@@ -414,7 +414,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
 
 @study_form("training.approve_run")
 def run_approval_undo(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Make a run whose plan is still being calculated a draft again."""
+    """Turn a run whose plan is still being calculated back into a draft."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if request.method == "POST":
         with faults_show(request):
