@@ -24,6 +24,7 @@ from consent.services import accounts
 from consent.services.mail import mail_wishes
 from ipate_web.accounts.forms import PersonForm, StaffAccountForm
 from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
+from ipate_web.staff.pages import faults_in
 
 logger = logging.getLogger(__name__)
 
@@ -121,9 +122,12 @@ def staff_account_new(request: HttpRequest) -> HttpResponse:
     """Create an account for a member of staff, who gets an email to choose a password."""
     form = StaffAccountForm(request.POST or None)
     if form.is_valid():
-        user = accounts.account_create(acting_user=cast(SignedInRequest, request).user, **form.cleaned_data)
-        messages.success(request, _("Account created. We have emailed a link to %(email)s.") % {"email": user.email})
-        return redirect("staff_accounts")
+        with faults_in(form):
+            user = accounts.account_create(acting_user=cast(SignedInRequest, request).user, **form.cleaned_data)
+            messages.success(
+                request, _("Account created. We have emailed a link to %(email)s.") % {"email": user.email}
+            )
+            return redirect("staff_accounts")
     return render(request, "accounts/staff_account_new.html", {"form": form}, status=422 if form.errors else 200)
 
 

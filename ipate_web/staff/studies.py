@@ -224,9 +224,10 @@ def study_new(request: SignedInRequest) -> HttpResponse:
         raise PermissionDenied
     form = StudyForm(request.POST or None)
     if form.is_valid():
-        study = services.study_create(acting_user=request.user, **form.cleaned_data)
-        messages.success(request, _("Study created. The list below shows the next steps."))
-        return redirect("staff:study", study.slug)
+        with faults_in(form):
+            study = services.study_create(acting_user=request.user, **form.cleaned_data)
+            messages.success(request, _("Study created. The list below shows the next steps."))
+            return redirect("staff:study", study.slug)
     return render(request, "staff/study/new.html", {"form": form}, status=422 if form.errors else 200)
 
 
