@@ -13,7 +13,7 @@ from consent.selectors import epsilons_since
 
 def head_counts(study: Study) -> list[HeadCount]:
     """Return the head counts that plans use: those of the newest drawing or entry; none before the first."""
-    newest = HeadCount.objects.filter(study=study).order_by("-release_id").values("release_id")[:1]
+    newest = HeadCount.objects.filter(study=study).order_by("-release__sequence").values("release_id")[:1]
     counts = HeadCount.objects.filter(study=study, release_id=Subquery(newest)).order_by("epsilon", "pk")
     return list(counts.select_related("release").defer("release__content"))
 
