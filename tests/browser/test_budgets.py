@@ -1,0 +1,69 @@
+"""What each privacy group has used, as an operator watches it in a real browser while a run spends."""
+
+import math
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from accounting.caps import caps_of
+from accounting.models import Release
+from consent.models import Study
+from tests.browser.conftest import TIMEOUT, Site
+from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.models import Run
+from training.services.advance import run_advance
+
+pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+#: Costs little enough for several batches.
+RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
+LEVELS = {"HIGH": 1.0, "AVERAGE": 2.0, "LOW": 3.0}
+
+
+@pytest.fixture
+def study() -> Study:
+    return study_with_table(title="Reading lengths", points=40)
+
+
+def shares_recomputed(study: Study) -> list[float]:
+    """Used part of each group's cap in per cent, from the charges in the register alone; each level is a group."""
+    used = dict.fromkeys(LEVELS, 0.0)
+    for run, content in Release.objects.filter(study=study, charge__gt=0).values_list("run", "content"):
+        promises = Run.objects.get(pk=run).plan["promises"]
+        for promise in promises:
+            used[promise["level"]] += content["charges"][promise["group"]]
+    return [100 * used[level] / float(caps_of(epsilon, study.delta)) for level, epsilon in LEVELS.items()]
+
+
+def shares_shown(site: Site) -> list[float]:
+    rows = site.page.locator("#budgets-live table").first.locator("tbody tr")
+    return [float(rows.nth(place).locator("td").nth(1).inner_text().split()[0]) for place in range(3)]
+
+
+def test_what_each_group_has_used_rises_while_a_vote_of_teachers_spends(visit: Any, study: Study) -> None:
+    run_finish(run_start(study, title="First vote", share=0.25, **RUN))
+    run = run_teach(run_start(study, title="Second vote", share=0.5, **RUN))
+    olga = visit(person="olga")
+    olga.open("/studies/table/")
+    before = shares_shown(olga)
+    assert before == pytest.approx(shares_recomputed(study), abs=0.05) and min(before) > 0
+    while run.batches.count() < 2:
+        assert not Run.objects.get(pk=run.pk).has_ended
+        run_advance(run.pk)
+    due = shares_recomputed(study)
+    last = olga.page.locator("#budgets-live table").first.locator("tbody tr").nth(2).locator("td").nth(1)
+    expect(last).to_have_text(f"{due[2]:.1f} %", timeout=TIMEOUT)
+    after = shares_shown(olga)
+    assert after == pytest.approx(due, abs=0.05)
+    assert all(now > then for now, then in zip(after, before, strict=True))
+    bars = olga.page.locator(".group-bar svg")
+    for place, share in enumerate(after):
+        widths = (
+            bars.nth(place).locator("rect[class^=use]").evaluate_all("all => all.map((r) => r.getAttribute('width'))")
+        )
+        assert math.fsum(float(width.rstrip("%")) for width in widths) == pytest.approx(share, abs=0.06)
+    assert re.search(r"\d", olga.page.locator("#budget-curve-data").text_content())
+    olga.is_in_order()
