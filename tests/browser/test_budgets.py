@@ -16,7 +16,6 @@ from training.models import Run
 from training.services.advance import run_advance
 
 pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.django_db(transaction=True)]
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 #: Costs little enough for several batches.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
