@@ -457,7 +457,7 @@ def approvals_of(proposal: EpsilonPolicy | ConsentFormProposal) -> QuerySet[Rema
 
 
 def approved_by(user_id: int, **proposals: Any) -> set[int]:
-    """Ids of those of some proposals, ``policy__in`` or ``form__in``, that somebody has approved; one query."""
+    """Ids of those of some proposals, ``policy__in`` or ``form__in``, that someone has approved; one query."""
     (lookup,) = proposals
     approvals = Remark.objects.filter(kind=Remark.Kind.APPROVAL, made_by_id=user_id, **proposals)
     return set(approvals.order_by().values_list(lookup.replace("__in", "_id"), flat=True))
@@ -516,7 +516,7 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
 
 
 def answerer_faults(study: Study) -> Iterator[str]:
-    """Decisions by somebody who was not recorded as answering for the person at the time; in words.
+    """Decisions by someone who was not recorded as answering for the person at the time; in words.
 
     For a decision on paper, the day of the signature counts. On a restored database, the person whom it remembered as
     answering could decide; whether such a decision counts is determined by :class:`Lapses`.

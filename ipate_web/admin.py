@@ -1,6 +1,6 @@
 """Accounts in Django's admin, which only superusers can change.
 
-Somebody who could change an account could make it a superuser's, or set the password of a member of an ethics
+Someone who could change an account could make it a superuser's, or set the password of a member of an ethics
 committee. The same is true for addresses, to which links for passwords go, and for accounts at an identity provider.
 """
 
@@ -47,7 +47,7 @@ admin.site.unregister((User, Group, EmailAddress, Authenticator, SocialAccount, 
 
 
 class Accounts(ForSuperusers):
-    """Admin pages through which a superuser can take over somebody's account.
+    """Admin pages through which a superuser can take over someone's account.
 
     Each use is recorded; see :mod:`consent.permissions`.
     """
@@ -100,7 +100,7 @@ class WithoutSecrets(ReadOnlyAdmin, SuperusersOnly):
 
 @admin.register(Authenticator)
 class AuthenticatorAdmin(WithoutSecrets):
-    """Second factors, without their secrets; deleted for somebody who has lost theirs."""
+    """Second factors, without their secrets; deleted for someone who has lost theirs."""
 
     list_display = ("user", "type", "created_at", "last_used_at")
     search_fields = ("user__username",)

@@ -30,9 +30,9 @@ class Step:
 
 
 def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
-    """Steps until a first run has finished, in order, for somebody with the permissions ``can``.
+    """Steps until a first run has finished, in order, for someone with the permissions ``can``.
 
-    That somebody was invited or has decided is for those who see people; others take it from the head counts.
+    That someone was invited or has decided is for those who see people; others take it from the head counts.
     """
     counted = bool(head_counts(study))
     has_invited = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()

@@ -1,7 +1,7 @@
 """Tasks that wait for a person: what they can act on now, over all studies in which they have a role.
 
 Every source asks for all studies together, so that the number of queries does not grow with them. A source names what
-a role's permission lets somebody do; nothing here rests on private records or on what single holders decided.
+a role's permission lets someone do; nothing here rests on private records or on what single holders decided.
 """
 
 from collections import defaultdict
@@ -66,7 +66,7 @@ class Kind(StrEnum):
 class Waiting:
     """Task: what it is, the address of the page on which it is done, and since when it waits.
 
-    ``is_own`` says that the person made it themselves, so that somebody else has to decide; ``answer_by`` is the last
+    ``is_own`` says that the person made it themselves, so that someone else has to decide; ``answer_by`` is the last
     day on which an answer is wanted, if one was named.
     """
 
@@ -95,7 +95,7 @@ class _Desk:
 
 
 def waiting_for(user: Any) -> list[Waiting]:
-    """Return everything that waits for ``user``, including their own proposals, which wait for somebody else.
+    """Return everything that waits for ``user``, including their own proposals, which wait for someone else.
 
     Tasks with a day for an answer come first, the earliest at the front; then the oldest.
     """
@@ -160,7 +160,7 @@ def _forms(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _roles(desk: _Desk) -> Iterator[Waiting]:
-    """Changes of roles that the person may confirm, and their own, which somebody else has to."""
+    """Changes of roles that the person may confirm, and their own, which someone else has to."""
     proposing = {study for permission in GIVERS.values() for study in desk.may(permission)}
     for change in role_changes_waiting(*proposing.union(desk.may(CONFIRM))):
         own = change.changed_by_id == desk.user_id
@@ -174,7 +174,7 @@ def _roles(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Drafts that the person may approve, and their own, which somebody else has to."""
+    """Drafts that the person may approve, and their own, which someone else has to."""
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     drafts = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.DRAFT)
     for run in drafts.select_related("study"):
@@ -188,7 +188,7 @@ def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
 def _versions(desk: _Desk) -> Iterator[Waiting]:
     """Versions that a person has to publish: those of a run that published none, and newer ones than the published one.
 
-    Of the newer ones, only those requested by somebody who may not publish them.
+    Of the newer ones, only those requested by someone who may not publish them.
     """
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if "training.approve_run" in permissions]
     decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("requested_by"), role__in=roles)

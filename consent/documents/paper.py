@@ -1,6 +1,6 @@
 """The form on paper, as PDF: what a study tells, to be kept, and the decision, to be signed and sent back.
 
-It says what the page says, in the words of the same templates, in one language. What somebody was promised earlier
+It says what the page says, in the words of the same templates, in one language. What someone was promised earlier
 decides nothing of it: who makes forms learns no choice.
 """
 

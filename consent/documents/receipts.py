@@ -9,7 +9,7 @@ the standard (protection level, ε) are under ``extension``. The mandatory ``par
 not state it.
 
 A receipt leads to the record by its number, a keyed hash. The event's own hash would reveal the choices of others: it
-goes into that of the next event, so that somebody who knows the hashes of two events could check the one in between,
+goes into that of the next event, so that someone who knows the hashes of two events could check the one in between,
 and only one of the few levels that it may have granted fits.
 """
 

@@ -59,7 +59,7 @@ class HolderAddress(Recorded):
 
 
 class Mail(models.Model):
-    """Email to the person behind an account, or to an address that somebody left: its kind, subject, time and state.
+    """Email to the person behind an account, or to an address that someone left: its kind, subject, time and state.
 
     Its text is not stored. It is written on delivery, from ``kind``, ``study`` and ``about``, none of which reveals a
     level.

@@ -42,7 +42,7 @@ class ConsentFormProposal(Validity, StudyChained):
 
     ``follows`` is the version in force when it was proposed, 0 before the first; it can no longer be published after a
     newer one. A small correction, which changes no fact, has ``objection_until``: it comes into force at that moment
-    without a second person, unless somebody of the committee has rejected it by then.
+    without a second person, unless someone of the committee has rejected it by then.
     """
 
     added_columns = _VALID_FOR_GOOD

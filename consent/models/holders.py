@@ -66,7 +66,7 @@ class Answerer(models.TextChoices):
 
 
 class Authority(models.TextChoices):
-    """Right by which somebody decides for another person, as they declare it."""
+    """Right by which someone decides for another person, as they declare it."""
 
     PARENTS = "parents", _("parental responsibility, which I have alone or which we share and agree on")
     GUARDIANSHIP = "guardianship", _("guardianship, by decision of a court or authority")

@@ -5,7 +5,7 @@ This is the only place that says so; :mod:`consent.services.memberships` and the
 A role is given or taken away by two people. Whoever has the role's permission of ``GIVERS`` proposes it, and one of
 those who watch the study (``WATCHING``) confirms it: not the proposer, not an account that is the proposer's by
 :mod:`consent.permissions`, and nobody confirms a role for themself. So no operator becomes data steward, or is rid of
-an auditor, without somebody who watches them. What takes one person:
+an auditor, without someone who watches them. What takes one person:
 
 - giving up a role of one's own;
 - whatever the installation's administration does: at the command line, or as a superuser who has no role in the study
@@ -13,9 +13,9 @@ an auditor, without somebody who watches them. What takes one person:
   themself;
 - a rehearsal study, which promises nothing to anybody.
 
-The last of ``LASTING`` stays until somebody else has the role: without an operator nobody proposes anything, without a
+The last of ``LASTING`` stays until someone else has the role: without an operator nobody proposes anything, without a
 chair nobody appoints the committee. Of each group of ``SEPARATE`` a person holds one role at most in a study. Operator
-and data steward may be one person, where a study is small: somebody who watches it has confirmed that on record.
+and data steward may be one person, where a study is small: someone who watches it has confirmed that on record.
 """
 
 from django.conf import settings
@@ -102,7 +102,7 @@ class Membership(models.Model):
 
 
 class RoleChange(StudyChained):
-    """A role in a study was given to somebody or taken away, or somebody has proposed that.
+    """A role in a study was given to someone or taken away, or someone has proposed that.
 
     A proposal waits while it is the last row about this person and role.
     """

@@ -1,7 +1,7 @@
 """Circumstances of holders: who answers for each of them, and what ends a consent without anybody withdrawing it.
 
 A consent that was given counts until one of these happens: a form that has to be answered is published, the time for
-which it was given is over, somebody else answers for the person than when it was given, or the person dies or can no
+which it was given is over, someone else answers for the person than when it was given, or the person dies or can no
 longer decide, where their study says that consents end then. What has ended so does not begin again by itself; whoever
 answers decides anew.
 """
@@ -101,7 +101,7 @@ class Answering:
 
     @property
     def represents(self) -> bool:
-        """Whether somebody else answers for the person."""
+        """Whether someone else answers for the person."""
         return self.role != Answerer.PERSON
 
 

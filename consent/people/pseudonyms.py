@@ -79,7 +79,7 @@ def holders_by_pseudonym(study: Study, pseudonyms: Iterable[str]) -> dict[str, i
     A pseudonym that was registered exactly like this comes first: it may be older than the rules of spelling.
 
     Raises:
-        ValidationError: somebody's records were erased, and the key to their pseudonym is missing.
+        ValidationError: someone's records were erased, and the key to their pseudonym is missing.
     """
     names = list(dict.fromkeys(pseudonyms))
     ids = _ids(study, names)

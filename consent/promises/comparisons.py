@@ -76,7 +76,7 @@ class LevelChange:
 
     @property
     def words(self) -> str:
-        """The change as a line of a mail: right guesses whether somebody took part."""
+        """The change as a line of a mail: right guesses whether someone took part."""
         return self._line(odds_words)
 
     @property

@@ -1,7 +1,7 @@
 """Odds: the meaning of an ε for a person, in right guesses out of 100.
 
 Pages, receipts and policies all show these numbers, for two questions: whether a person took part, and which of two
-possible sets of records is theirs. They hold in the worst case, against somebody who knows everything else, and start
+possible sets of records is theirs. They hold in the worst case, against someone who knows everything else, and start
 from two equally likely answers (50:50).
 """
 

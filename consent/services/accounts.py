@@ -1,7 +1,7 @@
 """Accounts of staff, made by administrators of the installation, and these administrators; every change is recorded.
 
 An administrator can make an account and have a link for its password sent to the address that they give, close an
-account and open it again. They can neither change an account that is there, nor sign in as somebody else, nor give a
+account and open it again. They can neither change an account that is there, nor sign in as someone else, nor give a
 role of the ethics committee.
 """
 
@@ -83,7 +83,7 @@ def staff_waiting() -> QuerySet[User]:
 
 @transaction.atomic
 def account_change_record(*, user: User, acting_user: AbstractBaseUser, made: bool) -> None:
-    """Record that a superuser has made or changed somebody else's account in the admin."""
+    """Record that a superuser has made or changed someone else's account in the admin."""
     if user.pk != acting_user.pk:
         _record(user, _KIND.CREATED if made else _KIND.CHANGED, acting_user)
 
@@ -233,7 +233,7 @@ def account_invite(*, user: User, acting_user: AbstractBaseUser | None) -> None:
     """Send the link for a password again to an account to which nobody has signed in.
 
     Raises:
-        PermissionDenied: ``acting_user`` is no administrator, or somebody has signed in to the account.
+        PermissionDenied: ``acting_user`` is no administrator, or someone has signed in to the account.
     """
     _administrator_check(acting_user)
     if not staff_waiting().filter(pk=user.pk).exists():

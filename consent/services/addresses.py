@@ -1,7 +1,7 @@
 """Addresses that holders without an account leave to be told of decisions and news, and their wish for letters.
 
 Nothing but the mail that asks for it goes to an address that is not confirmed. It is deleted by its holder on every
-page and from every mail, and by itself once the holder has an account, somebody else answers, their records are erased,
+page and from every mail, and by itself once the holder has an account, someone else answers, their records are erased,
 or nobody has confirmed it in time.
 """
 

@@ -1,4 +1,4 @@
-"""Answers beside the decision: those that somebody wants to think over, and those to the check questions."""
+"""Answers beside the decision: those that someone wants to think over, and those to the check questions."""
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta

@@ -1,6 +1,6 @@
 """Signed checkpoints: a daily signature over everything recorded, kept elsewhere, that reveals nothing about it.
 
-What is recorded is chained, and the ends of the chains are signed with the site's secret key: somebody who has the
+What is recorded is chained, and the ends of the chains are signed with the site's secret key: someone who has the
 database and the secret key could still rewrite a chain. A checkpoint is signed with a key that neither has, and leaves
 the installation by mail and to a second place. docs/checkpoints.md says what it proves, and what it does not.
 
@@ -372,7 +372,7 @@ def checkpoint_faults(study: Study) -> Iterator[str]:
 
 
 def note_faults(text: str, keys: list[str]) -> Iterator[str]:
-    """Faults that a checkpoint which somebody has kept, such as a mail, proves of this database.
+    """Faults that a checkpoint which someone has kept, such as a mail, proves of this database.
 
     Args:
         text: the checkpoint, with any text around it.

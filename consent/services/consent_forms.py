@@ -173,7 +173,7 @@ def consent_form_propose(
 def consent_form_correct(
     *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]
 ) -> ConsentFormProposal:
-    """Announce a small correction, which comes into force automatically unless somebody on the committee objects.
+    """Announce a small correction, which comes into force automatically unless someone on the committee objects.
 
     Args:
         study: the study.

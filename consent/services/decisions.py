@@ -33,7 +33,7 @@ _PROMISE_CHANGED = gettext_lazy("The promise made to you has changed since you o
 
 @dataclass(frozen=True)
 class Declaration:
-    """Declaration of somebody who decides for another person: on what authority (`Authority`), and in which words."""
+    """Declaration of someone who decides for another person: on what authority (`Authority`), and in which words."""
 
     authority: str
     statement: str
@@ -60,7 +60,7 @@ class Decision:
         form: the version that they read, if any.
         declared: declaration of a person who decides for the holder about their authority.
         text_read: code of the text of the form that they read; empty if it is not known.
-        talked: whether they said that they had talked to somebody about it.
+        talked: whether they said that they had talked to someone about it.
         level: of a consent, one of :class:`consent.models.Level`.
         policy: of a consent, the policy that says what the level means.
         epsilon_before: of a consent to weaker protection, ε of the promise that they gave up.
@@ -104,7 +104,7 @@ def consent_give(
             None without such a yes.
         declared: declaration of a person who decides for the holder about their authority; kept with the decision.
         text_read: code of the text of the form that they read, as in its ``texts``; empty if it is not known.
-        talked: whether they said that they had talked to somebody about it.
+        talked: whether they said that they had talked to someone about it.
 
     Returns:
         The new event, or the current one if it says the same, counts, and would count no longer if given again.

@@ -1,7 +1,7 @@
 """Invitations: a link with which a data holder can decide, look up, change and withdraw without an account.
 
 A code is shown once, to the operator who made it; the database keeps its SHA-256 (a code has 140 random bits, so that a
-plain hash is as good as a slow one). Somebody who tries codes cannot tell wrong, revoked and replaced ones apart; that
+plain hash is as good as a slow one). Someone who tries codes cannot tell wrong, revoked and replaced ones apart; that
 one is mistyped follows from its check letters.
 """
 
@@ -63,7 +63,7 @@ class IssuedInvitation:
 
     @cached_property
     def answering(self) -> Answering:
-        """Person who answers: the one whom the invitation is for, or with an open one, somebody for themselves."""
+        """Person who answers: the one whom the invitation is for, or with an open one, someone for themselves."""
         return answering_for(self.invitation.holder) if self.invitation.holder else Answering()
 
     @property
@@ -111,7 +111,7 @@ def invitations_create(
 ) -> list[IssuedInvitation]:
     """Issue invitations to holders by pseudonym, and open ones for new holders.
 
-    Holders who can already decide, with an account or a valid invitation, are left out. If somebody else now answers
+    Holders who can already decide, with an account or a valid invitation, are left out. If someone else now answers
     for a person, this is recorded, and the previous answerer can no longer decide.
 
     Args:
@@ -125,7 +125,7 @@ def invitations_create(
         The invitations with their codes, which are not stored.
 
     Raises:
-        ValidationError: a pseudonym that nobody can have, a rehearsal study, or somebody whose guardian or proxy cannot
+        ValidationError: a pseudonym that nobody can have, a rehearsal study, or someone whose guardian or proxy cannot
             be recorded like this.
     """
     study = study_lock(study.pk)
@@ -170,7 +170,7 @@ def invitations_create(
 
 
 def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
-    """Record who answers for somebody who is invited; that they answer for themselves, only if somebody else did."""
+    """Record who answers for someone who is invited; that they answer for themselves, only if someone else did."""
     holder = holder_named(study, person.pseudonym)
     known = Circumstance.objects.filter(holder=holder).exists()
     if person.answers == Circumstance.Kind.PERSON and not known:
@@ -372,7 +372,7 @@ def account_invitations_end(*, user: User) -> None:
 
 @transaction.atomic
 def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: AbstractBaseUser) -> IssuedInvitation:
-    """Issue a new link to a holder's decisions, for somebody who has lost theirs, and record this.
+    """Issue a new link to a holder's decisions, for someone who has lost theirs, and record this.
 
     Every earlier link ends, with the visits that it opened. The holder's account, if any, still works, and is notified.
 

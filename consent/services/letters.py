@@ -162,7 +162,7 @@ def _renewal(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
-    """People for whom somebody else now answers, if that person has neither a link nor an account yet."""
+    """People for whom someone else now answers, if that person has neither a link nor an account yet."""
     links = Invitation.objects.filter(holder=OuterRef("holder"), revoked_at=None)
     kinds = (Circumstance.Kind.PERSON, Circumstance.Kind.GUARDIAN, Circumstance.Kind.PROXY)
     waiting = circumstances_last(*studies).filter(~Exists(links), kind__in=kinds, holder__user=None)

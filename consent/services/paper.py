@@ -3,7 +3,7 @@
 A decision on paper is bound by what was printed on the paper: the version that was signed, and no larger ε than any
 policy has given the level since the day of the signature (rule 5). People who were promised more before keep that
 promise, with its level, unless the paper has their separate yes to a weaker one. No error mentions this, because it
-would reveal earlier choices to somebody who tries out lists.
+would reveal earlier choices to someone who tries out lists.
 """
 
 import hashlib
@@ -76,8 +76,8 @@ _CHUNK = 2000
 class PaperConsent:
     """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan.
 
-    ``answered_by`` is the role in which somebody signed, or empty for the recorded answerer. ``records`` is KEEP if
-    somebody who withdraws wrote that their records stay stored; without that they are erased. ``weaker`` says whether
+    ``answered_by`` is the role in which someone signed, or empty for the recorded answerer. ``records`` is KEEP if
+    someone who withdraws wrote that their records stay stored; without that they are erased. ``weaker`` says whether
     they agreed to a weaker promise than they had. ``authority`` is the right that a person who signed for another
     declared next to the statement. ``text`` is the code of the text that was signed; empty if it is not known.
     """
@@ -458,7 +458,7 @@ def _answerer_problems(consent: PaperConsent, answered: Answering) -> Iterator[P
 
 
 def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterator[Problem]:
-    """Error in a declaration of somebody's authority to agree for another person; depends only on who answers."""
+    """Error in a declaration of someone's authority to agree for another person; depends only on who answers."""
     rights = AUTHORITIES.get(answered.role, ())
     if consent.level == NOT_TAKING_PART and not consent.authority:
         return

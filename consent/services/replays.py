@@ -1,7 +1,7 @@
 """Replay of people's acts that a restored database has forgotten, from the journal.
 
 Decisions, circumstances and requests for erasure are recorded once more as they were, with their time and who recorded
-them. People who have decided again since the restore keep their newest decision. Acts that name somebody or something
+them. People who have decided again since the restore keep their newest decision. Acts that name someone or something
 that the database no longer knows cannot be recorded; the people who made such a decision have to be asked again, and
 the consent before it is no longer valid. A withdrawal or refusal is recorded without the form that was read, if that
 was lost.

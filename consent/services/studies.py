@@ -45,7 +45,7 @@ def study_create(
         **fields: Of the study.
 
     Raises:
-        ValidationError: by field, or a role that somebody cannot have.
+        ValidationError: by field, or a role that someone cannot have.
         PermissionDenied: a role that operators do not give.
     """
     study = Study(**fields)

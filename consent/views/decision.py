@@ -58,7 +58,7 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
 
 
 def _keeps_records(request: HttpRequest) -> bool:
-    """Whether somebody who withdraws says that their records stay stored; without an answer they are erased."""
+    """Whether someone who withdraws says that their records stay stored; without an answer they are erased."""
     return request.POST.get("records") == "keep"
 
 
@@ -373,7 +373,7 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Explain what erasing leaves, and ask for the erasure of the records of somebody who does not take part.
+    """Explain what erasing leaves, and ask for the erasure of the records of someone who does not take part.
 
     People whose records are already erased, or about to be, are redirected to their choice, which says so.
     """

@@ -97,7 +97,7 @@ def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | No
 
 
 def answer_postpone(request: HttpRequest, holder: DataHolder) -> None:
-    """Store the ticked answer for somebody who decides later, possibly on another device."""
+    """Store the ticked answer for someone who decides later, possibly on another device."""
     answer_keep(request, holder.pk)
     if answer := answer_kept(request, holder):
         answer_draft_keep(holder=holder, answer=answer)

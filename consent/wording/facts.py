@@ -4,7 +4,7 @@ The study's own fields are in the site's first language; ``Study.translations`` 
 in the reader's language is shown in the first, and marked as such.
 
 The study's own row has the facts of the version in force, which pages read. A version keeps a copy of its own, which
-receipts read: what somebody consented to stays as it was. Which facts a study has to state is in GDPR Articles 13 and
+receipts read: what someone consented to stays as it was. Which facts a study has to state is in GDPR Articles 13 and
 14.
 """
 

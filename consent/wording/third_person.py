@@ -1,4 +1,4 @@
-"""Third person: what pages, receipts and mails say to somebody who answers for another person.
+"""Third person: what pages, receipts and mails say to someone who answers for another person.
 
 Guardians and proxies read “Anna Example's records” where everybody else reads “your records”. The texts are chosen
 where texts are translated: by :func:`gettext` and :func:`gettext_lazy` of this module, and by the tags ``translate``

@@ -119,7 +119,7 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
     def authenticate_by_email(self, sociallogin: Any) -> Any:
         """The account with an address that the provider has verified, if it is confirmed here or an administrator's.
 
-        An address that a holder has typed and not confirmed may be somebody else's.
+        An address that a holder has typed and not confirmed may be someone else's.
         """
         account = super().authenticate_by_email(sociallogin)
         if account is None:

@@ -147,7 +147,7 @@ class PasswordFromMailForm(SamePasswords, ResetPasswordKeyForm):
 class PasswordResetForm(Worded, ResetPasswordForm):
     """Form that asks for a mail with a link to a new password; the answer never says whether there is an account.
 
-    Only confirmed addresses get one: an address that a holder has mistyped is somebody else's.
+    Only confirmed addresses get one: an address that a holder has mistyped is someone else's.
     """
 
     words = {"email": _ADDRESS}
@@ -251,7 +251,7 @@ class PersonForm(forms.ModelForm):
 
 
 class StaffAccountForm(forms.Form):
-    """Form for a new account of somebody of the staff."""
+    """Form for a new account of someone of the staff."""
 
     username = forms.CharField(
         label=_("User name"),

@@ -43,7 +43,7 @@ def has_second_factor(user: User) -> bool:
 
 
 def lacks_second_factor(user: object) -> bool:
-    """Whether somebody has no second factor, and the site asks them for one."""
+    """Whether someone has no second factor, and the site asks them for one."""
     if not settings.STAFF_SECOND_FACTOR or not isinstance(user, User):
         return False
     return is_staff_account(user) and not has_second_factor(user)

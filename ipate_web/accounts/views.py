@@ -58,7 +58,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
     """Confirm an address, for a user who is signed in to its account.
 
-    The mail is not enough: it may have gone to somebody else, whose address a holder typed by mistake.
+    The mail is not enough: it may have gone to someone else, whose address a holder typed by mistake.
     """
     confirmation = get_emailconfirmation_model().from_key(key)
     if confirmation is not None and confirmation.email_address.user_id != request.user.pk:
@@ -134,7 +134,7 @@ def staff_account_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
-    """Confirm and send the link for a password again, to somebody who has never signed in."""
+    """Confirm and send the link for a password again, to someone who has never signed in."""
     person = get_object_or_404(accounts.staff_waiting(), pk=pk)
     if request.method != "POST":
         return render(request, "accounts/staff_account_invite.html", {"person": person})

@@ -452,7 +452,7 @@ class KeysSerializer(serializers.Serializer):
 
 
 class KeyList(ApiView):
-    """For everybody: whoever gets a model from somebody else has no account here."""
+    """For everybody: whoever gets a model from someone else has no account here."""
 
     authentication_classes = ()
     permission_classes = ()

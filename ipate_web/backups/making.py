@@ -91,7 +91,7 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
 def backups_prune(folder: Path, days: int) -> list[Path]:
     """Delete the backups in ``folder`` that are older than ``days``, and what killed ones left; returns them.
 
-    The last one stays as long as nothing was erased since: without newer ones it is all that there is. What somebody
+    The last one stays as long as nothing was erased since: without newer ones it is all that there is. What someone
     was promised to be gone is gone in time all the same. The journal forgets the acts that no backup lacks any more.
     """
     made = {path: _made_at(path) for path in folder.iterdir() if _NAME.fullmatch(path.name)}

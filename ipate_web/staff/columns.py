@@ -95,7 +95,7 @@ class TargetForm(forms.Form):
 
 
 def number_read(text: str) -> float | int:
-    """A number as somebody wrote it, with a point or a comma. Raises ValueError with the text."""
+    """A number as someone wrote it, with a point or a comma. Raises ValueError with the text."""
     try:
         number = float(text.strip().replace(",", "."))
     except ValueError as error:

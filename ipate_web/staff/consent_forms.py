@@ -335,7 +335,7 @@ def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.publish_consentform")
 def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Preview of the draft, which htmx replaces while somebody types."""
+    """Preview of the draft, which htmx replaces while someone types."""
     texts = _rendered(ConsentFormForm(request.POST, study=study, draft=None, acting_user=request.user).texts)
     return HttpResponse(component_render("form_texts", texts=texts))
 

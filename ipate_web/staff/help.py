@@ -20,7 +20,7 @@ SECTIONS: Final = {
     "recruitment": "consent.html#what-data-stewards-see",
     "paper_consent": "operations.html#decisions-on-paper",
     "paper_list": "operations.html#decisions-on-paper",
-    "circumstances": "consent.html#when-somebody-else-answers",
+    "circumstances": "consent.html#when-someone-else-answers",
     "receipt_check": "consent.html#afterwards",
     "disposals": "rights.html#erasure",
     "study_close": "rights.html#datasets-studies-retention",

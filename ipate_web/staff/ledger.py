@@ -1,4 +1,4 @@
-"""The release register of a study, as an auditor reads it: also after somebody has tampered with it."""
+"""The release register of a study, as an auditor reads it: also after someone has tampered with it."""
 
 import math
 from collections.abc import Callable

@@ -122,7 +122,7 @@ ROLE_CHANGES = Listing(
 
 
 class MemberForm(forms.Form):
-    """Give one of ``roles`` to somebody who has an account."""
+    """Give one of ``roles`` to someone who has an account."""
 
     username = forms.CharField(
         label=gettext_lazy("User name"),
@@ -242,7 +242,7 @@ def _back(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _can_confirm(study: Study, proposal: RoleChange, person: Any) -> bool:
-    """Whether somebody who watches the study can confirm this proposal, too: as a second person, not for themself."""
+    """Whether someone who watches the study can confirm this proposal, too: as a second person, not for themself."""
     concerned = proposal.kind == RoleChange.Kind.TO_GIVE and proposal.user_id == person.pk
     proposer = proposal.changed_by_id
     return not concerned and proposer not in (None, person.pk) and not in_one_hand(study, proposer, person.pk)

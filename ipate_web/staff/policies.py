@@ -218,7 +218,7 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Odds of the values in the form, which htmx replaces while somebody types."""
+    """Odds of the values in the form, which htmx replaces while someone types."""
     form = PolicyForm(request.POST)
     proposed = form.policy(study)
     context = {

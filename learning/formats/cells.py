@@ -40,7 +40,7 @@ class FileRecords:
         rows: Row of each record, as the program that made the file counts them, and its cells: texts, and numbers; an
             empty text where nothing is known.
         count: Number of records that the file announces, at least 1.
-        remarks: What somebody should know who declares the columns.
+        remarks: What someone should know who declares the columns.
         ordered_by: Column of moments of an extract of a health system, whose rows of a person become one. Which columns
             such a file has follows from what occurs: others than the schema's are left out, and its others are empty.
         counted: Columns of an extract that say what was recorded, and nothing where it was not.

@@ -1,4 +1,4 @@
-"""Draft of a schema from the header and the first records of a file, for somebody to correct.
+"""Draft of a schema from the header and the first records of a file, for someone to correct.
 
 A schema is public. What a draft took from private records, a largest value or a rare word, would become public with it.
 So of private records a draft has the names and kinds of columns alone: ranges, values and classes come from public

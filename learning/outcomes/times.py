@@ -95,7 +95,7 @@ class HazardLoss:
 
 @dataclass(frozen=True)
 class Times(Target):
-    """A time from 0 to an event, or until somebody was no longer followed.
+    """A time from 0 to an event, or until someone was no longer followed.
 
     ``ends`` are the ends of the hazard intervals; the last one is the end of the time line: people without the event by
     then are censored there. A code is twice the place on the time line, in whole steps of its 2²⁰th part, and one more

@@ -1,6 +1,6 @@
 """Turns: which work a free worker does next.
 
-A message of the broker announces some work; the database shows what else waits. Plans come first, because somebody
+A message of the broker announces some work; the database shows what else waits. Plans come first, because someone
 waits for each. Otherwise the next study is the one whose runs keep the fewest processes busy, then the one that used
 the least worker time lately. Within a study, all other work comes before the training of students, and earlier
 approvals come first.

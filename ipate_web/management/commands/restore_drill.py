@@ -2,7 +2,7 @@
 
 Database, files and journal of the installation stay as they are: a new process restores into a folder of its own under
 IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL name an empty database by --database. Exit status 1: the backup
-cannot be restored, or is not whole. Studies that would be locked are no fault: somebody decided, or something was
+cannot be restored, or is not whole. Studies that would be locked are no fault: someone decided, or something was
 released, since the backup was made.
 """
 
