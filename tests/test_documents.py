@@ -112,6 +112,16 @@ def test_newcomers_find_every_place_that_is_named() -> None:
         assert found, f"{path} has no {name}"
 
 
+def test_tests_that_documents_name_exist() -> None:
+    tests = list((ROOT / "tests").rglob("*.py"))
+    known = {name for path in tests for name in re.findall(r"(?:def |class )(\w+)", text_of(path))}
+    known |= {path.stem for path in tests} | {"test_dataset"}  # and the field of a proposal
+    documents = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
+    named = {name for path in documents for name in re.findall(r"\btest_\w+", text_of(path))}
+    assert len(named) > 40
+    assert sorted(named - known) == []
+
+
 #: What other tests run: a command → the test.
 ELSEWHERE = {"make up": "tests/ipate_web/test_demo.py", "python3 -m pip install ./client": "tests/client"}
 

@@ -39,6 +39,15 @@ def test_a_form_is_published_only_when_it_is_complete(study: Study) -> None:
     assert factories.form_publish(study, TEXTS).texts == TEXTS
 
 
+def test_a_change_in_one_language_only_is_refused(study: Study) -> None:
+    factories.form_publish(study, TEXTS)
+    with pytest.raises(ValidationError, match="in English has changed, but the text in Deutsch, Français has not"):
+        factories.form_publish(study, TEXTS | {"en": "We ask for more."})
+    assert study.consent_forms.count() == 1
+    more = {code: f"{words} +" for code, words in TEXTS.items()}
+    assert factories.form_publish(study, more).texts == more
+
+
 def test_a_holder_reads_the_text_in_each_language(study: Study, holder: DataHolder, client: Client) -> None:
     factories.form_publish(study, TEXTS)
     client.force_login(holder.user)
