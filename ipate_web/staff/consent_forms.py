@@ -39,7 +39,7 @@ from ipate_web.staff.committee import remark_form, remark_make
 from ipate_web.staff.fields import AnswerField
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form, study_page
 from ipate_web.staff.policies import ConditionsForm, weaker_promises
-from ipate_web.staff.studies import FactsForm
+from ipate_web.staff.settings import FactsForm
 from training.services.drawings import (
     SHARE,
     AnswerCounts,

@@ -1,172 +1,42 @@
-"""Pages of one study: settings, overview, changes, end."""
+"""Pages of one study: overview, changes, end."""
 
-from collections.abc import Callable, Iterable
-from copy import copy
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from accounting.exports import budgets_csv
 from accounting.head_counts import head_counts
 from accounting.shares import share_free
 from common.requests import SignedInRequest
-from consent import selectors, services
+from consent import selectors
 from consent.committee import conditions_in_force
 from consent.disclosure import SEES_PEOPLE
-from consent.forms import INVALID_EMAIL, options
-from consent.languages import is_variant, translated_name
+from consent.forms import options
 from consent.models import Level, Study
 from consent.people.counts import holders_per_level
-from consent.services import study_slug_check
 from consent.wording.changes import change_lines, changers, changes_of, models_recorded
-from consent.wording.facts import FACTS, TRANSLATED, TRANSLATED_FACTS, facts_missing, facts_of
+from consent.wording.facts import facts_missing
 from ipate_web.first_run import next_steps
-from ipate_web.lists import DayField, DayInput, FilterForm, Reader
+from ipate_web.lists import DayField, FilterForm, Reader
 from ipate_web.run_list import RUNS
 from ipate_web.staff.budgets import budget_overview
 from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
-from ipate_web.staff.pages import attachment, faults_in, faults_show, paginate, render_page, study_form, study_page
+from ipate_web.staff.pages import attachment, faults_in, paginate, render_page, study_form, study_page
 from training.selectors import run_totals
 from training.selectors import study_budgets as budgets_of
 from training.services.closing import study_close
 
-#: Whoever says nothing leaves these as they are.
-_KEPT_WHERE_UNSAID = ("lawful_basis", "after_withdrawal", "after_death", "after_incapacity")
-_SHORT_TEXTS = (
-    "controller_address",
-    "data_protection_officer",
-    "supervisory_authority",
-    "data_categories",
-    "data_source",
-    "recipients",
-    "retention",
-    "mail_opening",
-)
-#: Where in the facts the contact's details follow.
-_CONTACT = FACTS.index("contact") + 1
-#: An alliance is told by those who sign it, on its own page.
-_FURTHER = tuple(name for name in FACTS[_CONTACT:] if name != "alliance")
-#: The example of harm is the ethics committee's to write, on its own page.
-_TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
 LATEST_RUNS = 5
 _A_PAGE = 20
-
-
-class StudyForm(forms.ModelForm):
-    """Form for a study's settings, without the fields named in ``fixed``."""
-
-    languages = forms.CharField(
-        label=gettext_lazy("Languages"),
-        initial=settings.LANGUAGE_CODE,
-        required=False,
-        help_text=Study._meta.get_field("languages").help_text,
-    )
-
-    class Meta:
-        model = Study
-        fields = [
-            "title",
-            "slug",
-            *FACTS[:_CONTACT],
-            *("contact_name", "contact_telephone", "contact_hours"),
-            *_FURTHER,
-            "mail_opening",
-            "languages",
-            "delta",
-            "rehearsal",
-            "retain_votes",
-            "budget_warning",
-        ]
-        widgets = {
-            "purpose": forms.Textarea(attrs={"rows": 4}),
-            **dict.fromkeys(_SHORT_TEXTS, forms.Textarea(attrs={"rows": 2})),
-            "retention_until": DayInput(),
-        }
-        error_messages = {"contact": {"invalid": INVALID_EMAIL}}
-
-    def __init__(self, *args: Any, fixed: Iterable[str] = (), **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.initial["languages"] = " ".join(self.instance.languages)
-        for name in _KEPT_WHERE_UNSAID:
-            self.fields[name].required = False
-        self._add_translations()
-        for name in fixed:
-            self.fields.pop(name, None)
-        if self.instance.rehearsal:
-            del self.fields["budget_warning"]  # it promises nothing
-        else:
-            self.fields["budget_warning"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
-        if "delta" in self.fields:
-            self.fields["delta"].label = "δ"  # not Δ, its capital
-            self.fields["delta"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
-
-    def _add_translations(self) -> None:
-        """Add a field for each text of the study in each other language of the site or the study."""
-        codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *self.instance.languages])
-        self.other_languages = [code for code in codes if code != settings.LANGUAGE_CODE and not is_variant(code)]
-        for code in self.other_languages:
-            texts = self.instance.translations.get(code, {})
-            for name in _TRANSLATED_HERE:
-                label = f"{self.fields[name].label} ({translated_name(code)})"
-                rows = 4 if name == "purpose" else 2
-                short = isinstance(self.fields[name].widget, forms.TextInput)
-                widget = forms.TextInput if short else forms.Textarea
-                attrs = {"lang": code} if short else {"lang": code, "rows": rows}
-                self.fields[f"{name}_{code}"] = forms.CharField(
-                    label=label, required=False, initial=texts.get(name, ""), widget=widget(attrs=attrs)
-                )
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        for name in _KEPT_WHERE_UNSAID:
-            if name in cleaned:
-                cleaned[name] = cleaned[name] or getattr(self.instance, name)
-        translations = {}
-        for code in self.other_languages:
-            known = self.instance.translations.get(code, {})
-            texts = {name: cleaned.pop(f"{name}_{code}", known.get(name, "")).strip() for name in TRANSLATED}
-            translations[code] = {name: text for name, text in texts.items() if text}
-        cleaned["translations"] = {code: texts for code, texts in translations.items() if texts}
-        return cleaned
-
-    def clean_languages(self) -> list[str]:
-        codes = self.cleaned_data["languages"].lower().replace(",", " ").split()
-        return list(dict.fromkeys(codes)) or self.instance.languages
-
-    def clean_slug(self) -> str:
-        slug = self.cleaned_data["slug"]
-        study_slug_check(slug)
-        return slug
-
-
-class FactsForm(StudyForm):
-    """Form for the facts in the next version of a consent form; ``study`` is the study with today's draft."""
-
-    def __init__(self, data: Any = None, *, study: Study) -> None:
-        super().__init__(data, instance=study)
-        kept = {*FACTS, *(f"{name}_{code}" for name in TRANSLATED_FACTS for code in self.other_languages)}
-        for name in [name for name in self.fields if name not in kept]:
-            del self.fields[name]
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Facts as they were entered; the form is valid."""
-        changed = copy(self.instance)
-        for name, value in self.cleaned_data.items():
-            setattr(changed, name, value)
-        return facts_of(changed)
 
 
 class ClosingForm(ReasonForm):
@@ -213,38 +83,6 @@ class ChangesFilter(FilterForm):
         super().__init__(*args, **kwargs)
         self.fields["model"].choices = [("", gettext_lazy("all")), *models]  # type: ignore[attr-defined]
         self.fields["by"].choices = [("", gettext_lazy("all")), *((name, name) for name in people)]  # type: ignore[attr-defined]
-
-
-@never_cache
-@login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-def study_new(request: SignedInRequest) -> HttpResponse:
-    """Create a study; its creator becomes its operator, in a rehearsal study its data steward, too."""
-    if not request.user.has_perm("consent.add_study"):
-        raise PermissionDenied
-    form = StudyForm(request.POST or None)
-    if form.is_valid():
-        with faults_in(form):
-            study = services.study_create(acting_user=request.user, **form.cleaned_data)
-            messages.success(request, _("Study created. The list below shows the next steps."))
-            return redirect("staff:study", study.slug)
-    return render(request, "staff/study/new.html", {"form": form}, status=422 if form.errors else 200)
-
-
-@study_form("consent.change_study")
-def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Change a study's settings: all before holders can decide, few afterwards."""
-    settled = services.study_fixed(study)
-    fixed = ("slug", "rehearsal", *settled)
-    form = StudyForm(request.POST or None, instance=copy(study), fixed=fixed)
-    if form.is_valid():
-        with faults_show(request):  # form or policy came into force while the page was open
-            services.study_update(study=study, acting_user=request.user, **form.cleaned_data)
-            messages.success(request, _("Changes saved."))
-            return redirect("staff:study", study.slug)
-        return redirect("staff:study_edit", study.slug)
-    context = {"form": form, "settled": settled}
-    return render_page(request, study, "staff/study/edit.html", context)
 
 
 @require_safe

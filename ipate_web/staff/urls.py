@@ -19,6 +19,7 @@ from ipate_web.staff import (
     proposals,
     recruitment,
     runs,
+    settings,
     students,
     studies,
     webhooks,
@@ -30,7 +31,8 @@ study_patterns = [
     path("impact.<str:kind>", studies.study_impact, name="study_impact"),
     path("budgets/", studies.study_budgets, name="study_budgets"),
     path("budgets.csv", studies.study_budget_file, name="study_budget_file"),
-    path("edit/", studies.study_edit, name="study_edit"),
+    path("edit/", settings.study_edit, name="study_edit"),
+    path("edit/<slug:part>/", settings.study_edit, name="study_edit"),
     path("changes/", studies.changes, name="changes"),
     path("people/", members.members, name="members"),
     path("people/<int:pk>/remove/", members.member_remove, name="member_remove"),
@@ -125,6 +127,6 @@ study_patterns = [
 
 app_name = "staff"
 urlpatterns = [
-    path("new/", studies.study_new, name="study_new"),
+    path("new/", settings.study_new, name="study_new"),
     path("<slug:slug>/", include(study_patterns)),
 ]

@@ -81,10 +81,7 @@ def test_they_reach_no_study_that_is_there_and_no_holder(administrator: Client) 
 
 
 def test_they_operate_their_studies_and_appoint_no_committee_nor_each_other(administrator: Client, ada: User) -> None:
-    fields = {
-        **{"title": "Own", "slug": "own", "purpose": "P", "controller": "C", "contact": "c@example.org"},
-        **{"lawful_basis": "consent", "languages": "en", "delta": "0.00001"},
-    }
+    fields = {"title": "Own", "purpose": "P", "controller": "C", "contact": "c@example.org"}
     assert administrator.post(reverse("staff:study_new"), fields).status_code == 302
     assert {(row.role, row.user) for row in Membership.objects.all()} == {("operator", ada)}
     friend = factories.user_create("friend")

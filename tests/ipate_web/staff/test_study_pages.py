@@ -58,12 +58,10 @@ def finished() -> Study:
 
 
 BASICS = {
-    "title": "Sleep",
-    "slug": "sleep",
+    "title": "Sleep & Rest",
     "purpose": "Find out which nights are followed by good days.",
     "controller": "University Hospital",
     "contact": "sleep@example.org",
-    "delta": "1e-5",
 }
 
 
@@ -73,23 +71,48 @@ def root() -> Client:
     return as_("root")
 
 
-def test_a_study_is_set_up_and_faults_stand_beside_their_fields(root: Client) -> None:
+def test_a_study_begins_with_five_questions_and_faults_stand_beside_their_fields(root: Client) -> None:
+    new = reverse("staff:study_new")
+    assert [field.name for field in root.get(new).context["form"].questions] == [*BASICS, "rehearsal"]
     for field, value, message in (
         ("slug", "new", "This name is reserved"),
-        ("slug", "two words", "valid"),
-        ("delta", "0.5", "less than or equal"),
+        ("slug", "two words", "Use only letters"),
         ("title", "", "required"),
         ("contact", "nobody", "name@example.org"),
     ):
-        page = root.post(reverse("staff:study_new"), {**BASICS, field: value})
+        page = root.post(new, {**BASICS, field: value})
         assert page.status_code == 422, field
         assert message in str(page.context["form"].errors[field]), field
         assert not Study.objects.exists()
-    answer = root.post(reverse("staff:study_new"), BASICS)
+    for slug, sent in (("sleep-rest", {}), ("sleep-rest-2", {}), ("study", {"title": "睡眠", "rehearsal": "on"})):
+        answer = root.post(new, {**BASICS, **sent})
+        study = Study.objects.get(slug=slug)
+        assert answer.headers["Location"] == url("study", study)
+        assert (study.delta, study.rehearsal) == (1e-5, "rehearsal" in sent)
+    assert [(m.user.username, m.role) for m in Study.objects.get(slug="sleep-rest").memberships.all()] == [
+        ("root", "operator")
+    ]
+
+
+def test_settings_come_in_parts_and_lead_through_what_is_missing(root: Client) -> None:
+    root.post(reverse("staff:study_new"), BASICS)
     study = Study.objects.get()
-    assert answer.headers["Location"] == url("study", study)
-    assert study.delta == 1e-5
-    assert [(m.user.username, m.role) for m in study.memberships.all()] == [("root", "operator")]
+    first = root.get(url("study_edit", study))
+    assert [lacks for _section, lacks in first.context["parts"]] == [False, True, True, False, False]
+    rows = [[field.name for field in row] for row in first.context["form"].rows]
+    assert ["contact_hours", "contact_hours_de"] in rows and ["controller_address"] in rows
+    assert root.get(url("study_edit", study, "nothing")).status_code == 404
+    sent = {"controller": "Hospital", "contact": "a@example.org", "controller_address": "Road 1"}
+    sent |= {"supervisory_authority": "Authority", "without_officer": "on", "contact_hours_de": "Vormittags"}
+    assert root.post(url("study_edit", study, "contact"), sent).url == url("study_edit", study, "data")
+    sent = {"data_categories": "Nights.", "data_source": "Watches.", "retention": "A year.", "without_recipients": "on"}
+    assert root.post(url("study_edit", study, "data"), sent).url == url("study", study)
+    wrong = root.post(url("study_edit", study, "privacy"), {"delta": "0.5"})
+    assert wrong.status_code == 422 and "less than or equal" in str(wrong.context["form"].errors["delta"])
+    found = root.get(url("study_edit", study), {"field": "delta"}).context["part"]
+    study.refresh_from_db()
+    assert (found.name, study.title, study.purpose) == ("privacy", BASICS["title"], BASICS["purpose"])
+    assert study.translations == {"de": {"contact_hours": "Vormittags"}}, "kept by the parts without texts"
 
 
 def test_a_rehearsal_asks_nobody() -> None:
@@ -142,9 +165,8 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
     assert f'hx-get="{url("study_budgets", study)}"' in page.text, "a run is under way"
     assert "warns below" not in page.text
     client = as_("operator")
-    form = client.get(url("study_edit", study)).context["form"]
-    sent = {name: "" if value is None else value for name, value in form.initial.items()} | {"budget_warning": "0.9"}
-    assert client.post(url("study_edit", study), sent).url == url("study", study)
+    sent = {"delta": study.delta, "budget_warning": "0.9"}
+    assert client.post(url("study_edit", study, "privacy"), sent).url == url("study", study)
     low = "The budget is running low for High protection"
     assert low in text(client.get(url("study_budgets", study))) and low in text(client.get("/"))
     file = list(csv.DictReader(io.StringIO(client.get(url("study_budget_file", study)).text)))
@@ -166,7 +188,7 @@ def test_editable_fields_do_not_reveal_decisions(empty: Study) -> None:
     """δ and the texts are fixed from the moment on at which a form and a policy are in force together."""
     factories.policy_approve(empty, effective_from=timezone.now() + timedelta(days=1))
     factories.form_publish(empty)
-    client, address = as_("operator"), url("study_edit", empty)
+    client, address = as_("operator"), url("study_edit", empty, "privacy")
     assert "delta" in client.get(address).context["form"].fields, "the policy is not in force yet"
     services.study_update(study=empty, delta=2e-6)
     factories.policy_approve(empty)
