@@ -11,8 +11,8 @@ from ipate_client.checkpoints import (
     verify_inclusion,
 )
 from ipate_client.documents import BudgetPlot, Dataset, Plan, Predictions, PublicPoints, Run, Study
-from ipate_client.local_model import LocalModel
-from ipate_client.problems import ProblemError, RunEndedError
+from ipate_client.local_model import LocalClassifier, LocalLabeller, LocalModel, LocalRegressor, LocalSurvivalModel
+from ipate_client.problems import ProblemError, RowsError, RunEndedError
 from ipate_client.site import Site
 from ipate_client.webhooks import SignatureError, signature_verify
 
@@ -22,11 +22,16 @@ __all__ = [
     "CheckpointError",
     "Dataset",
     "Decision",
+    "LocalClassifier",
+    "LocalLabeller",
     "LocalModel",
+    "LocalRegressor",
+    "LocalSurvivalModel",
     "Plan",
     "Predictions",
     "ProblemError",
     "PublicPoints",
+    "RowsError",
     "Run",
     "RunEndedError",
     "SignatureError",

@@ -1,160 +1,372 @@
-"""Models on this machine: an ONNX file that takes the values of a row unchanged."""
+"""Models on this machine, which behave as fitted estimators of scikit-learn and scikit-survival.
+
+An ONNX file takes the values of a row unchanged, so these classes need no scikit-learn. `LocalModel.of` chooses the
+class by what the model predicts.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import unicodedata
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ipate_client.documents import Predictions
+from ipate_client.problems import RowsError
+from ipate_client.rows import Inputs, Rows, features_of, model_inputs, outside, padded, text_contents, token_inputs
 
-_MOST_PIECES = 64
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
-Rows: TypeAlias = pd.DataFrame | npt.NDArray[Any] | Iterable[Any]
-"""A data frame or objects with a value per column; or images, as an array or nested lists."""
+    Self = TypeVar("Self", bound="LocalModel")
+
+Floats = npt.NDArray[np.float64]
 
 
-class LocalModel:
+class LocalModel(ABC):
     """A model that predicts without the site; its inputs never leave this machine.
 
-    Attributes:
-        classes: Names of the classes; for another target, names of the values that it predicts for a row.
-        schema: Schema of a row.
-        card: Information for users of the model.
+    It is a fitted estimator of scikit-learn: it can be cloned, pickled, and put at the end of a pipeline. `fit` changes
+    nothing, because the model was learned at the site.
+
+    Args:
+        content: The ONNX file.
     """
 
+    _estimator_type: ClassVar[str]
+
     def __init__(self, content: bytes) -> None:
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # otherwise it reports to its makers, from 1.32 on
-        import onnxruntime  # slow to import, and only needed for models on this machine
-
         self.content = content
-        self._session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        metadata = self._session.get_modelmeta().custom_metadata_map
-        self.classes: list[str] = json.loads(metadata.get("classes") or metadata["columns"])
-        self.schema: dict[str, Any] = json.loads(metadata["schema"])
-        self.card: dict[str, Any] = json.loads(metadata["card"])
-        self._tokenizer = metadata.get("tokenizer", "")
-        self._names = {each.name for each in self._session.get_inputs()}
 
-    @classmethod
-    def load(cls, path: str | Path) -> LocalModel:
+    @staticmethod
+    def of(content: bytes) -> LocalModel:
+        """Return the model in an ONNX file of the site."""
+        target = LocalClassifier(content).schema.get("target") or {}
+        return _KINDS[target.get("kind", "classes")](content)
+
+    @staticmethod
+    def load(path: str | Path) -> LocalModel:
         """Return a model that `save` stored."""
-        return cls(Path(path).read_bytes())
+        return LocalModel.of(Path(path).read_bytes())
 
     def save(self, path: str | Path) -> None:
         """Store the file, which any ONNX runtime reads."""
         Path(path).write_bytes(self.content)
 
-    def predict(self, rows: Rows) -> Predictions:
-        """Return predictions of rows, the same as the site's.
+    # --- What the file says
+
+    @cached_property
+    def _session(self) -> Any:
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # otherwise it reports to its makers, from 1.32 on
+        try:
+            import onnxruntime
+        except ImportError:
+            raise ImportError("Models on this machine need onnxruntime: pip install ipate-client[models]") from None
+        return onnxruntime.InferenceSession(self.content, providers=["CPUExecutionProvider"])
+
+    @cached_property
+    def _documents(self) -> dict[str, str]:
+        return dict(self._session.get_modelmeta().custom_metadata_map)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Names of the classes; for another target, names of the values that it predicts for a row."""
+        return list(json.loads(self._documents.get("classes") or self._documents["columns"]))
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """Schema of a row."""
+        return dict(json.loads(self._documents["schema"]))
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """Information for users of the model."""
+        return dict(json.loads(self._documents["card"]))
+
+    # --- Predictions
+
+    def predictions(self, rows: Rows) -> Predictions:
+        """Return predictions of rows, the same as the site's `predict`.
 
         Raises:
-            KeyError: a row lacks a column.
-            ValueError: a number cannot be read, or an image has another shape.
+            RowsError: a row is wrong; the site refuses it with the same words.
+            ValueError: the file does not contain its encoder.
         """
         inputs = self._inputs(rows)
-        *labels, probabilities = self._session.run(None, inputs)
-        number = len(probabilities)
-        answers = labels[0] if labels else np.full(number, None, object)
-        return Predictions(self.classes, answers, probabilities, self._outside(inputs, number))
+        *labels, values = self._session.run(None, inputs)
+        refused = np.flatnonzero(np.isnan(values).any(axis=1))
+        if len(refused):  # of a file that does not say how codes are spelled
+            raise RowsError("The model does not take this row.", "Correct its codes.", row=int(refused[0]) + 1)
+        answers = labels[0] if labels else self._said(values)
+        return Predictions(self.columns, answers, values, outside(self.schema, inputs, len(values)))
 
-    def _outside(self, inputs: dict[str, npt.NDArray[Any]], rows: int) -> list[list[str]]:
-        """Return for each row the columns with values outside the range that the schema declares."""
-        names: list[list[str]] = [[] for _row in range(rows)]
-        for column in self.schema.get("columns", []):
-            if column["role"] == "feature":
-                for place in np.flatnonzero(_beyond(column, inputs[column["name"]])):
-                    names[place].append(column["name"])
-        return names
+    @abstractmethod
+    def predict(self, X: Rows) -> npt.NDArray[Any]:  # noqa: N803
+        """Return the prediction of each row."""
 
-    def _text_inputs(self, rows: Rows, column: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """Return texts as bytes, or as tokens in pieces if the model contains an encoder of texts."""
-        frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame.from_records(list(rows))
-        contents = [_content(str(value), column["length"]) for value in frame[column["name"]]]
-        if "text" in self._names:
-            return {"text": _padded([np.frombuffer(content, np.uint8) for content in contents])}
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise ImportError("This model reads tokens: pip install tokenizers.") from None
-        tokenizer = Tokenizer.from_str(self._tokenizer)
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(self.card["encoder"]["takes"]["length"])
-        ids, masks = [], []
-        for content in contents:
-            first = tokenizer.encode(content.decode())
-            pieces = [first.ids, *(each.ids for each in first.overflowing)][:_MOST_PIECES]
-            ids.append(_padded([np.array(piece, np.int64) for piece in pieces]))
-            masks.append(_padded([np.ones(len(piece), np.int64) for piece in pieces]))
-        return {"input_ids": _padded(ids), "attention_mask": _padded(masks)}
+    @abstractmethod
+    def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return how good the predictions of some rows are, by the usual measure of such a model."""
 
-    def _inputs(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:
-        if self.card.get("encoder") and "vectors" in self._names:
+    def _said(self, values: Floats) -> npt.NDArray[np.object_]:
+        """Return the site's prediction of each row from the values of the file."""
+        raise NotImplementedError
+
+    def _inputs(self, rows: Rows) -> Inputs:
+        names = {each.name for each in self._session.get_inputs()}
+        if self.card.get("encoder") and "vectors" in names:
             raise ValueError(
                 f"The file does not contain its encoder, {self.card['encoder']['name']} (SHA-256 "
                 f"{self.card['encoder']['file_digest']}): encode the rows with it, and give the session “vectors”."
             )
+        if not any(column["role"] == "text" for column in features_of(self.schema)):
+            return model_inputs(self.schema, json.loads(self._documents.get("codes", "{}")), rows)
+        contents = text_contents(self.schema, rows)
+        if "text" in names:
+            return {"text": padded([np.frombuffer(content, np.uint8) for content in contents])}
+        length = self.card["encoder"]["takes"]["length"]
+        return token_inputs(self._documents.get("tokenizer", ""), length, contents)
+
+    # --- An estimator of scikit-learn
+
+    @property
+    def feature_names_in_(self) -> npt.NDArray[np.object_]:
+        """Names of the columns that it takes; images have none."""
         if self.schema["kind"] == "image":
-            sides = (self.schema["height"], self.schema["width"], self.schema["channels"])
-            shape = sides[:2] if sides[2] == 1 else sides
-            images = np.asarray(rows if isinstance(rows, np.ndarray) else list(rows), np.float32)
-            if images.shape[1:] != shape:
-                raise ValueError(f"The images are of shape {images.shape[1:]}, those of the model of {shape}.")
-            return {"image": images}
-        text = next((column for column in self.schema["columns"] if column["role"] == "text"), None)
-        if text is not None:
-            return self._text_inputs(rows, text)
-        frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame.from_records(list(rows))
-        features = [column for column in self.schema["columns"] if column["role"] == "feature"]
-        return {column["name"]: _values(column, frame[column["name"]]) for column in features}
+            raise AttributeError("Images have no names of features.")
+        return np.array([column["name"] for column in features_of(self.schema)], object)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns of a row, or of pixels and channels of an image."""
+        if self.schema["kind"] == "image":
+            return int(self.schema["height"] * self.schema["width"] * self.schema["channels"])
+        return len(self.feature_names_in_)
+
+    def fit(self: Self, X: Any = None, y: Any = None) -> Self:  # noqa: N803
+        """Return the model unchanged: it was learned at the site."""
+        return self
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the file, from which scikit-learn clones the model."""
+        return {"content": self.content}
+
+    def set_params(self: Self, **params: Any) -> Self:
+        """Take another file of the same kind of model."""
+        if unknown := sorted(params.keys() - {"content"}):
+            raise ValueError(f"Invalid parameter {unknown[0]!r} for {type(self).__name__}: it has “content” alone.")
+        if params:
+            self.__dict__.clear()  # with what was read of the last file
+            self.content = params["content"]
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Tags:
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        is_classifier = self._estimator_type == "classifier"
+        columns = features_of(self.schema)
+        return Tags(
+            estimator_type=self._estimator_type,
+            target_tags=TargetTags(required=False, multi_output=isinstance(self, LocalLabeller)),
+            classifier_tags=ClassifierTags() if is_classifier else None,
+            regressor_tags=None if is_classifier else RegressorTags(),
+            input_tags=InputTags(
+                two_d_array=bool(columns),
+                three_d_array=not columns,
+                categorical=any(column.get("type") == "categorical" for column in columns),
+                string=any(column.get("type") not in ("numeric", "date") for column in columns),
+            ),
+            requires_fit=False,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"content": self.content}
+
+    def __repr__(self) -> str:
+        learned = f" of run {self.card['run']}" if "run" in self.card else ""
+        return f"<{type(self).__name__}{learned}: {', '.join(self.columns[:8])}{', …' * (len(self.columns) > 8)}>"
 
 
-def _content(text: str, length: int) -> bytes:
-    """Return the first bytes of a text, as stored by the site."""
-    content = text.replace("\0", " ").encode(errors="replace")
-    return content[:length].decode(errors="ignore").encode()
+class LocalClassifier(LocalModel):
+    """A model of classes."""
+
+    _estimator_type = "classifier"
+
+    @property
+    def classes_(self) -> npt.NDArray[np.str_]:
+        """Names of the classes, in the order of `predict_proba`."""
+        return np.array(self.columns)
+
+    def predict(self, X: Rows) -> npt.NDArray[np.str_]:  # noqa: N803
+        """Return the class (n,) of each row: the likeliest, or the one that the card's threshold selects."""
+        return self.predictions(X).labels.astype(str)
+
+    def predict_proba(self, X: Rows) -> Floats:  # noqa: N803
+        """Return the probability (n, classes) of each class."""
+        return self.predictions(X).probabilities
+
+    def predict_log_proba(self, X: Rows) -> Floats:  # noqa: N803
+        """Return the logarithms (n, classes) of the probabilities."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the share of rows whose class is right."""
+        return float(np.average(self.predict(X) == np.asarray(y).astype(str), weights=sample_weight))
 
 
-def _padded(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return arrays with the same number of axes as one array, padded with 0."""
-    shape = tuple(np.max([part.shape for part in parts], axis=0))
-    padded = np.zeros((len(parts), *shape), parts[0].dtype)
-    for place, part in enumerate(parts):
-        padded[place][tuple(slice(length) for length in part.shape)] = part
-    return padded
+class LocalRegressor(LocalModel):
+    """A model of numbers."""
+
+    _estimator_type = "regressor"
+
+    def predict(self, X: Rows) -> Floats:  # noqa: N803
+        """Return the number (n,) of each row."""
+        return np.asarray(self.predictions(X).probabilities[:, 0])
+
+    def predict_interval(self, X: Rows) -> Floats:  # noqa: N803
+        """Return the ends (n, 2) of an interval for each row, intended to contain 95 % of the true numbers."""
+        return np.asarray(self.predictions(X).probabilities[:, 1:3])
+
+    def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return R²."""
+        truth = np.asarray(y, np.float64)
+        weights = np.ones(len(truth)) if sample_weight is None else np.asarray(sample_weight, np.float64)
+        spread = weights @ (truth - np.average(truth, weights=weights)) ** 2
+        return float(1.0 - weights @ (truth - self.predict(X)) ** 2 / spread)
+
+    def _said(self, values: Floats) -> npt.NDArray[np.object_]:
+        return _objects(values[:, 0].tolist())
 
 
-#: Types of columns that a model takes as numbers; for dates, the time that the schema derives from them.
-_NUMBERS = ("numeric", "date")
+class LocalLabeller(LocalModel):
+    """A model of several labels, each of which a row may have."""
+
+    _estimator_type = "classifier"
+
+    @property
+    def classes_(self) -> npt.NDArray[np.str_]:
+        """Names of the labels, in the order of `predict_proba`."""
+        return np.array(self.columns)
+
+    def predict(self, X: Rows) -> npt.NDArray[np.int64]:  # noqa: N803
+        """Return (n, labels), 1 for each label that is more likely than not."""
+        return (self.predict_proba(X) > 0.5).astype(np.int64)
+
+    def predict_proba(self, X: Rows) -> Floats:  # noqa: N803
+        """Return the probability (n, labels) of each label."""
+        return self.predictions(X).probabilities
+
+    def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the share of rows all of whose labels are right, of y (n, labels)."""
+        return float(np.average((self.predict(X) == np.asarray(y)).all(axis=1), weights=sample_weight))
+
+    def _said(self, values: Floats) -> npt.NDArray[np.object_]:
+        return _objects([[name for name, value in zip(self.columns, row) if value > 0.5] for row in values])
 
 
-def _beyond(column: dict[str, Any], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which numbers are beyond the declared range, and which categories are undeclared if others are allowed."""
-    if column["type"] in _NUMBERS:
-        return np.asarray((values < column["minimum"]) | (values > column["maximum"]))
-    declared = {_cell(value) for value in (*column.get("values", []), *column["missing"])}
-    return np.array([bool(column.get("other")) and value not in declared for value in values], bool)
+class LocalSurvivalModel(LocalModel):
+    """A model of times to an event, by the conventions of scikit-survival."""
+
+    _estimator_type = "regressor"
+
+    @property
+    def unique_times_(self) -> Floats:
+        """Times (m,) at which the survival functions are known."""
+        return np.array(self.schema["target"]["ends"], np.float64)
+
+    def predict(self, X: Rows) -> Floats:  # noqa: N803
+        """Return the risk (n,) of each row, higher if the event comes earlier: the sum of its cumulative hazards."""
+        return np.asarray(self._cumulative_hazards(X).sum(axis=1))
+
+    def predict_survival_function(self, X: Rows, return_array: bool = False) -> npt.NDArray[Any]:  # noqa: N803
+        """Return the probability that the event has not happened by each of `unique_times_`.
+
+        Args:
+            X: Rows.
+            return_array: Whether to return (n, m) numbers; otherwise (n,) scikit-survival's step functions.
+        """
+        values = self.predictions(X).probabilities
+        return values if return_array else self._step_functions(values)
+
+    def predict_cumulative_hazard_function(
+        self,
+        X: Rows,  # noqa: N803
+        return_array: bool = False,
+    ) -> npt.NDArray[Any]:
+        """Return the cumulative hazards, like `predict_survival_function`."""
+        values = self._cumulative_hazards(X)
+        return values if return_array else self._step_functions(values)
+
+    def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return Harrell's concordance index.
+
+        Args:
+            X: Rows.
+            y: Structured array: whether the event happened, and the time of it or of the end of follow-up.
+            sample_weight: Not used, as in scikit-survival.
+        """
+        happened, time = (np.asarray(y[name]) for name in y.dtype.names[:2])
+        return concordance(happened.astype(bool), time.astype(np.float64), self.predict(X))
+
+    def _cumulative_hazards(self, rows: Rows) -> Floats:
+        return np.asarray(-np.log(np.maximum(self.predictions(rows).probabilities, 1e-12)))
+
+    def _step_functions(self, values: Floats) -> npt.NDArray[np.object_]:
+        try:
+            from sksurv.functions import StepFunction
+        except ImportError:
+            raise ImportError("Step functions need scikit-survival; without it, give return_array=True.") from None
+        return _objects([StepFunction(self.unique_times_, row) for row in values])
+
+    def _said(self, values: Floats) -> npt.NDArray[np.object_]:
+        """Return the median times; None if they are after the last end."""
+        ends = np.append(0.0, self.unique_times_)
+        said: list[float | None] = []
+        for left in np.hstack([np.ones((len(values), 1)), values]):
+            after = int(np.searchsorted(-left, -0.5))
+            if after >= len(left):
+                said.append(None)
+                continue
+            share = (left[after - 1] - 0.5) / max(left[after - 1] - left[after], 1e-12)
+            said.append(float(ends[after - 1] + share * (ends[after] - ends[after - 1])))
+        return _objects(said)
 
 
-def _values(column: dict[str, Any], values: pd.Series[Any]) -> npt.NDArray[Any]:
-    """Return the values of a column as its input takes them."""
-    cells = values.tolist()
-    if column["type"] in _NUMBERS:
-        return np.array([np.nan if value in column["missing"] else float(value) for value in cells])
-    spelled = _cell if column["type"] == "categorical" else str
-    return np.array([spelled(value) for value in cells], object)
+def concordance(happened: npt.NDArray[np.bool_], time: Floats, risk: Floats) -> float:
+    """Return Harrell's concordance index: how often the earlier of two events has the higher risk; ties count half.
+
+    A pair counts if the earlier of its times is that of an event; of equal times, if the other is censored.
+
+    >>> concordance(np.array([True, True, False]), np.array([1.0, 2.0, 2.0]), np.array([3.0, 1.0, 1.0]))
+    0.8333333333333334
+    """
+    right, pairs = 0.0, 0
+    for place in np.flatnonzero(happened):
+        later = risk[(time > time[place]) | ((time == time[place]) & ~happened)]
+        tied = np.abs(later - risk[place]) <= 1e-8
+        right += float(np.count_nonzero((later < risk[place]) & ~tied)) + 0.5 * float(np.count_nonzero(tied))
+        pairs += len(later)
+    return right / pairs if pairs else float("nan")
 
 
-def _cell(value: object) -> str:
-    """Return a category as the site spells it: without spaces around it, 1.0 as 1, and TRUE as true."""
-    text = unicodedata.normalize("NFC", str(value)).strip()
-    whole = re.fullmatch(r"([+-]?[0-9]+)\.0+", text)
-    return whole[1] if whole else text.lower() if text.lower() in ("true", "false") else text
+def _objects(values: list[Any]) -> npt.NDArray[np.object_]:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+_KINDS: dict[str, type[LocalModel]] = {
+    "classes": LocalClassifier,
+    "numbers": LocalRegressor,
+    "labels": LocalLabeller,
+    "times": LocalSurvivalModel,
+}

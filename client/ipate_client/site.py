@@ -21,8 +21,9 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ipate_client.documents import Dataset, Plan, Predictions, PublicPoints, Run, Study
-from ipate_client.local_model import LocalModel, Rows
-from ipate_client.problems import ProblemError, RunEndedError
+from ipate_client.local_model import LocalModel
+from ipate_client.problems import ProblemError, RowsError, RunEndedError
+from ipate_client.rows import Rows, features_of, sendable
 
 ROWS_AT_ONCE = 1000
 """Most rows that the site takes in one request."""
@@ -472,18 +473,20 @@ class Site:
         digest = base64.b64encode(hashlib.sha256(response.content).digest()).decode()
         if response.headers["Repr-Digest"] != f"sha-256=:{digest}:":
             raise ValueError("The file differs from what the site says of it: fetch it again.")
-        return LocalModel(response.content)
+        return LocalModel.of(response.content)
 
     def predict(self, run: Run | str, rows: Rows, *, version: int | None = None) -> Predictions:
-        """Return the site's predictions for any number of rows; if a row is wrong, ProblemError says which."""
-        if isinstance(rows, pd.DataFrame):
-            sent = rows.to_dict("records")
-        else:
-            sent = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
-        parts = []
+        """Return the site's predictions for any number of rows; if a row is wrong, RowsError says which."""
+        names = None
+        if isinstance(rows, np.ndarray) and rows.ndim == 2:
+            names = [column["name"] for column in features_of(self.card(run, version=version)["schema"])] or None
+        sent, parts = sendable(rows, names), []
         for start in range(0, max(len(sent), 1), ROWS_AT_ONCE):
             question = {"rows": sent[start : start + ROWS_AT_ONCE]}
-            parts.append(self._json("POST", f"models/{_id(run)}/predict", json=question, params=_version(version)))
+            try:
+                parts.append(self._json("POST", f"models/{_id(run)}/predict", json=question, params=_version(version)))
+            except ProblemError as problem:
+                raise RowsError.by_site(problem, before=start) or problem from None
         labels = [label for part in parts for label in part["predictions"]]
         names, values = ("classes", "probabilities") if "classes" in parts[0] else ("columns", "values")
         probabilities = np.concatenate([np.asarray(part[values], np.float64) for part in parts])

@@ -58,7 +58,7 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
         columns = schema.target.columns
         return graph.to_bytes(
             {"values": (values, DOUBLE, (len(columns),))},
-            _documents(columns=list(columns), schema=schema_to_json(schema), card=card) | text,
+            _documents(columns=list(columns), schema=schema_to_json(schema), card=card, **_codes_of(schema)) | text,
         )
     choice = card.get("threshold")
     if choice:
@@ -71,7 +71,7 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
     probabilities = graph.node("Where", column, probabilities, graph.constant(np.nan))
     return graph.to_bytes(
         {"label": (label, STRING, ()), "probabilities": (probabilities, DOUBLE, (len(schema.classes),))},
-        _documents(classes=list(schema.classes), schema=schema_to_json(schema), card=card) | text,
+        _documents(classes=list(schema.classes), schema=schema_to_json(schema), card=card, **_codes_of(schema)) | text,
     )
 
 
@@ -114,6 +114,20 @@ def _documents(**documents: Any) -> dict[str, str]:
     return {
         name: json.dumps(document, ensure_ascii=False) for name, document in (documents | {"cells": _CELLS}).items()
     }
+
+
+def _codes_of(schema: Schema) -> dict[str, Any]:
+    """Return how the codes of a table's columns are spelled, for programs that say what is wrong with a row."""
+    columns = schema.features if isinstance(schema, TabularSchema) else ()
+    systems = {column.type: column.codes for column in columns if isinstance(column, CodeColumn)}
+    codes = {
+        name: {
+            **{"name": system.name, "code": system.code, "examples": system.examples, "others": system.has_others},
+            "groups": [pattern for _name, pattern in system.groups],
+        }
+        for name, system in systems.items()
+    }
+    return {"codes": codes} if codes else {}
 
 
 def _all_allowed(graph: Graph, records: str) -> tuple[str, str]:

@@ -338,7 +338,7 @@ def test_from_an_empty_installation_to_a_model(installation: Installation, monke
     site.press("First vote")
     site.says("Model card")
     model = LocalModel.load(site.saved("Download as ONNX")[1])
-    predicted = model.predict([{"age": 20, "smoker": "no"}, {"age": 80, "smoker": "no"}])
+    predicted = model.predictions([{"age": 20, "smoker": "no"}, {"age": 80, "smoker": "no"}])
     assert set(predicted.labels) <= {"ill", "well"}
     assert predicted.probabilities.sum(axis=1) == pytest.approx([1, 1])
 

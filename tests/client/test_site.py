@@ -1,21 +1,28 @@
 """The client for researchers, against a real server."""
 
+import pickle
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import httpx
 import ipate_client.site
+import numpy as np
 import pandas as pd
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
-from ipate_client import LocalModel, ProblemError, RunEndedError, Site
+from ipate_client import LocalModel, ProblemError, RowsError, RunEndedError, Site
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from consent.models import Study
 from tests.factories import user_create
@@ -235,23 +242,74 @@ def test_the_model_predicts_here_what_the_site_does(
 ) -> None:
     model = site.model(str(run.pk))
     model.save(tmp_path / "student.onnx")
-    here = LocalModel.load(tmp_path / "student.onnx").predict([YOUNG, OLD])
+    here = LocalModel.load(tmp_path / "student.onnx").predictions([YOUNG, OLD])
     there = site.predict(str(run.pk), pd.DataFrame([YOUNG, OLD] * 700))
     assert there.probabilities.shape == (1400, 2)
     assert (there.labels[:2] == here.labels).all()
     assert there.probabilities[:2] == pytest.approx(here.probabilities, abs=1e-6)
     assert list(here.frame().columns) == ["label", "healthy", "ill"]
-    assert model.predict([{**YOUNG, "smoker": "maybe"}]).labels.tolist() == [""]
     assert model.card["run"] == str(run.pk)
     assert site.card(str(run.pk), version=1)["files"][0]["format"] == "onnx"
-    with pytest.raises(ProblemError, match="row 1, column age"):
-        site.predict(str(run.pk), [{"age": "old", "smoker": "no"}])
     get = site._get
     monkeypatch.setattr(
         site, "_get", lambda *a: httpx.Response(200, headers=get(*a).headers, content=get(*a).content[:-1])
     )
     with pytest.raises(ValueError, match="differs from what the site says"):
         site.model(str(run.pk))
+
+
+BAD_ROWS: list[Any] = [
+    [],
+    [YOUNG, {**OLD, "age": "old"}],
+    [{**YOUNG, "age": None}],
+    [{**YOUNG, "age": float("nan")}],
+    [{**YOUNG, "age": np.float32("inf")}],
+    [{**YOUNG, "smoker": "maybe"}],
+    [{**YOUNG, "smoker": None}],
+    [{**YOUNG, "smoker": np.str_("perhaps")}],
+    [{**YOUNG, "weight": 70}],
+    [{"age": 10}],
+    [[10, "no"]],
+    np.zeros((2, 3)),
+    pd.DataFrame({"age": [1.0, np.nan], "smoker": ["no", "yes"]}),
+    pd.DataFrame({"age": [1.0, 2.0], "smoker": ["no", pd.NA]}),
+    pd.DataFrame({"age": [1.0], "smoker": ["no"], "extra": [1]}),
+    pd.DataFrame([YOUNG] * 1100 + [{**YOUNG, "smoker": "maybe"}]),
+]
+
+
+def test_site_and_model_refuse_the_same_rows_with_the_same_words(run: Run, site: Site) -> None:
+    model, pk = site.model(str(run.pk)), str(run.pk)
+    for rows in BAD_ROWS:
+        said = []
+        for ask in (lambda rows: site.predict(pk, rows), model.predict):
+            with pytest.raises(RowsError) as caught:
+                ask(rows)
+            said.append((str(caught.value), caught.value.errors, caught.value.row, caught.value.column))
+        assert said[0] == said[1], rows
+    good = [{"age": np.float32(10), "smoker": np.str_("no")}, {"age": np.int64(95), "smoker": "yes"}]
+    arrays = np.array([[10, "no"], [95, "yes"]], object)
+    for rows in (good, arrays, pd.DataFrame(good)):
+        assert site.predict(pk, rows).probabilities == pytest.approx(model.predict_proba(rows), abs=1e-6)
+
+
+def test_a_model_is_an_estimator_of_scikit_learn(run: Run, site: Site) -> None:
+    model = site.model(str(run.pk))
+    rows = pd.DataFrame([YOUNG, OLD, {"age": 20, "smoker": "yes"}])
+    assert (list(model.classes_), list(model.feature_names_in_), model.n_features_in_) == (
+        ["healthy", "ill"],
+        ["age", "smoker"],
+        2,
+    )
+    assert model.score(rows, model.predict(rows)) == 1.0 and is_classifier(model)
+    for copy in (clone(model), pickle.loads(pickle.dumps(model))):
+        assert type(copy) is type(model) and copy is not model
+        np.testing.assert_array_equal(copy.predict_proba(rows), model.predict_proba(rows))
+    renamed = FunctionTransformer(lambda frame: frame.rename(columns={"years": "age"}))
+    pipeline = make_pipeline(renamed, model)
+    assert (pipeline.predict(rows.rename(columns={"age": "years"})) == model.predict(rows)).all()
+    scores = cross_val_score(model, rows, model.predict(rows), cv=KFold(3))
+    assert scores.tolist() == [1.0] * 3 and "run" in repr(pipeline)
 
 
 @pytest.mark.exhaustive

@@ -110,7 +110,7 @@ def test_a_run_learns_from_vectors_and_its_file_takes_an_image():
     session = onnxruntime.InferenceSession(model_fetch(run.students.get().onnx))
     on_the_site = pytest.approx(np.array(found["probabilities"]), abs=1e-6)
     assert session.run(["probabilities"], {"image": rows})[0] == on_the_site
-    here = LocalModel(model_fetch(run.students.get().onnx)).predict(rows)
+    here = LocalModel.of(model_fetch(run.students.get().onnx)).predictions(rows)
     assert here.probabilities == on_the_site and here.labels.tolist() == found["predictions"]
 
 
@@ -312,5 +312,5 @@ def test_a_run_learns_from_texts_by_an_encoder_and_its_file_takes_a_sentence():
             given["attention_mask"][0, place, : len(piece.ids)] = 1
         said.append(session.run(["probabilities"], given)[0][0])
     assert np.array(said) == on_the_site
-    here = LocalModel(content).predict(rows)
+    here = LocalModel.of(content).predictions(rows)
     assert here.probabilities == on_the_site and here.labels.tolist() == found["predictions"]

@@ -163,7 +163,7 @@ def test_a_run_is_learned_checked_published_and_told(run: Run) -> None:
 
 def test_the_site_and_the_file_say_the_same(run: Run) -> None:
     rows = [ROW, {"length": 0.1, "width": 0.8}, {"length": 7, "width": 0.5}]
-    served, local = student_predict(run.student, rows), LocalModel(model_fetch(run.student.onnx)).predict(rows)
+    served, local = student_predict(run.student, rows), LocalModel.of(model_fetch(run.student.onnx)).predictions(rows)
     assert local.classes == served["columns"]
     np.testing.assert_allclose(local.probabilities, served["values"], atol=1e-9)
     assert local.outside == served["outside"] == [[], [], ["length"]]
@@ -262,7 +262,7 @@ def test_every_way_to_learn_is_published_as_the_file_says_it(study: Study, way: 
     if way != "network":  # which takes far more steps
         assert deciding["value"] > deciding["nothing"] + 0.05
     rows = [ROW, {"length": 0.1, "width": 0.8}, {"length": 0.4, "width": 0.5}]
-    served, local = student_predict(run.student, rows), LocalModel(model_fetch(run.student.onnx)).predict(rows)
+    served, local = student_predict(run.student, rows), LocalModel.of(model_fetch(run.student.onnx)).predictions(rows)
     np.testing.assert_allclose(local.probabilities, served["values"], atol=1e-5, rtol=1e-5)
     assert local.classes == served["columns"] == list(run.learns.columns)
     if way == "votes":

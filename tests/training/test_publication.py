@@ -139,7 +139,7 @@ def test_an_over_confident_run_publishes_probabilities_that_hold(monkeypatch: py
     before = published_load(model.learner, model_fetch(model.artifact)).predict_proba(x)
     rows = [{"length": float(length), "width": float(width)} for length, width in x]
     after = np.array(student_predict(model, rows)["probabilities"])
-    np.testing.assert_allclose(LocalModel(model_fetch(model.onnx)).predict(rows).probabilities, after, atol=1e-9)
+    np.testing.assert_allclose(LocalModel.of(model_fetch(model.onnx)).predictions(rows).probabilities, after, atol=1e-9)
     base = base_loss(truth, 3)
     assert losses(before, truth).mean() > base + 0.1 > base - 0.02 > losses(after, truth).mean()
     evaluation, sure = model.card["evaluation"], calibration(before, truth)[0].value
@@ -157,7 +157,7 @@ def test_a_threshold_is_the_same_on_the_site_in_the_file_and_in_the_client() -> 
     model = model_threshold_set(run=run, acting_user=olga, class_name="b", missed=9.0, false_alarm=1.0)
     assert model.onnx_digest != before
     run.refresh_from_db()
-    served, local = student_predict(run.student, rows), LocalModel(model_fetch(run.student.onnx)).predict(rows)
+    served, local = student_predict(run.student, rows), LocalModel.of(model_fetch(run.student.onnx)).predictions(rows)
     assert served["probabilities"] == usual["probabilities"]
     assert served["predictions"] == local.labels.tolist()
     pairs = zip(served["predictions"], served["probabilities"], strict=True)

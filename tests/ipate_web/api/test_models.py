@@ -57,7 +57,7 @@ def test_every_file_predicts_the_same(run: Run, client: Client) -> None:
         answer = {each["format"]: each for each in researcher.get(f"{MODELS}/{run.pk}").json()["files"]}[name]
         assert answer["sha256"] == digest and response["ETag"] == f'"{digest}"'
         if name == "onnx":
-            found = LocalModel(response.content).predict([YOUNG, OLD]).probabilities
+            found = LocalModel.of(response.content).predictions([YOUNG, OLD]).probabilities
         else:
             model = published_load(run.student_learner, response.content)
             calibration = Calibration.from_json(run.student.calibration)

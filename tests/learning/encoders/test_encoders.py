@@ -266,7 +266,7 @@ def test_the_published_file_takes_an_image_or_vectors_of_a_large_encoder_that_it
     found = session.run(["probabilities"], {"vectors": vectors})[0]
     assert found == pytest.approx(model.predict_proba(vectors), abs=1e-6)
     with pytest.raises(ValueError, match=r"does not contain its encoder, large \(SHA-256 ab12\)"):
-        LocalModel(content).predict(IMAGES / 255)
+        LocalModel.of(content).predictions(IMAGES / 255)
 
 
 def test_the_published_file_takes_a_sentence_with_a_tokenizer(texts_process):
@@ -323,7 +323,7 @@ def test_minilm_knows_what_means_the_same():
         assert (process.encode(x[::-1][:2])[::-1] == vectors[2:]).all(), "whoever else is there"
     model = linear(Encoded(components=2).fit(vectors))
     card = {"model": "made by a test", "encoder": {"takes": encoder.takes.to_json()}}
-    here = LocalModel(onnx_file(model, schema, card, encoder)).predict([{"m": text} for text in said])
+    here = LocalModel.of(onnx_file(model, schema, card, encoder)).predictions([{"m": text} for text in said])
     assert here.probabilities == pytest.approx(model.predict_proba(vectors), abs=1e-5)
     assert vectors.shape == (4, 384) and np.isfinite(vectors).all()
     assert np.linalg.norm(vectors[:3], axis=1) == pytest.approx(1, abs=1e-5)

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from learning.formats import DataError, ImageSchema, Rows, Splits, TabularSchema, catalogue_load, schema_from_json
@@ -99,7 +101,7 @@ def test_every_file_predicts_what_the_site_does(splits: tuple[Splits, list[Any]]
     x, names = records.schema.encode(rows), np.array(records.schema.classes)
     for learner, model in models(records):
         expected = published_load(learner, model.to_bytes()).predict_proba(x)
-        found = LocalModel(onnx_file(model, records.schema, {"of": learner})).predict(rows)
+        found = LocalModel.of(onnx_file(model, records.schema, {"of": learner})).predictions(rows)
         assert found.probabilities == pytest.approx(expected, abs=1e-5), learner
         assert (found.labels == names[expected.argmax(axis=1)]).all(), learner
 
@@ -150,22 +152,68 @@ def table_model() -> Model:
 
 
 def test_rows_are_encoded_as_the_site_does_or_have_no_prediction(table_model: Model) -> None:
-    model = LocalModel(onnx_file(table_model, TABLE, {}))
-    found, expected = model.predict(ALLOWED), table_model.predict_proba(TABLE.encode(ALLOWED))
+    content = onnx_file(table_model, TABLE, {})
+    model, session = LocalModel.of(content), onnxruntime.InferenceSession(content)
+    found, expected = model.predictions(ALLOWED), table_model.predict_proba(TABLE.encode(ALLOWED))
     assert found.probabilities == pytest.approx(expected, abs=1e-7)
-    assert set(found.labels) <= {"no", "yes"}
+    assert set(model.predict(ALLOWED)) <= {"no", "yes"}
     for row in REFUSED:
-        found = model.predict([GOOD, row])
-        with pytest.raises(DataError):
-            TABLE.encode([row])
-        assert found.labels[0] and np.isfinite(found.probabilities[0]).all()
-        assert found.labels[1] == "" and np.isnan(found.probabilities[1]).all(), row
+        kinds = {column.name: np.float64 if isinstance(column, NumericColumn) else object for column in COLUMNS}
+        inputs = {name: np.array([GOOD[name], row[name]], kind) for name, kind in kinds.items()}
+        labels, probabilities = session.run(None, inputs)
+        assert labels[0] and np.isfinite(probabilities[0]).all()
+        assert labels[1] == "" and np.isnan(probabilities[1]).all(), row
     splits, images = catalogue_load("digits"), np.zeros((3, 8, 8), np.float32)
     digits = learner_create("logistic_regression").fit(splits.public.x, splits.public.y, classes=10, seed=1)
     images[1, 0, 0], images[2, 7, 7] = 1.01, np.nan
     session = onnxruntime.InferenceSession(onnx_file(digits, splits.schema, {}))
     labels, found = session.run(None, {"image": images})
     assert labels[0] and list(labels[1:]) == ["", ""] and np.isnan(found[1:]).all(), "pixels beyond their range"
+
+
+FAULTY: list[Any] = [
+    *REFUSED,
+    *({**GOOD, "label": value} for value in (None, True, "old", "1,5", "1,000", 10**400, [1], "Infinity", "")),
+    *({**GOOD, "place": value} for value in (2.0**60, 2**60, True, "x" * 90, "a\x00b")),
+    *({**GOOD, "code": value} for value in (None, 1e17)),
+    *({**GOOD, "born": value} for value in ("1976-01-01", "?")),
+    *({**GOOD, "extra": 1}, {name: GOOD[name] for name in list(GOOD)[1:]}, [1, 2], "row"),
+]
+
+
+def test_the_client_refuses_what_the_site_refuses_in_its_words(table_model: Model) -> None:
+    from ipate_client import RowsError
+    from ipate_client.rows import sendable
+
+    model = LocalModel.of(onnx_file(table_model, TABLE, {}))
+    unequal = [np.float32(3), np.float64(0.5), np.int64(2), Decimal("2.5"), pd.NA, pd.NaT, np.nan, np.inf, -np.inf]
+    rows = [
+        *FAULTY,
+        *ALLOWED,
+        *({**GOOD, name: value} for name in ("label", "weight", "place", "other", "born") for value in unequal),
+    ]
+    for row in rows:
+        try:
+            expected = table_model.predict_proba(TABLE.encode(sendable([GOOD, row])))
+        except DataError as error:
+            with pytest.raises(RowsError) as caught:
+                model.predict([GOOD, row])
+            assert (str(caught.value), caught.value.row, caught.value.column) == (str(error), error.row, error.column)
+        else:
+            assert model.predict_proba([GOOD, row]) == pytest.approx(expected, abs=1e-7), row
+
+
+def test_scikit_learn_finds_an_estimator(table_model: Model) -> None:
+    """All of its checks pass that neither train the model nor give it another number of columns."""
+    from sklearn.utils.estimator_checks import check_estimator
+
+    passed = "do_not_raise_errors_in_init_or_set_params dont_overwrite_parameters estimator_cloneable estimator_repr"
+    passed += " estimator_tags_renamed estimators_fit_returns_self estimators_overwrite_params get_params_invariance"
+    passed += " fit_check_is_fitted mixin_order no_attributes_set_in_init parameters_default_constructible set_params"
+    passed += " positive_only_tag_during_fit readonly_memmap_input valid_tag_types decision_proba_consistency"
+    model = LocalModel.of(onnx_file(table_model, TABLE, {}))
+    found = {each["check_name"] for each in check_estimator(model, on_fail=None) if each["status"] == "passed"}
+    assert {f"check_{name}" for name in passed.split()} - found == set()
 
 
 def test_categories_are_matched_as_the_site_spells_them(table_model: Model) -> None:
@@ -177,7 +225,7 @@ def test_categories_are_matched_as_the_site_spells_them(table_model: Model) -> N
     content = onnx_file(model, schema, {})
     written = [" Yes", "yes", "1.0", " 1", "1.00", "true", "True", "Mu\u0308ller ", "-9.0", "x", True, 1, 1.0]
     rows = [{"v": value} for value in written]
-    found, places = LocalModel(content).predict(rows), schema.encode(rows)
+    found, places = LocalModel.of(content).predictions(rows), schema.encode(rows)
     assert found.probabilities == pytest.approx(model.predict_proba(places), abs=1e-7)
     assert found.outside == schema.outside(rows)
     session = onnxruntime.InferenceSession(content)
