@@ -360,7 +360,7 @@ def consent_form_check(
             in force, a change in some languages only, or a validity that has already ended.
     """
     if valid.until is not None and valid.until <= day_of(timezone.now()):
-        raise ValidationError({"valid_until": _("No one could consent to it any more. Choose a later day.")})
+        raise ValidationError({"valid_until": _("No one could consent to it any longer. Choose a later day.")})
     facts = facts_of(study) if facts is None else facts
     texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:

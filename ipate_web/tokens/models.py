@@ -14,7 +14,13 @@ class Scope(models.TextChoices):
     READ = "read", _("read: studies, runs, labels, models")
     PROPOSE = "propose", _("propose: plan and propose runs, train versions of students")
     PREDICT = "predict", _("predict: ask models for predictions")
-    DECIDE = "decide", _("decide: approve and cancel runs, publish and withdraw versions")
+    DECIDE = (
+        "decide",
+        _(
+            "decide: approve and cancel runs, publish and withdraw models and tables, set thresholds and stages, "
+            "draw head counts, register encoders, decide about alliances' runs"
+        ),
+    )
     REHEARSE = "rehearse", _("rehearse: set up rehearsal studies, import their datasets")
     RECORDS = "records", _("records: import data, record decisions on paper")
     WEBHOOKS = "webhooks", _("webhooks: list, make, test and remove webhooks")

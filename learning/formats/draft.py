@@ -242,7 +242,7 @@ def _of_extract(draft: Draft, records: cells.FileRecords) -> Draft:
         if each["role"] == "feature" and each["name"] not in declared:
             each["missing"] = sorted({"", *each["missing"]})
     one = {"by": records.ordered_by, "rules": dict.fromkeys(records.counted, "count")}
-    remark = _("Each row describes a person at one moment. Choose how all rows of a person become one.")
+    remark = _("Each row describes a person at one moment. Choose how to combine a person's rows into one.")
     return Draft({**draft.document, "columns": columns, "classes": ["no", "yes"], "one_record": one}, (remark, _CHOOSE))
 
 

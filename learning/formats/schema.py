@@ -109,7 +109,7 @@ class TabularSchema:
         if self.one_record is not None:
             if self.holder is None or self.text is not None:
                 text = _(
-                    "All records of a person are to become one, but there is no column of pseudonyms, or the "
+                    "A person's records should be combined into one, but there is no column of pseudonyms, or the "
                     "records are texts."
                 )
                 raise DataError(text, _("Declare the column of pseudonyms and no text, or leave out “one_record”."))

@@ -197,7 +197,9 @@ def exchange(alliance: Alliance) -> bool:
     try:
         answer = Hub(alliance).post("exchange", message)
         if answer.get("protocol") != DOMAIN:
-            text = gettext_noop("The hub uses %(theirs)s and this site uses %(ours)s. Update the older of the two.")
+            text = gettext_noop(
+                "The hub uses %(theirs)s and this site uses %(ours)s. Update the one with the older version."
+            )
             raise Unreachable(Sentence(text, theirs=str(answer.get("protocol"))[:40], ours=DOMAIN))
         reply = HubMessage.model_validate(answer).model_dump()
     except ValidationError as error:
