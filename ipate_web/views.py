@@ -59,7 +59,6 @@ def home(request: HttpRequest) -> HttpResponse:
     ]
     context: dict[str, Any] = {
         "studies": studies,
-        "dashboards": overseen,
         "glances": glances,
         "low": [glance.budgets for glance in glances if glance.budgets is not None and glance.budgets.low],
         "holds": holds,

@@ -15,7 +15,8 @@ from django.conf import settings
 from django.db.models import Count, Exists, F, OuterRef, Q
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import get_language_info, ngettext
+from django.utils.functional import Promise
+from django.utils.translation import get_language_info, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
 from accounting.models import HeadCount
@@ -104,6 +105,26 @@ def waiting_for(user: Any) -> list[Waiting]:
         return []
     tasks = (each for source in SOURCES for each in source(desk))
     return sorted(tasks, key=lambda each: (each.answer_by or date.max, each.since, each.url))
+
+
+def waiting_in(study: Study, user: Any) -> tuple[list[Waiting], list[tuple[Waiting, Promise]]]:
+    """Return what waits in ``study`` for ``user``, and what waits for others, each with who acts on it.
+
+    The second list leaves out tasks that only tell something to those who handle people's records.
+    """
+    all_of_mine = [each for each in waiting_for(user) if each.study == study]
+    mine = [each for each in all_of_mine if not each.is_own]
+    known = {(each.kind, each.text) for each in mine}
+    desk = _Desk(0, {study.pk: study})
+    for permission in frozenset().union(*ROLE_PERMISSIONS.values()):
+        desk.permitted[permission].append(study)
+    others = [
+        (each, actor)
+        for source, actor in _ACTORS.items()
+        for each in ([] if study.is_closed else source(desk))
+        if (each.kind, each.text) not in known
+    ]
+    return mine, sorted(others, key=lambda each: each[0].since)
 
 
 def _desk(user: Any) -> _Desk:
@@ -384,3 +405,14 @@ SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
     _people,
     _setup,
 )
+
+#: Who acts on the tasks of a source, for readers who cannot.
+_ACTORS: dict[Callable[[_Desk], Iterator[Waiting]], Promise] = {
+    _policies: gettext_lazy("the ethics committee"),
+    _forms: gettext_lazy("the ethics committee"),
+    _roles: gettext_lazy("a person who oversees the study"),
+    _drafts_of_runs: gettext_lazy("an operator"),
+    _versions: gettext_lazy("an operator"),
+    _failed_runs: gettext_lazy("an operator"),
+    _silent_runs: gettext_lazy("an operator"),
+}

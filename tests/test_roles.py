@@ -139,7 +139,7 @@ TABLE: dict[str, Row] = {
     "account": Row(EVERYBODY, answer=302),
     # What staff see
     "staff:study_new": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
-    **rows("staff:study staff:members staff:consent_forms", STAFF, SLUG),
+    **rows("staff:members staff:consent_forms", STAFF, SLUG),
     **rows("staff:study_edit staff:study_close staff:webhooks staff:letterhead", OPERATORS, SLUG),
     "staff:changes": Row(COMMITTEE | {"auditor"}, SLUG),
     "staff:member_remove": Row(OPERATORS, ("slug", "membership")),
@@ -194,7 +194,7 @@ TABLE: dict[str, Row] = {
     "staff:import_store": Row(STEWARDS, ("slug", "import"), "post", answer=302),
     "staff:check_answers": Row(OPERATORS, SLUG, "post", answer=302),
     "staff:head_counts": Row(OPERATORS, SLUG),
-    **rows("staff:runs staff:run_compare staff:models", RUNNERS, SLUG),
+    **rows("staff:study staff:runs staff:run_compare staff:models", RUNNERS, SLUG),
     "staff:run_new": Row(USERS, SLUG),
     **rows("staff:run staff:run_live staff:run_students", RUNNERS, RUN),
     **rows("staff:run_labels staff:run_student_new", USERS, RUN),

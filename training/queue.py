@@ -18,6 +18,7 @@ from django.utils import timezone
 from common.jobs import claimant, worker_claims
 from common.models import WorkerHeartbeat
 from common.worker_heartbeats import live_worker_count
+from consent.models import Study
 from consent.permissions import studies_with_permission
 from training.engine.turns import claims, worker_times
 from training.models import Run
@@ -165,6 +166,12 @@ def queue_watchable(user: Any) -> bool:
     if user.has_perm("consent.manage_accounts"):
         return True
     return studies_with_permission(user, "training.approve_run").exists()
+
+
+def runs_under_way(study: Study) -> list[QueuedRun]:
+    """Return a study's runs that are in progress or wait to begin, in the order of their approval."""
+    runs = study.runs.filter(status__in=Run.ACTIVE).select_related("study", "alliance", "joint")
+    return [QueuedRun(run, run.status, progress=run_progress(run)) for run in runs.order_by("approved_at", "pk")]
 
 
 def queue_for(user: Any) -> Queue:

@@ -37,7 +37,7 @@ _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
     (
         pgettext_lazy("group of pages", "Learn"),
         (
-            ("staff:study", _("Overview"), "consent.view_dashboard"),
+            ("staff:study", _("Overview"), "training.view_run"),
             ("staff:runs", _("Runs"), "training.view_run"),
             ("staff:models", _("Models"), "training.view_run"),
             ("staff:datasets", _("Datasets"), "consent.view_dashboard"),

@@ -204,6 +204,7 @@ class NewStudyForm(forms.ModelForm):
             "controller": gettext_lazy("Which organisation is responsible for it?"),
             "contact": gettext_lazy("Which email address can people write to?"),
         }
+        help_texts = {"controller": "", "contact": ""}
         widgets = {"purpose": forms.Textarea(attrs={"rows": 3})}
         error_messages = {"contact": {"invalid": INVALID_EMAIL}}
 
@@ -252,7 +253,8 @@ def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpRe
     """
     settled = services.study_fixed(study)
     parts = [each for each in PARTS if not {*each.fields} <= {*settled}]
-    lacking = {each.field for each in facts_missing(study)}
+    missing = facts_missing(study)
+    lacking = {each.field for each in missing}
     chosen = next((each for each in parts if each.name == part), None)
     if chosen is None and part:
         raise Http404
@@ -273,6 +275,7 @@ def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpRe
         "form": form,
         "settled": settled,
         "part": chosen,
+        "missing": [each for each in missing if each.field in chosen.fields],
         "parts": [
             (Section(address, each.title, each == chosen), bool(lacking & {*each.fields}))
             for each, address in addresses.items()

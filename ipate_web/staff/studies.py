@@ -1,6 +1,6 @@
 """Pages of one study: overview, changes, end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import date
 from typing import Any
 
@@ -23,7 +23,6 @@ from consent.forms import options
 from consent.models import Level, Study
 from consent.people.counts import holders_per_level
 from consent.wording.changes import change_lines, changers, changes_of, models_recorded
-from consent.wording.facts import facts_missing
 from ipate_web.first_run import next_steps
 from ipate_web.lists import DayField, FilterForm, Reader
 from ipate_web.run_list import RUNS
@@ -31,9 +30,14 @@ from ipate_web.staff.budgets import budget_overview
 from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
 from ipate_web.staff.pages import attachment, faults_in, paginate, render_page, study_form, study_page
+from ipate_web.staff.students import MODELS
+from ipate_web.waiting import Kind, waiting_in
+from training.models import Run, StudentModel
+from training.queue import runs_under_way
 from training.selectors import run_totals
 from training.selectors import study_budgets as budgets_of
 from training.services.closing import study_close
+from training.services.publication import registered_models
 
 LATEST_RUNS = 5
 _A_PAGE = 20
@@ -102,26 +106,33 @@ def study_impact(request: SignedInRequest, study: Study, kind: str) -> HttpRespo
 
 
 @require_safe
-@study_page("consent.view_dashboard")
+@study_page("training.view_run")
 def study(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Overview of a study: who takes part, what may still be used, its runs, and what to do next."""
+    """Overview of a study: what to do next, what may still be used, its runs; researchers see what they can use."""
     policy = selectors.policy_in_force(study)
     runs = run_totals(study)
+    steps = [] if runs.finished else next_steps(study, request.can)
+    mine, others = waiting_in(study, request.user)
     context: dict[str, Any] = {
+        "tasks": [each for each in mine if not steps or each.kind != Kind.SETUP],
+        "others": others,
+        "under_way": runs_under_way(study),
+        "steps": steps,
+        "steps_done": sum(step.done for step in steps),
+        "share_free": share_free(study),
+        "datasets": study.datasets.filter(removed_at=None).only("study", "name", "kind", "rows"),
+        "latest_runs": RUNS.table(RUNS.select(study.runs.all())[:LATEST_RUNS], Reader(study)),
+        "runs": runs,
         "policy": policy,
+    }
+    if "consent.view_dashboard" not in request.can:
+        return render_page(request, study, "staff/study/researcher.html", context | _usable(study, request.can))
+    context |= {
         "conditions": conditions_in_force(study),
         "options": options(policy, study.delta)[:3] if policy else [],
         "consent_form": selectors.consent_form_in_force(study),
-        "missing": facts_missing(study),
-        "datasets": study.datasets.filter(removed_at=None).only("study", "name", "kind", "rows"),
-        "latest_runs": RUNS.table(RUNS.select(study.runs.all())[:LATEST_RUNS], Reader(study))
-        if "training.view_run" in request.can
-        else None,
-        "runs": runs,
-        "steps": [] if runs.finished else next_steps(study, request.can),
         "head_counts": head_counts(study),
         "budgets": None if study.rehearsal else budget_overview(study),
-        "share_free": share_free(study),
     }
     if SEES_PEOPLE in request.can and not study.rehearsal:
         context |= _taking_part(study)
@@ -132,7 +143,12 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
 @study_page("consent.view_dashboard")
 def study_budgets(request: SignedInRequest, study: Study) -> HttpResponse:
     """Live part of the overview: what each privacy group has used and has left."""
-    context = {"study": study, "can": request.can, "budgets": budget_overview(study)}
+    context = {
+        "study": study,
+        "can": request.can,
+        "budgets": budget_overview(study),
+        "under_way": runs_under_way(study),
+    }
     return render(request, f"staff/budgets/{'home' if 'bars' in request.GET else 'live'}.html", context)
 
 
@@ -142,6 +158,18 @@ def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
     """The same numbers as a file."""
     pieces = budgets_csv(budgets_of(study))
     return attachment("".join(pieces), f"{study.slug}-budget.csv", "text/csv; charset=utf-8")
+
+
+def _usable(study: Study, can: Collection[str]) -> dict[str, Any]:
+    """What researchers can use: promises, published models, and the newest runs that can be compared."""
+    policy = selectors.policy_in_force(study)
+    finished = study.runs.filter(status=Run.Status.FINISHED).order_by("-ended_at")
+    models = registered_models(StudentModel.objects.filter(run__study=study)).select_related("run__study")
+    return {
+        "options": options(policy, study.delta)[:3] if policy else [],
+        "models": MODELS.table(MODELS.select(models)[:LATEST_RUNS], Reader(study, can)),
+        "comparable": list(finished.values_list("pk", flat=True)[:LATEST_RUNS]),
+    }
 
 
 def _taking_part(study: Study) -> dict[str, Any]:

@@ -177,6 +177,18 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
         assert f'<td class="number">{odds}</td>' in page.text
 
 
+def test_a_researcher_has_an_overview_of_what_they_can_use_and_of_who_acts(finished: Study) -> None:
+    run_draft(finished, **TABLE_RUN)
+    page = as_("researcher").get(url("study", finished))
+    assert [(task.text, str(actor)) for task, actor in page.context["others"]] == [("Run: A small run", "an operator")]
+    for words in ("What a run can use", "Published models", f'href="{url("run_new", finished)}"'):
+        assert words in page.text
+    for hidden in (url("study_budgets", finished), url("dataset", finished, 1)[:-2], url("study_edit", finished)):
+        assert hidden not in page.text
+    tasks = as_("operator").get(url("study", finished)).context["tasks"]
+    assert [task.text for task in tasks if task.kind == "run"] == ["Run: A small run"]
+
+
 def test_holders_asked_by_a_new_form_stay_in_the_numbers(study: Study) -> None:
     factories.form_publish(study, {"en": "More."}, renewal="required")
     message = "The consents of 30 people have ended or are suspended, so their records are not used"
