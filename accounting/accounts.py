@@ -1,4 +1,4 @@
-"""Amounts of accounts: recorded charges, and those that a restored backup may have forgotten.
+"""The accounts of a study: recorded charges, their files, and charges that a restored backup may have forgotten.
 
 After a restore it is unknown who was charged between the backup and the restore, and who consented or raised their
 level. The release of the gap states the largest share of its cap that any account can have reached, ``reached``: a
@@ -10,19 +10,114 @@ with the largest cap that the holder is known to have had, now: a level or a con
 the floor. See "Restored backups" in docs/gaussian-accounts.md.
 """
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from uuid import uuid4
 
 import numpy as np
 
-from accounting.book import Balances, balances
 from accounting.caps import caps_of
-from accounting.models import Release
-from common.artifacts import arrays_load
+from accounting.models import AccountBook, Release
+from common.artifacts import arrays_load, arrays_save
 from consent.models import Study
 from consent.selectors import epsilons_largest
+
+
+@dataclass(frozen=True, eq=False)
+class Balances:
+    """Spending of holders: ``holders`` (H,) ids in rising order, ``spent`` (H,) μ². Unlisted holders have spent 0.
+
+    Secret. An account may only silence its own holder. Raises ValueError if a holder is listed twice or
+    the ids do not rise: one of the charges would be lost.
+    """
+
+    holders: np.ndarray
+    spent: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.holders.shape != self.spent.shape or not (self.holders[1:] > self.holders[:-1]).all():
+            raise ValueError("Give one amount for each holder, the holders' ids in rising order and each once.")
+
+    @classmethod
+    def empty(cls) -> "Balances":
+        return cls(np.empty(0, dtype=np.int64), np.empty(0))
+
+    def of(self, holders: np.ndarray) -> np.ndarray:
+        """Return the spending of each of ``holders`` (N,), (N,)."""
+        place, known = self._places(holders)
+        spent = np.zeros(len(holders))
+        spent[known] = self.spent[place[known]]
+        return spent
+
+    def charged(self, charges: "Balances") -> "Balances":
+        """Return these accounts after ``charges``."""
+        place, known = self._places(charges.holders)
+        new = ~known
+        # Both lists are sorted, so new holders are inserted without sorting.
+        holders = np.insert(self.holders, place[new], charges.holders[new])
+        spent = np.insert(self.spent, place[new], 0.0)
+        spent[np.searchsorted(holders, charges.holders) if new.any() else place] += charges.spent
+        return Balances(holders, spent)
+
+    def _places(self, holders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return each holder's position or insertion point, and whether the holder is there: (N,) each."""
+        place = np.searchsorted(self.holders, holders)
+        known = place < len(self.holders)
+        known[known] = self.holders[place[known]] == holders[known]
+        return place, known
+
+
+def balances(study: Study) -> Balances:
+    """Return the current accounts of a study."""
+    artifact = _artifact(study)
+    while artifact:
+        try:
+            return _book_load(artifact)
+        except FileNotFoundError:
+            # A reader without the study's lock may find that a charge has just replaced the file.
+            newer = _artifact(study)
+            if newer == artifact:
+                raise
+            artifact = newer
+    return Balances.empty()
+
+
+def _artifact(study: Study) -> str | None:
+    return AccountBook.objects.filter(study=study).values_list("artifact", flat=True).first()
+
+
+def balances_load(name: str) -> Balances:
+    """Load accounts or charges from their file, which never changes."""
+    return _loaded(name, "spent")
+
+
+def _loaded(name: str, amounts: str) -> Balances:
+    arrays = arrays_load(name, "holder", amounts)
+    for array in arrays.values():
+        array.setflags(write=False)
+    return Balances(arrays["holder"], arrays[amounts])
+
+
+#: A batch reads the accounts more than once; a name always refers to the same content.
+_book_load = lru_cache(maxsize=2)(balances_load)
+
+
+def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndarray) -> tuple[str, str]:
+    """Write accounts or charges into a new file, with ``more`` (H,) of each holder; return its name and digest.
+
+    The salt prevents testing guesses of the file's content against the digest.
+    """
+    name = f"accounts/{study.pk}/{prefix}-{uuid4().hex}.npz"
+    salt = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)
+    return name, arrays_save(name, holder=content.holders, spent=content.spent, salt=salt, **more)
+
+
+def charges_of(release: Release) -> Balances:
+    """Return the charges of a release, by holder."""
+    return balances_load(release.charges) if release.charges else Balances.empty()
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +178,4 @@ def caps_largest(study: Study, holders: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=8)
 def _before(name: str) -> Balances:
     """Return the accounts at a gap; a name always refers to the same content."""
-    arrays = arrays_load(name, "holder", "before")
-    for array in arrays.values():
-        array.setflags(write=False)
-    return Balances(arrays["holder"], arrays["before"])
+    return _loaded(name, "before")

@@ -1,12 +1,19 @@
-"""Conversion between ε and μ²: the cap of an account with a promise, and the ε of a charge."""
+"""Conversion between ε and μ²: the cap of an account with a promise, the ε of a charge, and slacks of sampled runs.
+
+A slack is the δ′ of a sampled run. It is public: it does not depend on holders, and is in the register.
+"""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from accounting.models import Release
 from accounting.privacy import SMALLEST_DELTA, available_delta, gdp_epsilon, gdp_mu
+from common.journal import note
 from common.noise import JOINT_NORMAL_DISTANCE
+from consent.models import Study
 
 #: More noisy numbers than a study can ever draw; δ is reduced by their sampler's distance (condition 10). A million
 #: take 0.08 s of a core, and this number takes 2,500 years.
@@ -73,3 +80,29 @@ def epsilon_of(charge: float, delta: float) -> float:
 def _left(delta: float, epsilon: float) -> float:
     slacks = [slack_of(delta)] * SLACKS
     return available_delta(delta, epsilon, draws=DRAWS, distance=JOINT_NORMAL_DISTANCE, slacks=slacks)
+
+
+#: Tolerance, as a share of δ reserved by caps, for the rounding of sums of slacks.
+_ROUNDING = 1e-9
+
+
+def charged_slack(study: Study) -> float:
+    """Return the sum of the δ′ of every release of a study that has one."""
+    with_slack = Release.objects.filter(study=study, content__has_key="slack")
+    return math.fsum(float(content["slack"]) for content in with_slack.values_list("content", flat=True))
+
+
+def slack_fits(study: Study, slack: float) -> bool:
+    """Return whether a further slack fits into the δ that caps leave for slacks. The caller holds the study's lock."""
+    return charged_slack(study) + slack <= SLACKS * slack_of(study.delta) * (1 + _ROUNDING)
+
+
+def slack_note(study: Study) -> None:
+    """Record charged slacks in the journal, because a backup may forget them."""
+    note(study.pk, facts={"slack": charged_slack(study)})
+
+
+def slack_faults(study: Study) -> Iterator[str]:
+    """Check that the slacks of all releases together do not exceed what caps leave of δ."""
+    if not slack_fits(study, 0.0):
+        yield f"The slacks of sampled runs add up to {charged_slack(study):g}, more than caps leave of the study's δ."

@@ -22,13 +22,12 @@ import numpy as np
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
-from accounting.accounts import accounts_stand, caps_largest, floors
-from accounting.book import balances_load, charges_of
+from accounting.accounts import accounts_stand, balances_load, caps_largest, charges_of, floors
 from accounting.caps import caps_of
 from accounting.models import EndedReach, Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.shares import Share, opened_share, shares
-from common.counted import counted
+from common.progress import counted
 from consent.models import ConsentEvent, DataHolder, Study
 from consent.selectors import GRANTING, epsilon_promised_largest
 

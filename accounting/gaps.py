@@ -5,12 +5,11 @@ from uuid import uuid4
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
-from accounting.caps import caps_of
+from accounting.caps import caps_of, charged_slack
 from accounting.models import Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import book_write, gap_record
 from accounting.shares import GAP, committed_share, opened_share, share_free, share_settle, shares
-from accounting.slacks import charged_slack
 from accounting.verification import balances_rebuilt
 from common.append_only import chained_models
 from common.journal import journal_read, note

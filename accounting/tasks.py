@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounting.models import AccountBook, Release
 from accounting.restores import missing_rows
 from common.artifacts import arrays_delete
-from common.dispatch import task_of
+from common.jobs import task_of
 from consent.models import Study
 from consent.services import study_lock
 

@@ -9,14 +9,13 @@ import numpy as np
 from django.db import transaction
 from django.db.models import Q
 
-from accounting.accounts import accounts_stand, caps_largest
-from accounting.book import Balances, balances, balances_load
+from accounting.accounts import Balances, accounts_stand, balances, balances_load, caps_largest
+from accounting.caps import slack_faults
 from accounting.ceilings import ceiling_faults
 from accounting.models import AccountBook, HeadCount, Release
 from accounting.restores import is_distrusted, missing_rows
 from accounting.services import ROUNDING
 from accounting.shares import opened_share, shares
-from accounting.slacks import slack_faults
 from common.append_only import chained_models, installation_chains
 from common.artifacts import arrays_digest
 from consent.models import Study

@@ -130,7 +130,7 @@ def charges_commit(study: Any, holders: Any) -> Callable[[], None]:
 
 
 def measure(holders: int, repeat: int) -> None:
-    from accounting.book import balances
+    from accounting.accounts import balances
     from accounting.verification import study_checks
     from consent.models import ConsentEvent
     from consent.selectors import consent_snapshot

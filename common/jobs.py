@@ -15,22 +15,55 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
+from celery import current_app, shared_task
 from django.conf import settings
-from django.db import DatabaseError, connection, models
+from django.db import DatabaseError, connection, models, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from kombu.exceptions import OperationalError
 
 from common.artifacts import arrays_delete
-from common.dispatch import send
 from common.sentences import said_by
 from common.worker_heartbeats import worker_name
+
+logger = logging.getLogger(__name__)
+
+
+def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
+    """Return a task with this full name, which calls a service.
+
+    Args:
+        name: The name that :func:`send` and the timetable use.
+        service: The service to call.
+        ids: How many of the sent values the service takes; the task ignores the rest, for rolling updates.
+    """
+
+    def call(*sent: str, **_: object) -> None:
+        service(*sent[:ids])
+
+    return shared_task(name=name)(call)
+
+
+def send(task: str, *ids: object) -> None:
+    """Queue a task by its full name. If the broker is unavailable, a periodic task does the work later.
+
+    Names are used because the tasks call the services that call this.
+    """
+
+    def publish() -> None:
+        try:
+            current_app.send_task(task, [str(pk) for pk in ids])
+        except (OperationalError, OSError):
+            logger.exception("The broker did not take the task %s; the sweep will send it again.", task)
+
+    transaction.on_commit(publish)
+
 
 #: Length of the part of a worker's name in a claim, which also has its process and a unique suffix.
 _NAMED = 62
 #: How many workers may die over one part before it is abandoned: more than accidents explain.
 DEATHS = 20
-logger = logging.getLogger(__name__)
 
 
 def stale_before() -> datetime:

@@ -16,8 +16,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.core.files.storage import storages
 
+from common.artifacts import ArraysFile
 from common.distinct import are_among, distinct
-from common.npz import ArraysFile
 from common.sealed_storage import UNFINISHED, SealedStorage, SealError
 
 _LENGTH, _NONCE = 32, 12

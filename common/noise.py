@@ -10,14 +10,13 @@ that distinguish a floating-point draw from an ideal one.
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from os import urandom
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, ndtri_exp
-
-from common.validation import require_positive
 
 Shape = int | tuple[int, ...]
 
@@ -134,6 +133,17 @@ class SimulationNoise:
 
     def rounded_normal(self, scale: float, shape: Shape) -> NDArray[np.int64]:
         return np.rint(self.normal(scale, shape)).astype(np.int64)
+
+
+def require_positive(name: str, value: float) -> float:
+    """Return `value` as a float; ValueError unless it is a finite number above 0.
+
+    >>> require_positive("sigma", 40)
+    40.0
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{name} must be a finite number above 0, not {value!r}: give {name} such a number.")
+    return float(value)
 
 
 def _require_scale(scale: float) -> float:

@@ -1,10 +1,20 @@
-"""Progress, and its bars in commands: drawn on a terminal, occasional lines in logs and files."""
+"""Output of commands: numbers with nouns, and progress bars, which are occasional lines in logs and files."""
 
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 from tqdm import tqdm
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with the matching word.
+
+    >>> counted(1, "person", "people"), counted(0, "run", "runs"), counted(12000, "row", "rows")
+    ('1 person', '0 runs', '12,000 rows')
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
 
 Progress = Callable[[int, int], None]
 """Called as ``progress(done, total)`` during long work."""

@@ -1,6 +1,6 @@
 """Periodic tasks of the foundations."""
 
-from common.dispatch import task_of
+from common.jobs import task_of
 from common.repeats import requests_sweep
 from common.throttle import entries_sweep
 

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.conf import settings
 
-from common.dispatch import task_of
+from common.jobs import task_of
 from consent.services import (
     addresses,
     answers,

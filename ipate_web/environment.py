@@ -23,7 +23,7 @@ import pyrage
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.core.validators import validate_email
 
-from common.transparency.notes import public_check
+from common.transparency import public_check
 
 T = TypeVar("T")
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from common.declarations import MAY_BE_MISSING
+from common.declarations import MAY_BE_MISSING, Stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import Stored
 from learning.measures import wilson
 
 LABELS, MODEL, TABLE = "labels", "model", "table"

@@ -41,7 +41,7 @@ def test_every_place_that_the_proof_names_is_there() -> None:
     assert len(files) > 15 and len(names) > 20
     assert [name for name in files if not (ROOT / name).exists()] == []
     assert [name for name in names if not is_there(name)] == []
-    assert not is_there("accounting.book.allowances")
+    assert not is_there("accounting.accounts.allowances")
 
 
 def test_imports_of_benchmarks_exist() -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from celery import shared_task
 from celery.signals import worker_ready
 
-from common.dispatch import task_of
+from common.jobs import task_of
 from training import notices, verification
 from training.alliances import runs as joint_runs
 from training.alliances import services as alliances

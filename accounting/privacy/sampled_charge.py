@@ -1,12 +1,230 @@
-"""Charge of a whole run of Gaussian sums over Poisson samples (DP-SGD), in Gaussian differential privacy."""
+"""Charge of a whole run of Gaussian sums over Poisson samples (DP-SGD), from its privacy loss.
+
+The pair of one step is A = (1 − q)·N(0, σ²) + q·N(1, σ²), with the holder, and B = N(0, σ²), without. Its loss is put
+on a grid by splitting: the mass between two neighbours of the grid is divided between them such that the masses of A
+and of B stay ("connect the dots": Doroshenko et al. 2022). T steps add up T losses, by convolutions. Every number is an
+upper bound, including every rounding, as docs/gaussian-accounts.md ("Sampled gradients") proves.
+"""
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from accounting.privacy.checks import FloatArray, checked_delta, checked_positive
-from accounting.privacy.loss_distribution import Losses, sampled_losses
 from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu
+
+_UNIT = 2.0**-52  # twice the relative error of one operation
+_TINY = 1e-290  # more than the sum of all products that are too small for a double
+_CUT = 1e-4  # part of `negligible` that may become infinite whenever the number of steps doubles
+_PARTS_OF_ONE = 1 / 3  # of one step's standard deviation, for each of `parts`
+_MOST_LOSSES = 6_144  # of one step
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Masses of a privacy loss on a grid, each at its true loss or at a larger one, each at least the true mass.
+
+    Attributes:
+        spacing: h.
+        first: index of the first mass, whose loss is first·h.
+        masses: (n,) of the losses first·h, (first + 1)·h, …
+        beyond: mass of an infinite loss.
+        shift: by how much a loss may exceed its place on the grid.
+    """
+
+    spacing: float
+    first: int
+    masses: FloatArray
+    beyond: float
+    shift: float
+
+    def plus(self, other: "Losses", cut: float) -> "Losses":
+        """Return losses of both steps together; the largest of them, of a mass of at most ``cut``, become infinite."""
+        masses = np.convolve(self.masses, other.masses) * _above(min(len(self.masses), len(other.masses)))
+        totals = [float(each.masses.sum()) * _above(len(each.masses)) for each in (self, other)]
+        beyond = (self.beyond * (totals[1] + other.beyond) + other.beyond * totals[0]) * _above(4) + _TINY
+        shift = (self.shift + other.shift) * _above(1)
+        return Losses(self.spacing, self.first + other.first, masses, beyond, shift)._cut(cut)
+
+    def coarser(self) -> "Losses":
+        """Return the losses on every second grid point: mass in between is split, more than its part upwards."""
+        first = self.first - self.first % 2
+        padded = np.zeros(2 * ((len(self.masses) + self.first - first) // 2) + 3)
+        padded[self.first - first :][: len(self.masses)] = self.masses
+        even, odd = padded[::2], padded[1::2]
+        upwards = 1 / (1 + math.exp(-self.spacing)) * _above(4)
+        masses = even.copy()
+        masses[1:] += odd * upwards
+        masses[:-1] += odd * (1 - upwards)  # exact, being between ½ and 1
+        return replace(self, spacing=2 * self.spacing, first=first // 2, masses=masses * _above(4))
+
+    def deviation(self) -> float:
+        """Return the approximate standard deviation of the losses, without any guarantee."""
+        places, total = np.arange(len(self.masses)), self.masses.sum()
+        mean = places @ self.masses / total
+        return float(math.sqrt((places - mean) ** 2 @ self.masses / total) * self.spacing)
+
+    def delta(self, epsilons: FloatArray) -> FloatArray:
+        """Return δ at each ε ≥ 0, never too small."""
+        grid, deltas = self._curve
+        wanted = epsilons - self.shift - 2.0**-48 * (epsilons + self.shift + self.spacing)  # below its true place
+        place = np.clip(np.searchsorted(grid, wanted, side="right") - 1, 0, len(grid) - 1)
+        share = np.expm1(np.clip(wanted - grid[place], 0.0, self.spacing)) / math.expm1(self.spacing)
+        share = np.minimum(share * (1 - 32 * _UNIT), 1.0)
+        following = deltas[np.minimum(place + 1, len(grid) - 1)]
+        return (deltas[place] * (1 - share) + following * share) * _above(8)
+
+    def epsilon(self, delta: float) -> float:
+        """Return an ε ≥ 0 with :meth:`delta` of at most ``delta``, nearly the smallest; infinity if there is none."""
+        grid, deltas = self._curve
+        enough = np.flatnonzero(deltas * _above(16) <= delta)
+        if not len(enough):
+            return math.inf
+        place = int(enough[0])
+        epsilon = grid[place] + 2 * self.shift + 2.0**-40 * (abs(grid[place]) + self.spacing)
+        if place:
+            share = (deltas[place - 1] - delta) / (deltas[place - 1] - deltas[place]) + 1e-9
+            between = grid[place - 1] + math.log1p(share * math.expm1(self.spacing)) + 2 * self.shift
+            if between >= 0 and self.delta(np.array([between]))[0] <= delta:
+                epsilon = between
+        return max(float(epsilon), 0.0)
+
+    @property
+    def _curve(self) -> tuple[FloatArray, FloatArray]:
+        """Return points from below 0 on, and δ at each: on the grid, and between its points by chords in e^ε.
+
+        With S(s) the mass of losses above s, δ(l) = ∫_{s>l} e^{l−s}·S(s) ds. So from a point of the grid to the one
+        before it, δ ← e^{−h}·δ + (1 − e^{−h})·S: nothing is subtracted.
+        """
+        from scipy.signal import lfilter
+
+        added = max(self.first + math.ceil(self.shift / self.spacing) + 2, 0)
+        masses = np.concatenate([np.zeros(added), self.masses])
+        above = np.concatenate([np.cumsum(masses[:0:-1])[::-1], [0.0]])
+        stay, go = math.exp(-self.spacing), -math.expm1(-self.spacing)
+        finite: FloatArray = lfilter([go], [1.0, -stay], above[::-1])[::-1]
+        grid: FloatArray = (np.arange(len(masses), dtype=np.float64) + (self.first - added)) * self.spacing
+        return grid, finite * _above(16 * len(masses)) + self.beyond * _above(1)
+
+    def _cut(self, cut: float) -> "Losses":
+        """Raise the smallest losses, of a mass of at most ``cut``, to the next; make the largest infinite."""
+        size, above, below = len(self.masses), np.cumsum(self.masses[::-1]), np.cumsum(self.masses)
+        gone = min(int(np.searchsorted(above, cut, side="right")), size - 1)
+        low = min(int(np.searchsorted(below, cut, side="right")), size - gone - 1)
+        masses = self.masses[low : size - gone].copy()
+        masses[0] += below[low - 1] * _above(size) if low else 0.0
+        masses[0] *= _above(1)
+        beyond = (self.beyond + (float(above[gone - 1]) * _above(size) if gone else 0.0)) * _above(1)
+        return replace(self, first=self.first + low, masses=masses, beyond=beyond)
+
+
+def sampled_losses(
+    sample_rate: float, sigma: float, steps: int, *, negligible: float, parts: int
+) -> tuple[Losses, Losses]:
+    """Return the losses of a whole run, of A against B and of B against A.
+
+    Args:
+        sample_rate: q, above 0 and below 1.
+        sigma: σ over the largest norm of a contribution.
+        steps: T, at least 1.
+        negligible: a δ that matters; less than a hundredth of it is lost by cutting tails.
+        parts: points of the grid, at least, for one standard deviation of the whole run's loss. μ becomes too large by
+            about a relative 1/``parts``².
+    """
+    deviation = sample_rate * math.sqrt(math.expm1(sigma**-2))
+    spacing = deviation / (parts * max(_PARTS_OF_ONE, 1 / math.sqrt(steps)))
+    cut = _CUT * negligible / steps
+    first, second = _one_step(sample_rate, sigma, spacing, cut)
+    return _repeated(first, steps, cut, parts), _repeated(second, steps, cut, parts)
+
+
+def _repeated(base: Losses, steps: int, cut: float, parts: int) -> Losses:
+    total, taken = base, 1
+    for bit in bin(steps)[3:]:
+        total, taken = total.plus(total, 2 * taken * cut), 2 * taken
+        if bit == "1":
+            total, taken = total.plus(base, taken * cut), taken + 1
+        while total.deviation() >= 2 * parts * total.spacing:
+            total, base = total.coarser(), base.coarser()
+    return total
+
+
+def _one_step(q: float, sigma: float, spacing: float, tail: float) -> tuple[Losses, Losses]:
+    """Return the losses of one step, in both directions, on one grid."""
+    far = -float(ndtri(tail)) * sigma
+    lowest, highest = _loss(np.array([-far, 1 + far]), q, sigma)
+    spacing = max(spacing, float(highest - lowest) / _MOST_LOSSES)
+    first, last = math.floor(lowest / spacing), math.ceil(highest / spacing)
+    grid = np.arange(first, last + 1) * spacing
+    with np.errstate(divide="ignore"):
+        x = sigma**2 * np.log(np.maximum(np.expm1(grid) + q, 0.0) / q) + 0.5
+    # The edges of cells are these doubles; where their losses differ from the grid's, the difference is in `shift`.
+    x = np.maximum.accumulate(x)
+    amiss = np.abs(_loss(x, q, sigma) - grid)
+    amiss[0] = 0.0 if np.isneginf(x[0]) else amiss[0]
+    finite = x[np.isfinite(x)]
+    largest = float(np.abs(finite - 0.5).max()) / sigma**2 + float(np.abs(grid).max())
+    shift = float(amiss.max()) + 16 * _UNIT * (4 + largest)
+    (least_a, most_a), (least_b, most_b) = _masses(x, q, sigma)
+    # All of the outer tail belongs to the first and last: below the grid, and above it.
+    upwards = _split(most_a[1:-1], least_b[1:-1], grid[:-1], spacing, shift)
+    upwards[0] += most_a[0]
+    downwards = _split(most_b[1:-1][::-1], least_a[1:-1][::-1], -grid[:0:-1], spacing, shift)
+    downwards[0] += most_b[-1]
+    more = _above(2)
+    return (
+        Losses(spacing, first, upwards * more, float(most_a[-1]) * more, shift),
+        Losses(spacing, -last, downwards * more, float(most_b[0]) * more, shift),
+    )
+
+
+def _loss(x: FloatArray, q: float, sigma: float) -> FloatArray:
+    """Return ln A/B at x."""
+    return np.log((1 - q) + q * np.exp((x - 0.5) / sigma**2))
+
+
+def _masses(x: FloatArray, q: float, sigma: float) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    """Return A's and B's masses below the first edge, between edges, above the last: at least, at most; (n + 1,)."""
+    without, with_holder = _normal_masses(x / sigma), _normal_masses((x - 1) / sigma)
+    least, most = (
+        ((1 - q) * without[side] + q * with_holder[side]) * (1 + sign * 8 * _UNIT) for side, sign in ((0, -1), (1, 1))
+    )
+    return (least, most), without
+
+
+def _normal_masses(z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return masses of N(0, 1) between edges, and of the two tails: at least, at most."""
+    inner = np.concatenate([[-np.inf], z, [np.inf]])
+    # A tail that holds less than ½ is subtracted from another: both errors count, that of z included.
+    lower, upper = ndtr(inner), ndtr(-inner)
+    errors = np.where(np.isfinite(inner), (16 + 4 * np.where(np.isfinite(inner), inner, 0.0) ** 2) * _UNIT, 0.0)
+    left = inner[1:] <= 0
+    masses = np.where(left, np.diff(lower), -np.diff(upper))
+    weights = np.where(left, (errors * lower)[1:] + (errors * lower)[:-1], (errors * upper)[1:] + (errors * upper)[:-1])
+    weights = weights * _above(4) + _TINY
+    return np.maximum(masses - weights, 0.0), np.maximum(masses + weights, 0.0)
+
+
+def _split(most: FloatArray, least: FloatArray, low: FloatArray, spacing: float, shift: float) -> FloatArray:
+    """Return the masses at the points of the grid, (n + 1,): each cell's at its two ends, such that both masses stay.
+
+    Args:
+        most: (n,) mass of each cell, of the law whose loss this is, at most.
+        least: (n,) mass of the other law, at least.
+        low: (n,) loss at the lower end.
+    """
+    mass = 1 - 2 * shift - 4 * _UNIT * (8 + np.abs(low))
+    up = (most - least * np.exp(low) * mass) / -math.expm1(-spacing) * _above(16)
+    up = np.clip(up, 0.0, most)
+    return (np.append(most - up, 0.0) + np.append(0.0, up)) * _above(4)
+
+
+def _above(operations: int) -> float:
+    """Return the factor that brings a result of this many operations above the true one."""
+    return 1 + (operations + 4) * _UNIT
+
 
 #: Smallest noise multiplier of a run that leaves some people out by chance.
 SMALLEST_NOISE = 0.3
@@ -35,7 +253,7 @@ def sampled_gaussian_mu(
     one direction is ε > 0 of the other.
 
     δ_run is the hockey-stick divergence of the dominating pair, (1 − q)·N(0, σ²) + q·N(1, σ²) against N(0, σ²),
-    composed T times. :func:`accounting.privacy.loss_distribution.sampled_losses` bounds it from above, cut tails and
+    composed T times. :func:`accounting.privacy.sampled_charge.sampled_losses` bounds it from above, cut tails and
     all roundings included. The remaining step is from points to all ε:
 
     * *between points* ε_k < ε < ε_{k+1}: both sides fall as ε grows, so that δ_run(ε_k) ≤ δ′ + (1 − δ′)·δ_μ(ε_{k+1})

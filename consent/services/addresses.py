@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
-from common.dispatch import send
+from common.jobs import send
 from common.models import locked
 from common.throttle import Counter, TooManyTriesError, attempt_begin, keyed_hash
 from consent.models import DataHolder, HolderAddress, Mail, Study, study_lock

@@ -5,7 +5,7 @@ database and the secret key could still rewrite a chain. A checkpoint is signed 
 the installation by mail and to a second place. docs/checkpoints.md says what it proves, and what it does not.
 
 - All decisions and the ends of all chains are rows of one Merkle tree, the *state* of a moment
-  (:mod:`common.transparency.trees`). Its root reveals nothing, not even whether anything was recorded since the last.
+  (:mod:`common.transparency`). Its root reveals nothing, not even whether anything was recorded since the last.
 - The root, a number and the time are an *entry* of the installation's log, a Merkle tree that only grows, by one entry
   a day. The checkpoint is the signed root of that log. So the mail depends only on the day, except for hashes of random
   numbers: deciders learn nothing about anybody from it (condition 1 of the guarantee).
@@ -28,14 +28,20 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
-from common.transparency import notes
-from common.transparency.trees import (
+from common.transparency import (
+    NoteError,
     PlaceTakenError,
+    SigningKey,
     State,
+    checkpoint_text,
     consistency_path,
+    extension,
     hiding,
     inclusion_path,
     leaf_hash,
+    log_proof,
+    note_in,
+    note_text,
     root,
     roots,
 )
@@ -164,13 +170,13 @@ def checkpoint_extension(checkpoint: Checkpoint) -> str:
     """A checkpoint as it is mailed: with the proof that it extends the one before it."""
     leaves = _leaves(list(Checkpoint.objects.filter(number__lte=checkpoint.number)))
     path = consistency_path(leaves, checkpoint.number - 1) if checkpoint.number > 1 else []
-    return notes.extension(checkpoint.number - 1, path, checkpoint.note)
+    return extension(checkpoint.number - 1, path, checkpoint.note)
 
 
 # --- Making them ----------------------------------------------------------------------------------------------------
 
 
-def signing_key() -> notes.SigningKey:
+def signing_key() -> SigningKey:
     """Return the private key. Raises CheckpointError if it cannot be used."""
     if not settings.CHECKPOINT_KEY_FILE:
         raise CheckpointError(
@@ -181,10 +187,10 @@ def signing_key() -> notes.SigningKey:
     try:
         if path.stat().st_mode & 0o077:
             raise CheckpointError(f"Others than its owner can use the private key {path}: chmod 600 it.")
-        key = notes.SigningKey.parsed(path.read_text())
+        key = SigningKey.parsed(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"The private key {path} cannot be read ({type(error).__name__}).") from error
-    except notes.NoteError as error:
+    except NoteError as error:
         raise CheckpointError(f"{path}: {error}") from error
     if key.public not in settings.CHECKPOINT_KEYS:
         raise CheckpointError(
@@ -194,7 +200,7 @@ def signing_key() -> notes.SigningKey:
     return key
 
 
-def checkpoint_make(*, key: notes.SigningKey, adopted: bool = False) -> Checkpoint | None:
+def checkpoint_make(*, key: SigningKey, adopted: bool = False) -> Checkpoint | None:
     """Make, sign, mail and copy the checkpoint of today.
 
     Args:
@@ -218,7 +224,7 @@ def checkpoint_make(*, key: notes.SigningKey, adopted: bool = False) -> Checkpoi
     return made
 
 
-def _checkpoint_sign(key: notes.SigningKey, now: datetime, taken: int) -> Checkpoint | None:
+def _checkpoint_sign(key: SigningKey, now: datetime, taken: int) -> Checkpoint | None:
     before = list(Checkpoint.objects.all())
     number, heads = len(before) + 1, _heads()
     while True:
@@ -231,7 +237,7 @@ def _checkpoint_sign(key: notes.SigningKey, now: datetime, taken: int) -> Checkp
             continue
     content = {"at": now.isoformat(timespec="seconds"), "number": number, "state": _base64(state.root())}
     entry = _json(content | ({"adopted": taken} if taken else {}))
-    text = notes.checkpoint_text(key.name, number, root([*_leaves(before), leaf_hash(entry.encode())]))
+    text = checkpoint_text(key.name, number, root([*_leaves(before), leaf_hash(entry.encode())]))
     try:
         with transaction.atomic():
             made = Checkpoint.objects.create(
@@ -301,8 +307,8 @@ def _adopt() -> int:
 def _note_holds(note: str, number: int, root_hash: bytes, keys: Sequence[str] = ()) -> bool:
     """Whether a note is signed, and by it the log had this size and root."""
     try:
-        _, *lines = notes.note_text(note, keys or settings.CHECKPOINT_KEYS).split("\n")
-    except notes.NoteError:
+        _, *lines = note_text(note, keys or settings.CHECKPOINT_KEYS).split("\n")
+    except NoteError:
         return False
     return lines[:2] == [str(number), _base64(root_hash)]
 
@@ -379,9 +385,9 @@ def note_faults(text: str, keys: list[str]) -> Iterator[str]:
         keys: public keys that may have signed it.
     """
     try:
-        lines = notes.note_text(notes.note_in(text), keys).split("\n")
+        lines = note_text(note_in(text), keys).split("\n")
         number, root_hash = int(lines[1]), lines[2]
-    except (notes.NoteError, ValueError, IndexError) as error:
+    except (NoteError, ValueError, IndexError) as error:
         yield f"This is no checkpoint that one of the keys has signed ({error})."
         return
     checkpoints = list(Checkpoint.objects.filter(number__lte=number))
@@ -460,5 +466,5 @@ def proof_of(event: ConsentEvent, checkpoint: Checkpoint, state: State | None = 
         "place": place,
         "path": [_base64(each) for each in state.path(place)],
         "entry": checkpoint.entry,
-        "log": notes.log_proof(checkpoint.number - 1, inclusion_path(leaves, checkpoint.number - 1), checkpoint.note),
+        "log": log_proof(checkpoint.number - 1, inclusion_path(leaves, checkpoint.number - 1), checkpoint.note),
     }

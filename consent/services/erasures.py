@@ -15,7 +15,7 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from common.dispatch import send
+from common.jobs import send
 from common.models import locked
 from consent.models import AfterWithdrawal, ConsentEvent, DataHolder, Disposal, Study, study_lock
 from consent.selectors import GRANTING, consent_current

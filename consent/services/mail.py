@@ -27,7 +27,7 @@ from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.functional import Promise
 
-from common.dispatch import send
+from common.jobs import send
 from common.templatetags.components import component_render
 from consent.models import (
     Circumstance,

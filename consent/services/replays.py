@@ -17,7 +17,7 @@ from typing import Any
 from django.utils import timezone
 
 from common.append_only import Chained, acts_models
-from common.dispatch import send
+from common.jobs import send
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
 from consent.people.circumstances import circumstance_last
 from consent.selectors import EpsilonRule, consent_current, is_weaker_unsaid, promise_last

@@ -28,7 +28,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common import outbound
-from common.dispatch import send
+from common.jobs import send
 from common.keys import Purpose, cipher
 from consent.models import Study, WebhookDelivery, WebhookEndpoint, study_lock
 from consent.services.changes import changes_recorded

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import ScopedRateThrottle
 
 from common.artifacts import model_fetch
-from common.signing import public_keys
+from common.keys import public_keys
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import (
     ApiView,

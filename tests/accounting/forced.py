@@ -20,11 +20,11 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from scipy.stats import norm
 
-from accounting.book import balances, charges_of
+from accounting.accounts import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.verification import study_faults
-from common import dispatch, jobs
+from common import jobs
 from common.artifacts import arrays_load, model_fetch
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
@@ -589,8 +589,7 @@ def world_play(
         for questions in (Votes, GradientQuestions, TableCells, MarginalCells):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(engine_questions, "noise_of", lambda run: ForcedNoise(world.draws))
-        for sender in (dispatch, jobs):
-            patch.setattr(sender, "send", world.send)
+        patch.setattr(jobs, "send", world.send)
         patch.setattr(drawings, "SystemNoise", lambda: ForcedNoise(world.draws))
         if plant:
             plant(patch, world)

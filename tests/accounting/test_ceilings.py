@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from django.utils import timezone
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.caps import caps_of
 from accounting.ceilings import ceilings_left, reach
 from accounting.models import EndedReach, Release

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
 from accounting.shares import shares

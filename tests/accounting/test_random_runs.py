@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.head_counts import head_counts
 from accounting.models import Release
 from accounting.shares import share_free, shares

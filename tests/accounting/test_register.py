@@ -15,13 +15,12 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting import book, services, tasks
-from accounting.book import Balances, balances, balances_store, charges_of
-from accounting.caps import SLACKS, slack_of
+from accounting import accounts, services, tasks
+from accounting.accounts import Balances, balances, balances_store, charges_of
+from accounting.caps import SLACKS, slack_faults, slack_of
 from accounting.models import AccountBook, Release
 from accounting.services import LimitExceeded, release_record
 from accounting.shares import share_grant
-from accounting.slacks import slack_faults
 from accounting.tasks import accounts_sweep
 from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import AppendOnlyError
@@ -178,7 +177,7 @@ def test_a_book_that_is_replaced_meanwhile_is_read_again_and_a_lost_one_is_not_t
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     charge(study, ids(study), np.full(9, 0.001))
-    real, first = book._book_load, iter([True])
+    real, first = accounts._book_load, iter([True])
 
     def load(name: str) -> Balances:
         if next(first, False):
@@ -186,7 +185,7 @@ def test_a_book_that_is_replaced_meanwhile_is_read_again_and_a_lost_one_is_not_t
             raise FileNotFoundError
         return real(name)
 
-    monkeypatch.setattr(book, "_book_load", load)
+    monkeypatch.setattr(accounts, "_book_load", load)
     assert balances(study).spent.tolist() == [0.002] * 9
     arrays_delete(AccountBook.objects.get(study=study).artifact)
     real.cache_clear()

@@ -11,13 +11,11 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from accounting.accounts import accounts_stand
-from accounting.book import balances
-from accounting.caps import caps_of, slack_of
+from accounting.accounts import accounts_stand, balances
+from accounting.caps import caps_of, charged_slack, slack_of
 from accounting.models import Release
 from accounting.restores import missing_rows
 from accounting.shares import share_free, share_grant, share_open, share_settle, shares
-from accounting.slacks import charged_slack
 from accounting.verification import balances_rebuilt, study_faults
 from common.noise import SimulationNoise
 from consent.models import ConsentEvent, Disposal, Level, Study

@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, models, transaction
 from django.test import override_settings
 
-from accounting.book import balances, balances_load
+from accounting.accounts import balances, balances_load
 from accounting.models import AccountBook, HeadCount, Release, ShareRecord
 from accounting.shares import share_grant
 from accounting.verification import study_faults

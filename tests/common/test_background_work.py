@@ -17,7 +17,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 from pythonjsonlogger.json import JsonFormatter
 
-from accounting.book import balances
+from accounting.accounts import balances
 from common import jobs
 from common.jobs import guarded, lease
 from common.logging import RunFilter, logging_run

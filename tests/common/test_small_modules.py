@@ -20,10 +20,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from common import progress
 from common.frames import frame_read, frame_write
+from common.keys import public_keys, signed
 from common.moments import moment_words
 from common.progress import progress_bar
 from common.reading import UnreadableError, document_parse, picture_redraw, table_read, table_read_named
-from common.signing import public_keys, signed
 from common.threads import one_thread
 
 CONTENT = {"model": "a", "files": [{"sha256": "0"}]}

@@ -21,7 +21,7 @@ from ipate_client import checkpoints as client
 
 from accounting.verification import study_faults
 from common.append_only import triggers_remove
-from common.transparency.notes import SigningKey
+from common.transparency import SigningKey
 from consent import services
 from consent.documents.receipts import receipt_json, receipt_number
 from consent.models import ChainHead, Checkpoint, ConsentEvent, DataHolder, Mail, RoleChange, Study

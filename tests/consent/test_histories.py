@@ -14,7 +14,7 @@ from django.utils import timezone
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.services import LimitExceeded, release_record

@@ -30,8 +30,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
 from django.utils import timezone
 
-from accounting.accounts import accounts_stand
-from accounting.book import balances, charges_of
+from accounting.accounts import accounts_stand, balances, charges_of
 from accounting.models import Release
 from accounting.restores import missing_rows
 from common import __version__

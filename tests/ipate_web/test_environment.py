@@ -18,8 +18,8 @@ from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
 
 from common.journal import acts_read
+from common.keys import public_keys
 from common.sealed_storage import SealError
-from common.signing import public_keys
 from consent.documents.receipts import receipt_event, receipt_number
 from consent.models import ChainHead
 from consent.services import consent_withdraw

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.book import charges_of
+from accounting.accounts import charges_of
 from accounting.models import Release
 from common.artifacts import arrays_load, arrays_save
 from consent.models import Study

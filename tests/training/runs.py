@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from accounting.book import charges_of
+from accounting.accounts import charges_of
 from accounting.models import Release
 from accounting.verification import study_faults
 from consent import services

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from accounting.book import Balances, charges_of
+from accounting.accounts import Balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.restores import missing_rows

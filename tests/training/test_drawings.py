@@ -7,7 +7,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from scipy.stats import kstest, norm
 
-from accounting.book import balances, charges_of
+from accounting.accounts import balances, charges_of
 from accounting.caps import caps_of
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount, Release

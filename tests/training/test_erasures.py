@@ -16,7 +16,7 @@ from django.db import connection
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.verification import Check
 from common.artifacts import arrays_load, arrays_save
 from consent import services

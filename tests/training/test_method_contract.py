@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.utils.module_loading import import_string
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares

@@ -10,9 +10,8 @@ import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
-from common.artifacts import arrays_digest, arrays_load, arrays_open, arrays_save, private_save
+from common.artifacts import Parts, arrays_digest, arrays_load, arrays_open, arrays_save, private_save
 from common.keyrings import KeyGoneError, keys_destroy, ring_destroy, ring_load
-from common.npz import Parts
 from common.sealed_storage import SealError
 from training.engine import records
 from training.engine.records import owners_of, records_load, records_store, ring_of

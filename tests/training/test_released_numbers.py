@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from accounting.book import balances, charges_of
+from accounting.accounts import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import shares

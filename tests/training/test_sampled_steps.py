@@ -7,9 +7,8 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from accounting import slacks
-from accounting.book import balances, charges_of
-from accounting.caps import caps_of, slack_of
+from accounting.accounts import balances, charges_of
+from accounting.caps import caps_of, charged_slack, slack_of
 from accounting.models import Release
 from accounting.privacy import sampled_gaussian_mu
 from accounting.shares import share_free
@@ -184,7 +183,7 @@ def test_a_cancelled_run_costs_all_after_its_charge_and_a_chunk_that_is_computed
     early = begun(study)
     run_commands.run_cancel(run=early, acting_user=olga)
     assert share_free(study) == 1 and not balances(study).holders.size
-    assert slacks.charged_slack(study) == 0
+    assert charged_slack(study) == 0
     late = attempt(commit(begun(study)))
     first = arrays_load(late.shards.get().artifact)["weights"]
     Shard.objects.filter(run=late).update(state="pending", claimed_by="")

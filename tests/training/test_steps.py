@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 
-from accounting.book import balances, charges_of
+from accounting.accounts import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares

@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.core.files.storage import storages
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.models import Release
 from accounting.shares import shares
 from accounting.verification import study_faults

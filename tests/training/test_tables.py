@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import TextChoices
 
-from accounting.book import charges_of
+from accounting.accounts import charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from common.artifacts import arrays_load

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.urls import reverse
 from django.utils import timezone
 
-from accounting.book import balances
+from accounting.accounts import balances
 from common import jobs
 from common.artifacts import arrays_load
 from consent import services

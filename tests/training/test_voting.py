@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from scipy.stats import norm
 
-from accounting.book import balances, charges_of
+from accounting.accounts import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.caps import caps_of
 from accounting.models import Release
 from consent.models import DataHolder, Study

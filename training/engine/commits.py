@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from django.utils import timezone
 
-from accounting.book import charges_of
+from accounting.accounts import charges_of
 from accounting.models import Release
 from accounting.services import ROUNDING, release_record
 from common.bulk import rows_insert

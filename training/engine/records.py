@@ -19,10 +19,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.db.models import F
 
-from common.artifacts import arrays_load, arrays_open, arrays_save
+from common.artifacts import Parts, arrays_load, arrays_open, arrays_save
 from common.distinct import distinct
 from common.keyrings import Ring, keys_make, ring_load
-from common.npz import Parts
 from common.sealed_storage import SealError
 from learning.encoders import EncoderFile, EncoderProcess, input_from_json
 from learning.mechanisms.protocol import Records

@@ -22,7 +22,7 @@ from django.db import DatabaseError, models, transaction
 from django.db.models import Exists, Min, OuterRef
 from django.utils import timezone
 
-from common import dispatch
+from common import jobs
 from common.jobs import stale_before, without_worker
 from training.models import Run, Shard, StudentTraining, TeacherChunk, WorkerTime
 
@@ -178,4 +178,4 @@ def turn_is_over() -> bool:
 
 def send(task: str, *ids: object) -> None:
     """Queue a task of :mod:`training.tasks` by name once the transaction has committed."""
-    dispatch.send(f"training.tasks.{task}", *ids)
+    jobs.send(f"training.tasks.{task}", *ids)

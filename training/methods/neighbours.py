@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from accounting.caps import caps_of
 from accounting.models import Release
 from common.artifacts import arrays_load, arrays_save
+from common.declarations import stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import stored
 from learning.class_shares import ClassShare, voted_shares
 from learning.forecasts import Forecast, few_people
 from learning.mechanisms.levels import PlannedLevel

@@ -12,8 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from numpy.typing import NDArray
 
-from accounting.accounts import accounts_stand
-from accounting.book import charges_of
+from accounting.accounts import accounts_stand, charges_of
 from accounting.models import Release
 from accounting.privacy import Conversion, Method
 from common.artifacts import arrays_load

@@ -20,9 +20,8 @@ from pydantic import Field
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, epsilon_from_rdp
 from accounting.shares import share_free
 from common.artifacts import arrays_load
-from common.declarations import UNTOLD
+from common.declarations import UNTOLD, stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import stored
 from learning.forecasts import Forecast, few_people
 from learning.learners import learner_create
 from learning.mechanisms.choices import HolderChoices

@@ -26,8 +26,8 @@ from accounting.ceilings import rooms
 from accounting.services import ROUNDING
 from accounting.shares import openings_lock, share_open
 from common.artifacts import arrays_load, arrays_save
-from common.counted import counted
 from common.jobs import parts_send
+from common.progress import counted
 from consent.models import ConsentEvent
 from consent.selectors import Promise, Snapshot, consent_snapshot, holders_lapsed_since
 from learning.learners import learner_create

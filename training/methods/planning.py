@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 
 from accounting.caps import caps_of
 from common.artifacts import arrays_load
+from common.declarations import stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import stored
 from learning.forecasts import Forecast
 from learning.formats import ImageSchema, TabularSchema, schema_from_json
 from learning.mechanisms.choices import Choices, ChoicesError, HolderChoices

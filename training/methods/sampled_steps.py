@@ -10,11 +10,10 @@ from uuid import uuid4
 import numpy as np
 from django.utils.translation import gettext as _
 
-from accounting.book import charges_of
-from accounting.caps import SLACKS, slack_of
+from accounting.accounts import charges_of
+from accounting.caps import SLACKS, slack_fits, slack_of
 from accounting.models import Release
 from accounting.privacy.sampled_charge import SMALLEST_SLACK
-from accounting.slacks import slack_fits
 from common.artifacts import arrays_load, arrays_save, model_fetch
 from common.sentences import Sentence, gettext_noop
 from learning.calibration import CalibratedModel, Calibration

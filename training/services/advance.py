@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils.translation import gettext_noop
 
-from common.counted import counted
 from common.jobs import PartDied, guarded, lease, send_on, stale_before
 from common.logging import logging_run
+from common.progress import counted
 from learning.formats import DataError
 from learning.mechanisms.protocol import PlanError
 from training.alliances import runs as joint_runs

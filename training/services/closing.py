@@ -13,8 +13,8 @@ from django.utils.translation import gettext_noop
 
 from accounting.ceilings import reach_keep
 from common.artifacts import arrays_delete, arrays_delete_folder
-from common.counted import counted
 from common.keyrings import ring_destroy
+from common.progress import counted
 from consent.models import Disposal, Study, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.disposals import people_forget, scans_erase, study_close_record

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from accounting.services import release_record
 from common.artifacts import model_fetch, model_store
-from common.signing import signed
+from common.keys import signed
 from common.spreadsheets import CsvWriter
 from consent.permissions import members_with_permission
 from consent.services import study_lock

@@ -13,9 +13,9 @@ import numpy as np
 from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
-from common.counted import counted
 from common.distinct import distinct
 from common.keyrings import keys_destroy
+from common.progress import counted
 from consent.models import Disposal, Study, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_erase

@@ -16,9 +16,8 @@ from accounting.caps import caps_of
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
-from common.declarations import MAY_BE_MISSING
+from common.declarations import MAY_BE_MISSING, stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import stored
 from learning.forecasts import TABLE, Forecast, headline, useless
 from learning.mechanisms.levels import PlannedLevel, best_threshold, signal
 from learning.mechanisms.protocol import PlanError

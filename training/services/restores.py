@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop
 from accounting.gaps import gap_settle, journal_settle
 from accounting.restores import is_distrusted, missing_rows
 from common.append_only import pending_settle
-from common.counted import counted
+from common.progress import counted
 from consent.models import Disposal, Study, study_lock
 from consent.services.replays import Lost, acts_apply, acts_lost
 from training.models import Dataset, Encoder, Run, RunResult, StudentModel

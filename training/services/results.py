@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from accounting.services import release_record
 from common.artifacts import model_store
-from common.counted import counted
 from common.logging import logging_run
+from common.progress import counted
 from common.row_hashes import json_digest
 from consent.services import study_lock
 from learning.formats import Rows

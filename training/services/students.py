@@ -21,9 +21,8 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from accounting.services import release_record
 from common.artifacts import model_store
-from common.counted import counted
 from common.logging import logging_run
-from common.progress import Progress
+from common.progress import Progress, counted
 from common.sentences import Sentence
 from consent.services import study_lock
 from learning.calibration import CalibratedModel, Calibration

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from common.transparency.notes import NoteError, SigningKey
+from common.transparency import NoteError, SigningKey
 
 
 class Command(BaseCommand):

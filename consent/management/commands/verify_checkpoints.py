@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from common.transparency.notes import NoteError, public_check
+from common.transparency import NoteError, public_check
 from consent.models import Checkpoint, Study
 from consent.services.checkpoints import (
     CheckpointError,

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from common.declarations import UNTOLD
+from common.declarations import UNTOLD, Stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import Stored
 from learning.forecasts import TABLE, Forecast
 from learning.mechanisms.choices import Choices, Fault, choice
 from learning.mechanisms.levels import PlannedLevel

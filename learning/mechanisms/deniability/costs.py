@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accounting.privacy.papers.deniability import composed_epsilon, row_cost
+from common.declarations import Stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import Stored
 from learning.mechanisms.choices import Choices, Fault, choice
 
 COUNTS = (1, 10, 100, 1_000, 10_000)

@@ -11,10 +11,9 @@ from pydantic import Field
 
 from accounting.privacy import gdp_mu
 from accounting.privacy.papers.curves import Conversion
-from common.declarations import MAY_BE_MISSING
+from common.declarations import MAY_BE_MISSING, Stored
 from common.noise import GRID
 from common.sentences import Sentence, gettext_noop
-from common.stored import Stored
 from learning.mechanisms.pate.aggregators import Aggregator
 from learning.mechanisms.pate.individualise import (
     WEIGHT_SCHEMES,

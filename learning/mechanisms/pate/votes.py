@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from accounting.privacy.checks import checked_votes
+
 NO_VOTE = -1
 """Prediction of a teacher that takes no part in the vote: retired, or not drawn for this query."""
 
@@ -51,27 +53,13 @@ def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDA
     return count_votes(matrix[mask], classes)
 
 
-def require_totals(votes: ArrayLike) -> NDArray[np.float64]:
-    """Return `votes`, which may be noisy, as a `(queries, classes)` float array; raise ValueError for anything else.
-
-    >>> require_totals([[3, -1]])
-    array([[ 3., -1.]])
-    """
-    array = np.asarray(votes, dtype=np.float64)
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"votes must have the shape (queries, classes), not {array.shape}: pass one row per query.")
-    if not np.isfinite(array).all():
-        raise ValueError("votes must be finite: pass the output of count_votes.")
-    return array
-
-
 def require_votes(votes: ArrayLike) -> NDArray[np.float64]:
     """Return `votes` without noise; raise ValueError for anything else.
 
     >>> require_votes([[3, 1]])
     array([[3., 1.]])
     """
-    array = require_totals(votes)
+    array = checked_votes(votes)
     if (array < 0).any():
         raise ValueError("votes must not be negative: pass the output of count_votes.")
     return array

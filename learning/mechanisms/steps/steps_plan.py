@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.declarations import Stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import Stored
 from learning.mechanisms.choices import ROUNDS, HolderChoices, choice, representation_choice
 from learning.mechanisms.levels import PlannedLevel
 from learning.outcomes import CROSS_ENTROPY, Loss

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from accounting.privacy.loss_distribution import Losses, _normal_masses, sampled_losses
+from accounting.privacy.sampled_charge import Losses, _normal_masses, sampled_losses
 
 mpf = mpmath.mpf
 

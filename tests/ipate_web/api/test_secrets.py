@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from django.urls import URLPattern, get_resolver, reverse
 
-from accounting.book import balances
+from accounting.accounts import balances
 from accounting.models import Release
 from accounting.services import book_write
 from common.artifacts import arrays_load

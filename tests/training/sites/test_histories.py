@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from accounting.book import Balances, balances, charges_of
+from accounting.accounts import Balances, balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from consent.models import DataHolder, Study

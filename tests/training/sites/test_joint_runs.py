@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from accounting.book import balances, charges_of
+from accounting.accounts import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from common.counted import counted
+from common.progress import counted
 from consent.services.erasures import holders_waiting
 from training.services.closing import records_due_erase, studies_over, studies_waiting
 

@@ -14,8 +14,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from common.counted import counted
-from common.progress import Progress, progress_bar
+from common.progress import Progress, counted, progress_bar
 from common.reading import UnreadableError, document_parse
 from consent.management.lookups import study_argument, study_by_slug
 from consent.models import Study

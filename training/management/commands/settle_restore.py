@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from accounting.restores import is_distrusted, missing_rows
-from common.counted import counted
+from common.progress import counted
 from common.spreadsheets import CsvWriter
 from consent.management.lookups import study_argument, study_by_slug
 from consent.models import Study

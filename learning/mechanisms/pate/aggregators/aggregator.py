@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accounting.privacy.checks import Method
-from common.noise import Noise
+from accounting.privacy.checks import Method, checked_votes
+from common.noise import Noise, require_positive
 from common.sentences import Sentence
-from common.validation import require_positive
-from learning.mechanisms.pate.votes import count_votes, require_totals, require_votes
+from learning.mechanisms.pate.votes import count_votes, require_votes
 
 REJECTED = -1
 """Label of a query that was not given one."""
@@ -183,7 +182,7 @@ class Aggregator(abc.ABC):
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
         """Draw the noise and decide every query of the batch."""
-        counts = require_totals(votes)
+        counts = checked_votes(votes)
         answered = self._passes_check(counts, noise, student_probabilities)
         labels = np.where(answered, self._noisy_argmax(counts, noise), REJECTED)
         return LabelRelease(labels=labels, answered=answered)

@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from accounting.privacy import check_charge, threshold_rdp
-from common.noise import GRID, Noise
+from accounting.privacy.checks import checked_votes
+from common.noise import GRID, Noise, require_positive
 from common.sentences import Sentence, gettext_noop
-from common.validation import require_positive
 from learning.mechanisms.pate.aggregators.aggregator import LabelRelease, VoteCharge, parameter
 from learning.mechanisms.pate.aggregators.noisy_max import GNMax
-from learning.mechanisms.pate.votes import require_totals
 
 #: Smallest difference between agreement and disagreement for a useful check.
 _DIFFERENCE = 1 / 3
@@ -167,7 +166,7 @@ class InteractiveGNMax(ConfidentGNMax):
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
         """See `Aggregator.release`; `student_probabilities` is required."""
-        counts = require_totals(votes)
+        counts = checked_votes(votes)
         probabilities = _require_probabilities(student_probabilities, counts)
         release = super().release(counts, noise, probabilities)
         reinforced = ~release.answered & (probabilities.max(axis=1) > self.confidence)

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accounting.privacy import gnmax_rdp, label_charge, lnmax_charge, lnmax_rdp
-from common.noise import Noise
+from accounting.privacy.checks import checked_votes
+from common.noise import Noise, require_positive
 from common.sentences import Sentence, gettext_noop
-from common.validation import require_positive
 from learning.mechanisms.pate.aggregators.aggregator import Aggregator, LabelRelease, VoteCharge, parameter
-from learning.mechanisms.pate.votes import require_totals
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class NoisyCounts(GNMax):
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
         """See `Aggregator.release`."""
-        totals = require_totals(votes)
+        totals = checked_votes(votes)
         counts = np.rint(totals + noise.normal(self.sigma, totals.shape)).astype(np.int64)
         return LabelRelease(counts.argmax(axis=1), np.ones(len(counts), np.bool_), counts=counts)
 

@@ -14,15 +14,20 @@ from ipate_client.checkpoints import (
     verify_inclusion,
 )
 
-from common.transparency.notes import NoteError, SigningKey, checkpoint_text, note_in, note_text, public_check
-from common.transparency.trees import (
+from common.transparency import (
     DEPTH,
+    NoteError,
     PlaceTakenError,
+    SigningKey,
     State,
+    checkpoint_text,
     consistency_path,
     hiding,
     inclusion_path,
     leaf_hash,
+    note_in,
+    note_text,
+    public_check,
     root,
     roots,
 )
