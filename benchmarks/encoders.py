@@ -25,8 +25,7 @@ from benchmarks.sgd import study
 from learning.encoders import EncoderFile, EncoderProcess, ImageInput
 from learning.encoders.files import Pieces
 from learning.encoders.graphs import IDS, MASK, image_vectors, text_vectors, token_inputs
-from learning.encoders.making.efficientnet import efficientnet_lite0
-from learning.encoders.making.minilm import minilm
+from learning.encoders.making import efficientnet_lite0, minilm
 from learning.exports.graph import FLOAT, Graph
 from learning.formats.columns import TextColumn
 from learning.formats.rows import Rows

@@ -1,10 +1,37 @@
 """Published models by the learner that reads them: the students, and the models of gradient steps."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
 from common.sentences import gettext_noop
-from learning.learners import Model
+from learning.learners.layers import (
+    Activation,
+    Convolution,
+    Dense,
+    Flatten,
+    MaxPool,
+    Normalisation,
+    PlainLayer,
+    consistency_layers,
+)
+from learning.learners.learner import Model, Records
+from learning.outcomes import Target, target_from_json
 from learning.pytorch import has_pytorch
-from learning.representations import LinearModel
+from learning.representations import FittedRepresentation, LinearModel
+from learning.representations.storage import representation_load
 from learning.students import STUDENTS, student_class
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
 
 LINEAR = "linear"
 _NETWORK = "network_"
@@ -44,8 +71,6 @@ def published_load(learner: str, data: bytes) -> Model:
     if learner == LINEAR:
         return LinearModel.from_bytes(data)
     if published_format(learner) == "safetensors" and not has_pytorch():
-        from learning.stored_networks import stored_network
-
         return stored_network(learner, data)
     if released_itself(learner):
         from learning.mechanisms.sampled_steps.networks import network_from_bytes  # PyTorch takes a second to import
@@ -68,3 +93,181 @@ def published_label(learner: str) -> str:
     if released_itself(learner):
         return LABELS[learner]
     return STUDENTS[learner].label if learner in STUDENTS else learner
+
+
+# --- Networks on machines without PyTorch
+
+Tensors = dict[str, npt.NDArray[Any]]
+_PREDICTION_BATCH = 256
+
+
+class StoredNetwork(Model):
+    """A published network as its file has it, predicting with ONNX Runtime.
+
+    Workers, which have PyTorch, read the same file into its modules. Probabilities agree up to rounding in single
+    precision.
+
+    Args:
+        data: The file, which `to_bytes` returns.
+        layers: Of the network; the last one gives scores.
+        shape: Of a record.
+        space: The representation whose coordinates the network takes; None if it takes records themselves.
+        scale: Factor of what the network takes.
+        target: What is learned; None for classes, one for each score.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        layers: list[PlainLayer],
+        shape: tuple[int, ...],
+        *,
+        space: FittedRepresentation | None = None,
+        scale: float = 1.0,
+        target: Target | None = None,
+    ) -> None:
+        output = layers[-1]
+        assert isinstance(output, Dense)
+        super().__init__(len(output.weight) if target is None else len(target.columns), shape)
+        self._data, self._layers = data, layers
+        self._space, self._scale, self._target = space, scale, target
+
+    def to_bytes(self) -> bytes:
+        return self._data
+
+    def inner_modules(self) -> tuple[PlainLayer, ...]:
+        return tuple(self._layers[:-1])
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        from learning.exports.graph import FLOAT
+
+        entering = records
+        if self._space is not None:
+            entering = graph.cast(self._space.to_graph(graph, records), FLOAT)
+        if self._scale != 1.0:
+            entering = graph.node("Mul", entering, graph.constant(np.float32(self._scale)))
+        return self._predictions(graph, entering)
+
+    def _predictions(self, graph: Graph, entering: str) -> str:
+        from learning.exports.layers import network_probabilities, network_scores
+
+        if self._target is None:
+            return network_probabilities(graph, entering, self._entering, self._layers)
+        return self._target.to_graph(graph, network_scores(graph, entering, self._entering, self._layers))
+
+    @property
+    def _entering(self) -> tuple[int, ...]:
+        """Shape of what the network takes."""
+        return self.shape if self._space is None else (self._space.dimensions,)
+
+    @cached_property
+    def _run(self) -> Callable[[Records], npt.NDArray[np.float64]]:
+        import onnxruntime  # slow to import
+
+        from learning.exports.graph import DOUBLE, FLOAT, Graph
+
+        graph = Graph()
+        values = self._predictions(graph, graph.input("entering", FLOAT, self._entering))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        made = graph.to_bytes({"values": (values, DOUBLE, (self.classes,))}, {})
+        session = onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+        return lambda entering: session.run(None, {"entering": entering})[0]
+
+    def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
+        entering = x if self._space is None else self._space.transform(x).astype(np.float32)
+        entering = entering * np.float32(self._scale)
+        parts = np.split(entering, range(_PREDICTION_BATCH, len(x), _PREDICTION_BATCH))
+        return np.concatenate([self._run(np.ascontiguousarray(part)) for part in parts])
+
+
+def stored_network(learner: str, data: bytes) -> StoredNetwork:
+    """Return the network of a learner or student, or of steps over samples, from `Model.to_bytes`.
+
+    Raises:
+        ValueError: The bytes are not such a network.
+    """
+    try:
+        tensors = load(data)
+        shape = tuple(tensors.pop("record_shape").tolist())
+        if learner == "consistency":
+            return StoredNetwork(data, list(_consistency(tensors, shape)), shape)
+        if learner == "cnn":
+            return StoredNetwork(data, _cnn(tensors, shape), shape)
+        scale = float(tensors.pop("scale"))
+        space, document = tensors.pop("representation").tobytes(), tensors.pop("target", None)
+        return StoredNetwork(
+            data,
+            list(_steps(tensors)),
+            shape,
+            space=representation_load(space) if space else None,
+            scale=scale,
+            target=None if document is None else target_from_json(json.loads(document.tobytes())),
+        )
+    except (SafetensorError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise ValueError("The stored network cannot be read; train it again.") from error
+
+
+def _dense(tensors: Tensors, name: str) -> Dense:
+    return Dense(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+
+
+def _normalisation(tensors: Tensors, name: str) -> Normalisation:
+    parts = ("weight", "bias", "running_mean", "running_var")
+    return Normalisation(*(tensors[f"{name}.{part}"] for part in parts))
+
+
+def _cnn(tensors: Tensors, shape: tuple[int, ...]) -> list[PlainLayer]:
+    """Return the layers of `learning.learners.network.Network`, whose dense layer takes channels last."""
+    height, width = ((side - 2) // 2 for side in shape[:2])
+    hidden = _dense(tensors, "hidden")
+    outputs = len(hidden.weight)
+    weight = hidden.weight.reshape(outputs, height, width, -1).transpose(0, 3, 1, 2).reshape(outputs, -1)
+    return [
+        Convolution(tensors["convolution.weight"], tensors["convolution.bias"]),
+        Activation("Relu"),
+        _normalisation(tensors, "convolution_norm"),
+        MaxPool((2, 2), (2, 2)),
+        Flatten(),
+        Dense(weight, hidden.bias),
+        Activation("Relu"),
+        _normalisation(tensors, "hidden_norm"),
+        _dense(tensors, "output"),
+    ]
+
+
+def _consistency(tensors: Tensors, shape: tuple[int, ...]) -> Iterator[PlainLayer]:
+    deep = sum(tensor.ndim == 4 for tensor in tensors.values()) > 3
+    for place, (kind, given) in enumerate(consistency_layers(shape, len(tensors["0.weight"]), deep=deep)):
+        match kind:
+            case "convolution":
+                yield Convolution(tensors[f"{place}.weight"], None, (given["stride"],) * 2, (given["padding"],) * 2)
+            case "normalisation":
+                yield _normalisation(tensors, str(place))
+            case "rectify":
+                yield Activation("Relu")
+            case "pool":
+                yield MaxPool((2, 2), (2, 2))
+            case "flatten":
+                yield Flatten()
+            case "dense":
+                yield _dense(tensors, str(place))
+
+
+def _steps(tensors: Tensors) -> Iterator[PlainLayer]:
+    """Yield the layers of a network of `learning.mechanisms.sampled_steps.networks`, known by their weights."""
+    for name in ("first", "second", "hidden"):
+        weight = tensors.get(f"{name}.weight")
+        if weight is None:
+            continue
+        if weight.ndim == 4:
+            padding = (2, 2) if name == "first" else (0, 0)
+            yield Convolution(weight, tensors[f"{name}.bias"], (2, 2), padding)
+            yield Activation("Tanh")
+            yield MaxPool((2, 2), (1, 1))
+        else:
+            yield Flatten()
+            yield _dense(tensors, name)
+            yield Activation("Tanh")
+    yield Flatten()
+    yield _dense(tensors, "output")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from learning.encoders import EncoderError, EncoderProcess
-from learning.formats import apart, reader
+from learning.formats import apart
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def answered(
         wish: dict[str, Any], folder: Path, allowance: apart.Allowance, progress: Callable[[int, int], None]
     ) -> dict[str, Any]:
-        return reader.answered(wish, folder, progress)
+        return apart.answered(wish, folder, progress)
 
     monkeypatch.setattr(apart, "_process", answered)
 

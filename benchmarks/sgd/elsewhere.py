@@ -182,8 +182,7 @@ def encoded(name: str, splits: Splits) -> Splits:
 
 
 def _vectors(records: NDArray[Any]) -> NDArray[Any]:
-    from learning.encoders.making.efficientnet import efficientnet_lite0
-    from learning.encoders.making.minilm import minilm
+    from learning.encoders.making import efficientnet_lite0, minilm
 
     encoder = efficientnet_lite0(_PIXELS) if records.ndim > 2 else minilm()
     with EncoderProcess(encoder, records.shape[1:]) as process:

@@ -26,8 +26,18 @@ from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.codes import CODE_SYSTEMS, CodeSystem
 from learning.formats.rows import DataError
-from learning.formats.values import DATE_ORDERS, DATE_UNITS, day_number, has_thousands, inexact_fault, key, number
-from learning.formats.vectors import are_missing, mapped, numbers
+from learning.formats.values import (
+    DATE_ORDERS,
+    DATE_UNITS,
+    are_missing,
+    day_number,
+    has_thousands,
+    inexact_fault,
+    key,
+    mapped,
+    number,
+    numbers,
+)
 
 LAST, ANY, ALL, MEAN, MINIMUM, MAXIMUM, COUNT = "last", "any", "all", "mean", "minimum", "maximum", "count"
 RULES = {

@@ -35,8 +35,7 @@ from learning.formats.columns import (
     shown,
 )
 from learning.formats.rows import DataError
-from learning.formats.values import day_number, key, number
-from learning.formats.vectors import are_missing, numbers
+from learning.formats.values import are_missing, day_number, key, number, numbers
 
 Combinable = NumericColumn | CategoricalColumn | CodeColumn | LabelColumn | TargetColumn
 

@@ -22,13 +22,13 @@ import numpy as np
 
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.formats import array_files, cells, image_files, limits
+from learning.formats import arrays, cells, image_files, limits
 from learning.formats.arrays import array_missing
+from learning.formats.cells import open_parquet, sound_parquet, values_of
 from learning.formats.codes import CODE_SYSTEMS
 from learning.formats.columns import SEVERAL, shown
 from learning.formats.draft_columns import OF_VALUES, PERHAPS_VALUES, as_number, column_remarks, most_numbers
 from learning.formats.files import open_content
-from learning.formats.parquet import open_parquet, sound_parquet, values_of
 from learning.formats.read import format_of
 from learning.formats.records import header_place
 from learning.formats.rows import DataError
@@ -149,7 +149,7 @@ def _draft(path: Path) -> Draft:
 
 
 def _of_npz(path: Path) -> Draft:
-    shapes = array_files.npz_shapes(path)
+    shapes = arrays.npz_shapes(path)
     if "x" not in shapes:
         raise array_missing("x", _("Save the records as the array x."))
     shape, _dtype = shapes["x"]
@@ -166,14 +166,14 @@ def _of_npz(path: Path) -> Draft:
 
 
 def _of_mat(path: Path) -> Draft:
-    shapes = array_files.mat_shapes(path)
+    shapes = arrays.mat_shapes(path)
     if "X" not in shapes:
-        raise array_missing("X", array_files.NO_DIGITS)
+        raise array_missing("X", arrays.NO_DIGITS)
     return _of_images(shapes["X"][:-1])
 
 
 def _of_idx(path: Path) -> Draft:
-    shape = array_files.idx_shape(path)
+    shape = arrays.idx_shape(path)
     if len(shape) < 3:
         raise DataError(_("This is not an idx file of images."), _("Choose the file of images, not of labels."))
     return _of_images(shape[1:])

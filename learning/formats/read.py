@@ -17,14 +17,12 @@ from PIL import Image
 from common.progress import Progress, silent
 from common.sentences import gettext_noop as _
 from learning.formats import cells
-from learning.formats.array_files import idx_arrays, mat_arrays, npz_arrays
-from learning.formats.arrays import Array, checked_rows
+from learning.formats.arrays import Array, checked_rows, idx_arrays, mat_arrays, npz_arrays
+from learning.formats.cells import parquet_batches
 from learning.formats.columns import FeatureColumn, NumericColumn, TextColumn, shown, texts
 from learning.formats.files import kind_of, open_content
 from learning.formats.image_files import image_arrays
-from learning.formats.keeping import Keeper, RowLists
-from learning.formats.parquet import parquet_batches
-from learning.formats.records import Batch, RecordEncoder, wanted_names
+from learning.formats.records import Batch, Keeper, RecordEncoder, RowLists, wanted_names
 from learning.formats.report import Report
 from learning.formats.rows import DataError, Rows, as_numbers
 from learning.formats.schema import ImageSchema, Schema

@@ -31,8 +31,7 @@ from learning.formats.columns import (
 )
 from learning.formats.combining import OneRecord
 from learning.formats.rows import DataError
-from learning.formats.values import inexact_fault, key
-from learning.formats.vectors import mapped
+from learning.formats.values import inexact_fault, key, mapped
 from learning.outcomes import AnyTarget, Classes, Outcome
 
 ClassNames = Annotated[Texts, Field(description="What is to be learned, in the order of their numbers from 0.")]

@@ -19,14 +19,13 @@ from common.progress import Progress
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
-from learning.formats.balance import ROWS
 from learning.formats.columns import shown
 from learning.formats.files import open_content
 from learning.formats.records import ABOVE, Batch, check_names, declared_header
-from learning.formats.report import Report
+from learning.formats.report import ROWS, Report
 from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
-from learning.formats.vectors import Vector, blank_rows
+from learning.formats.values import Vector, blank_rows
 
 _CHUNK = 10_000
 _BLOCK = 1 << 20

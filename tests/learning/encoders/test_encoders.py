@@ -313,7 +313,7 @@ def likeness(vectors):
 
 @pytest.mark.exhaustive
 def test_minilm_knows_what_means_the_same():
-    from learning.encoders.making.minilm import minilm
+    from learning.encoders.making import minilm
 
     said = ["A man is eating food.", "A man eats a meal.", "The stock market fell.", "long " * 400]
     encoder, schema = minilm(), TabularSchema((TextColumn("m", 2000),), ("one", "other"))

@@ -14,7 +14,7 @@ from common.scratch import scratch_folder, scratch_sweep
 from learning.formats import DataError, Report, TabularSchema, limits, read_file, schema_draft
 from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
-from learning.formats.keeping import NameFile
+from learning.formats.records import NameFile
 
 AGE = NumericColumn("age", 0, 100, missing=("",))
 COLUMNS = HolderColumn("who"), AGE, CategoricalColumn("sex", ("f", "m"), other=True)

