@@ -63,8 +63,7 @@ def steps(people: int) -> Contenders:
     def ours() -> Work:
         from accounting.privacy import IndividualAccounts
         from common.noise import SystemNoise
-        from learning.mechanisms.steps.linear import release_sums, step_contributions
-        from learning.mechanisms.steps.records import owned_records
+        from learning.mechanisms.steps.linear import owned_records, release_sums, step_contributions
 
         mine = owned_records(x, y, np.arange(people), np.arange(people))
         weights = np.zeros((COORDINATES + 1, CLASSES))
@@ -108,7 +107,7 @@ def samples(people: int) -> Contenders:
     def ours() -> Work:
         from benchmarks.sgd_sampled import one_step
         from learning.mechanisms.sampled_steps.rates import SampledMechanism
-        from learning.mechanisms.steps.records import owned_records
+        from learning.mechanisms.steps.linear import owned_records
 
         mine = owned_records(x, y, np.arange(size), np.arange(size))
         return one_step(mine, network(), SampledMechanism(np.ones(1), np.array([0.2]), 3.43, 0.2, size))
@@ -190,10 +189,9 @@ def counts(people: int) -> Contenders:
 
     def ours() -> Work:
         from common.noise import SystemNoise
-        from learning.mechanisms.counts.columns import CLASSES as BY_CLASS
-        from learning.mechanisms.counts.columns import Column
-        from learning.mechanisms.counts.counting import CountsQuestion
-        from learning.mechanisms.counts.table_plan import CountsPlan
+        from learning.mechanisms.counts.table_plan import CLASSES as BY_CLASS
+        from learning.mechanisms.counts.table_plan import Column, CountsPlan
+        from learning.mechanisms.counts.tables import CountsQuestion
         from learning.mechanisms.protocol import Draws, People, Records
 
         plan = CountsPlan(10.0, 0.0718, float(people), float(people), CELLS)
@@ -226,7 +224,7 @@ def rows(people: int) -> Contenders:
     """Synthetic rows of Adult at ε = 1: ours, and MST (McKenna, Miklau, Sheldon 2021) by its authors' library mbi."""
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import draw
-    from learning.mechanisms.counts.columns import Places, column_names, columns_of
+    from learning.mechanisms.counts.table_plan import Places, column_names, columns_of
     from learning.mechanisms.protocol import Records
 
     splits = splits_load("adult")

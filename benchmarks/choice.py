@@ -29,7 +29,7 @@ from benchmarks.cells import Cell, Row, missing
 from benchmarks.neighbours.__main__ import parts_of_arguments, table
 from benchmarks.sgd.study import Case, Taken, caps_draw, case_load, rehearsal_load, take
 from common.noise import SimulationNoise
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.steps_plan import Steps, strength_of
 from learning.representations import Evened
 

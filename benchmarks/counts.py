@@ -12,12 +12,9 @@ from accounting.caps import caps_of
 from common.noise import SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.counts.columns import columns_of, number_of_cells
-from learning.mechanisms.counts.counting import CountsQuestion
-from learning.mechanisms.counts.table_plan import Counts, plan_counts
-from learning.mechanisms.counts.tables import CountTable
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.protocol import Draws, People, Records
+from learning.mechanisms.counts.table_plan import Counts, columns_of, number_of_cells, plan_counts
+from learning.mechanisms.counts.tables import CountsQuestion, CountTable
+from learning.mechanisms.protocol import Draws, People, PlannedLevel, Records
 
 SHARD = 200_000
 WHOLE = slice(0, 1)

@@ -23,7 +23,7 @@ from learning import class_shares, measures
 from learning.forecasts import MODEL, judged_forecast
 from learning.mechanisms.counts.table_plan import Counts, forecast_table, plan_counts
 from learning.mechanisms.counts.tables import CountTable, LevelPart, summaries
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.outcomes.numbers import Numbers
 from learning.outcomes.times import concordance, kaplan_meier
 from training.measures import accuracy_interval, published_accuracy

@@ -28,11 +28,11 @@ from benchmarks.sgd.study import caps_draw as caps_of_steps
 from benchmarks.students.study import data_split
 from benchmarks.students.teachers import LEARNERS, weighted_plan
 from learning.forecasts import Forecast
-from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.rounds import plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.pate.ballots import VoteBudget
 from learning.mechanisms.pate.teachers import forecast_votes
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.rehearsals import forecast_steps, forecast_target
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 from learning.representations import representation_create

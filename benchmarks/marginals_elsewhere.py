@@ -28,7 +28,7 @@ from accounting.caps import caps_of
 from benchmarks.sgd.study import DELTA, splits_load
 from benchmarks.synthesis import judged, judging
 from learning.formats import TabularSchema
-from learning.mechanisms.counts.columns import Column, Places, column_names, columns_of
+from learning.mechanisms.counts.table_plan import Column, Places, column_names, columns_of
 from learning.mechanisms.protocol import Records
 from learning.mechanisms.synthesis.rows import cells_encode
 

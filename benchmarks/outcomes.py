@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 
 from accounting.privacy import IndividualAccounts, gdp_mu
 from common.noise import SimulationNoise
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.linear import owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.rehearsals import descent_adjustment
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 from learning.outcomes import Codes, Numbers, Target, Times

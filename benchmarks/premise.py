@@ -30,7 +30,7 @@ PEOPLE = 60_000
 
 def effective_caps(way: str, caps: Floats) -> Floats:
     """`(people,)` by how much everybody takes part, in μ²; 0 of those who do not."""
-    from learning.mechanisms.levels import PlannedLevel, best_threshold
+    from learning.mechanisms.protocol import PlannedLevel, best_threshold
 
     if way == "levels":
         return caps
@@ -61,7 +61,7 @@ def counts(quick: bool) -> Iterator[Cell]:
 
     def measure(way: str) -> Row:
         from learning.mechanisms.counts.table_plan import Counts, plan_counts
-        from learning.mechanisms.levels import PlannedLevel, signal
+        from learning.mechanisms.protocol import PlannedLevel, signal
 
         values, people = np.unique(effective_caps(way, _caps(PEOPLE)), return_counts=True)
         levels = [PlannedLevel(str(c), float(c), float(n)) for c, n in zip(values, people, strict=True) if c]

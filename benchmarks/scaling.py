@@ -76,10 +76,14 @@ def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
 
     from accounting.privacy import IndividualAccounts
     from benchmarks.neighbours.speed import clustered
-    from learning.mechanisms.neighbours.distances import QUERIES_AT_A_TIME, near_pairs, squared_norms
-    from learning.mechanisms.neighbours.votes import radii, shard_contributions
-    from learning.mechanisms.steps.linear import step_contributions
-    from learning.mechanisms.steps.records import owned_records
+    from learning.mechanisms.neighbours.votes import (
+        QUERIES_AT_A_TIME,
+        near_pairs,
+        radii,
+        shard_contributions,
+        squared_norms,
+    )
+    from learning.mechanisms.steps.linear import owned_records, step_contributions
 
     places, records = clustered(1, queries), clustered(2, holders)
     labels = np.random.default_rng(3).integers(0, classes, holders)

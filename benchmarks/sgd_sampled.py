@@ -66,7 +66,7 @@ from learning.mechanisms.sampled_steps.training import (
     SystemSampling,
     run_chunk,
 )
-from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from learning.mechanisms.steps.linear import OwnedRecords, owned_records
 
 RESULTS = Path(__file__).resolve().parent / "results" / "sgd_sampled.json"
 EPSILONS, DELTA, SHAPE, CLASSES = (1.0, 2.0, 3.0), 1e-5, (28, 28), 10

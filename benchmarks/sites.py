@@ -165,7 +165,7 @@ def steps(quick: bool) -> Iterator[Cell]:
 
 def _steps(split: int, mode: str) -> Row:
     from benchmarks.sgd.study import caps_draw, case_load
-    from learning.mechanisms.levels import PlannedLevel
+    from learning.mechanisms.protocol import PlannedLevel
     from learning.mechanisms.steps.descent import Descent, StepsQuestion
     from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 

@@ -20,8 +20,7 @@ from benchmarks.sgd.study import hold as take_steps
 from benchmarks.students.study import hold as ask_votes
 from common.noise import SimulationNoise
 from learning.formats import TabularSchema
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.protocol import Arrays, People, Records
+from learning.mechanisms.protocol import Arrays, People, PlannedLevel, Records
 from learning.mechanisms.steps.steps_plan import ROWS, Steps
 from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals, Synthesis, plan_synthesis
 from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_draw

@@ -22,7 +22,7 @@ from consent.models import Level
 from ipate_web.measures import Measure, decimal, ends_words, measures, target_measure
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
-from learning.mechanisms.counts.columns import EITHER, NOT_KNOWN
+from learning.mechanisms.counts.table_plan import EITHER, NOT_KNOWN
 from learning.mechanisms.pate import AGGREGATORS
 from learning.mechanisms.sampled_steps.run_plan import NETWORK_CHOICES
 from learning.published import published_label

@@ -3,7 +3,7 @@
 A model's probabilities p become p' in proportion to exp(scale · log p + offset of the class), to match the frequency of
 correct answers. If the steps of a linear model released noisy sums, `fit_to_sums` finds scale and offsets: at every
 step a sum shows how far the classes of all holders differ from the predictions of the model at that step, with the same
-clipping and with noise of known size. If a student learned from releases, `learning.students.held_out` compares it with
+clipping and with noise of known size. If a student learned from releases, `learning.students.releases` compares it with
 others, which it has not learned from. Neither uses private records or test points.
 
 A threshold is the probability at which a class is chosen instead of the likeliest one.

@@ -208,7 +208,7 @@ def storages_apart(settings: Any, tmp_path: Path) -> None:
 @pytest.fixture
 def without_pytorch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process on a machine where PyTorch is not installed, and what needs it cannot be imported."""
-    from learning.representations import convolutions
+    from learning.representations import network
 
     needing = [
         name
@@ -218,6 +218,6 @@ def without_pytorch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in needing:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
-    convolutions._torch.cache_clear()
+    network._torch.cache_clear()
     yield
-    convolutions._torch.cache_clear()
+    network._torch.cache_clear()

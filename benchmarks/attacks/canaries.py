@@ -24,19 +24,16 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise, SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.counts.columns import CLASSES, Column
-from learning.mechanisms.counts.counting import PERSON, CountsQuestion
-from learning.mechanisms.counts.table_plan import CountsPlan
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.counts.table_plan import CLASSES, Column, CountsPlan
+from learning.mechanisms.counts.tables import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
 from learning.mechanisms.pate import Aggregator, ConfidentGNMax, GNMax, Group, LNMax, make_plan
-from learning.mechanisms.protocol import People, Records
+from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.sampled_steps import training
 from learning.mechanisms.sampled_steps.run_plan import plan_sampled
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
-from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from learning.mechanisms.steps.linear import CLIP_STEPS, OwnedRecords, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps
 from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals, plan_synthesis
 from learning.sites import protocol

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from accounting.privacy import IndividualAccounts, label_charge
 from common.noise import SystemNoise
-from learning.mechanisms.counts.counting import CountsQuestion
+from learning.mechanisms.counts.tables import CountsQuestion
 from learning.mechanisms.pate.aggregators import noisy_max
 from learning.mechanisms.protocol import People, Records
 from learning.sites import protocol

@@ -14,17 +14,14 @@ from benchmarks.attacks.canaries import SPREAD, seen_by_colluders
 from common.noise import SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.counts.columns import CLASSES, Column
-from learning.mechanisms.counts.counting import PERSON, CountsQuestion
-from learning.mechanisms.counts.table_plan import CountsPlan
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.counts.table_plan import CLASSES, Column, CountsPlan
+from learning.mechanisms.counts.tables import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.released_counts import release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
-from learning.mechanisms.protocol import People, Records
+from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.sampled_steps import training
 from learning.mechanisms.sampled_steps.run_plan import plan_sampled
-from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.linear import owned_records, release_sums, step_contributions
 from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals, plan_synthesis
 
 Floats = NDArray[np.float64]

@@ -20,17 +20,15 @@ from benchmarks.synthesis import count
 from common.noise import SimulationNoise
 from learning.formats import TabularSchema
 from learning.learners import learner_create
-from learning.mechanisms.counts.columns import Places, column_names, columns_of, number_of_cells
-from learning.mechanisms.counts.counting import PERSON, CountsQuestion
-from learning.mechanisms.counts.table_plan import Counts, plan_counts
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.counts.table_plan import Counts, Places, column_names, columns_of, number_of_cells, plan_counts
+from learning.mechanisms.counts.tables import PERSON, CountsQuestion
 from learning.mechanisms.pate import GNMax, Group, assign, make_plan
-from learning.mechanisms.protocol import People, Records
+from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.sampled_steps import training
 from learning.mechanisms.sampled_steps.contributions import Gradients
 from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
 from learning.mechanisms.sampled_steps.run_plan import plan_sampled
-from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.linear import owned_records
 from learning.mechanisms.steps.steps_plan import Steps
 from learning.mechanisms.synthesis.model import NOBODY
 from learning.mechanisms.synthesis.rounds import Marginals

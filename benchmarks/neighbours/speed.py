@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from accounting.privacy import IndividualAccounts
-from learning.mechanisms.neighbours.distances import QUERIES_AT_A_TIME, near_pairs, squared_norms
-from learning.mechanisms.neighbours.votes import radii, shard_contributions
+from learning.mechanisms.neighbours.votes import (
+    QUERIES_AT_A_TIME,
+    near_pairs,
+    radii,
+    shard_contributions,
+    squared_norms,
+)
 
 DIMENSIONS, CLASSES = 64, 10
 

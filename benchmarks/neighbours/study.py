@@ -18,11 +18,11 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
 from learning.learners import learner_create
-from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.rounds import PlannedRound, RoundsPlan, next_round, plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii, shard_contributions
+from learning.mechanisms.protocol import PlannedLevel
 from learning.representations import default_representation, representation_create
 
 DELTAS = {"digits": 5e-5, "mnist": 1e-5, "fashion": 1e-5, "adult": 1e-5, "diabetes": 1e-5}

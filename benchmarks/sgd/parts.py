@@ -23,10 +23,9 @@ from benchmarks.sgd.study import (
     take,
 )
 from learning.measures import base_loss, brier, calibration, losses
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.steps.linear import step_contributions
-from learning.mechanisms.steps.records import owned_records
-from learning.mechanisms.steps.released_sums import RECORDS, descent_calibration
+from learning.mechanisms.protocol import PlannedLevel
+from learning.mechanisms.steps.descent import RECORDS, descent_calibration
+from learning.mechanisms.steps.linear import owned_records, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, strength_of
 
 Promise = float | tuple[float, ...]

@@ -29,10 +29,9 @@ from learning.formats import catalogue_load
 from learning.formats.catalogue import Splits
 from learning.formats.read import read_file
 from learning.formats.rows import Rows
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.records import INTERCEPT, OwnedRecords, owned_records
+from learning.mechanisms.steps.linear import INTERCEPT, OwnedRecords, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
 from learning.representations import FittedRepresentation, LinearModel
 

@@ -21,7 +21,7 @@ from ipate_web.staff import kinds
 from learning.formats import schema_from_json
 from learning.learners import learner_parameters, suggested_learner
 from learning.mechanisms.choices import Choice
-from learning.mechanisms.counts.columns import column_names
+from learning.mechanisms.counts.table_plan import column_names
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from training.engine.budgets import DEFAULTS

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 
 from common.sentences import gettext_noop
-from learning.outcomes.classes import CROSS_ENTROPY, Classes
-from learning.outcomes.labels import Labels
+from learning.outcomes.labels import CROSS_ENTROPY, Classes, Labels
 from learning.outcomes.numbers import Numbers
 from learning.outcomes.outcome import Codes, Evaluation, Loss, Measure, Outcome, Target
 from learning.outcomes.times import Times

@@ -14,17 +14,15 @@ from learning.learners.learner import parameter
 from learning.pytorch import pytorch_check
 from learning.representations.coordinates import (
     MOST_COMPONENTS,
-    Coordinates,
-    evening_matrix,
-    standardising_matrix,
-    whitening_matrix,
-)
-from learning.representations.encoders import (
     ClippedColumnEncoder,
     ColumnEncoder,
+    Coordinates,
     Encoder,
     JoinedEncoder,
     ThresholdEncoder,
+    evening_matrix,
+    standardising_matrix,
+    whitening_matrix,
 )
 from learning.representations.images import PatchEncoder, WaveletEncoder
 from learning.representations.network import Layer, NetworkEncoder

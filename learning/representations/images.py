@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.exact_arithmetic import Floats, power_of_two_below, whole_matrix
-from learning.representations.convolutions import convolve, square_sums
-from learning.representations.encoders import Arrays, finite
+from learning.representations.coordinates import Arrays, finite
+from learning.representations.network import convolve, square_sums
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

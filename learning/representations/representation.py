@@ -14,8 +14,7 @@ from common.sentences import Sentence
 from common.threads import one_thread
 from learning.formats.rows import as_numbers
 from learning.learners.learner import parameter_check
-from learning.representations.coordinates import Coordinates
-from learning.representations.encoders import Arrays, Encoder
+from learning.representations.coordinates import Arrays, Coordinates, Encoder
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

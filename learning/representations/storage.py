@@ -17,10 +17,10 @@ from scipy.special import softmax
 from learning.learners.learner import Model, Records
 from learning.outcomes import Target, target_arrays, target_from_arrays
 from learning.representations.catalogue import representation_create
-from learning.representations.coordinates import Coordinates
-from learning.representations.encoders import (
+from learning.representations.coordinates import (
     ClippedColumnEncoder,
     ColumnEncoder,
+    Coordinates,
     Encoder,
     JoinedEncoder,
     ThresholdEncoder,

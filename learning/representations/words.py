@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from learning.exact_arithmetic import Floats
-from learning.representations.encoders import Arrays
+from learning.representations.coordinates import Arrays
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

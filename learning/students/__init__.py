@@ -16,8 +16,7 @@ from learning.learners import LEARNERS, instance_of, registered_class
 from learning.learners.learner import Learner, Model, Parametrised
 from learning.students.boosting import Boosting
 from learning.students.consistency import Consistency
-from learning.students.held_out import choose
-from learning.students.releases import Releases, counted, joined, labelled, predicted, with_labelled_rows
+from learning.students.releases import Releases, choose, counted, joined, labelled, predicted, with_labelled_rows
 from learning.students.shares import Shares
 from learning.students.smoothing import neighbourhoods, refine, smooth
 from learning.students.student import UNKEPT, CategoriesModel, Student, TrainingCheckpoint, learn_labels, said

@@ -20,8 +20,8 @@ from accounting.shares import shares
 from common.artifacts import arrays_load
 from consent.models import Level
 from consent.selectors import LEVELS, consent_snapshot
-from learning.mechanisms.counts.columns import Places, number_of_cells
-from learning.mechanisms.counts.counting import PERSON, CountsQuestion
+from learning.mechanisms.counts.table_plan import Places, number_of_cells
+from learning.mechanisms.counts.tables import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.released_counts import VotesQuestion
 from learning.mechanisms.pate import LEFT_OUT
 from learning.mechanisms.pate.ballots import VoteBudget

@@ -25,14 +25,12 @@ from learning.measures import (
     mean_estimate,
     share_estimate,
 )
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.records import INTERCEPT, owned_records
-from learning.mechanisms.steps.released_sums import descent_calibration, descent_shares
+from learning.mechanisms.protocol import PlannedLevel
+from learning.mechanisms.steps.descent import Descent, descent_calibration, descent_shares
+from learning.mechanisms.steps.linear import INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps
 from learning.students import counted, labelled, predicted
-from learning.students.held_out import fit_to_releases
+from learning.students.releases import fit_to_releases
 from tests.learning.lazily import graphs, metrics, onnxruntime
 
 

@@ -14,12 +14,18 @@ from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from learning.formats import schema_from_json
 from learning.mechanisms.choices import Choices
-from learning.mechanisms.counts.columns import Column, columns_of, number_of_cells
-from learning.mechanisms.counts.counting import CountsQuestion, sums_digest
-from learning.mechanisms.counts.table_plan import Counts, CountsPlan, forecast_table, plan_counts, plan_notes
-from learning.mechanisms.counts.tables import CountTable
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.counts.table_plan import (
+    Column,
+    Counts,
+    CountsPlan,
+    columns_of,
+    forecast_table,
+    number_of_cells,
+    plan_counts,
+    plan_notes,
+)
+from learning.mechanisms.counts.tables import CountsQuestion, CountTable, sums_digest
+from learning.mechanisms.protocol import PlanError, PlannedLevel
 from learning.mechanisms.synthesis.rounds import is_counted
 from learning.outcomes import KINDS
 from training.alliances.documents import noise_factor

@@ -42,7 +42,7 @@ from learning.students import (
     student_learn,
     with_labelled_rows,
 )
-from learning.students.held_out import fit_to_releases
+from learning.students.releases import fit_to_releases
 from training.engine.records import encoder_of, records_key, records_load
 from training.engine.turns import StepAside, turn_is_over
 from training.measures import evaluated, target_evaluated

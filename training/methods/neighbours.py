@@ -17,7 +17,6 @@ from common.declarations import stored
 from common.sentences import Sentence, gettext_noop
 from learning.class_shares import ClassShare, voted_shares
 from learning.forecasts import Forecast, few_people
-from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.forecast import RoundForecast, expected_voters
 from learning.mechanisms.neighbours.released_counts import VotesQuestion, counts_digest, read_counts
 from learning.mechanisms.neighbours.rounds import (
@@ -32,7 +31,7 @@ from learning.mechanisms.neighbours.rounds import (
 )
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
-from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.protocol import PlanError, PlannedLevel
 from learning.outcomes import Classes, Labels, Numbers, Target
 from learning.representations import representation_save
 from learning.students import Releases, counted, joined, labelled, neighbourhoods

@@ -16,10 +16,9 @@ from common.sentences import Sentence, gettext_noop
 from learning.forecasts import Forecast
 from learning.formats import ImageSchema, TabularSchema, schema_from_json
 from learning.mechanisms.choices import Choices, ChoicesError, HolderChoices
-from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.pate import Plan
 from learning.mechanisms.pate.ballots import VoteBudget
-from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.protocol import PlanError, PlannedLevel
 from learning.representations import REPRESENTATIONS
 from training.engine.budgets import RESERVE, Budget, PlannedPromise
 from training.measures import published_accuracy

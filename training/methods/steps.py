@@ -19,13 +19,15 @@ from learning.class_shares import ClassShare
 from learning.forecasts import Forecast, few_people
 from learning.formats import TabularSchema, schema_from_json
 from learning.learners import Model
-from learning.mechanisms.counts.columns import feature_columns
-from learning.mechanisms.counts.counting import CountsQuestion
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.counts.table_plan import feature_columns
+from learning.mechanisms.counts.tables import CountsQuestion
+from learning.mechanisms.protocol import PlanError, PlannedLevel
 from learning.mechanisms.steps.descent import (
+    RECORDS,
     Descent,
     StepsQuestion,
+    descent_calibration,
+    descent_shares,
     kept_points,
     nearly_same,
     states_after,
@@ -33,7 +35,6 @@ from learning.mechanisms.steps.descent import (
 )
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from learning.mechanisms.steps.rehearsals import descent_adjustment, forecast_steps, forecast_target
-from learning.mechanisms.steps.released_sums import RECORDS, descent_calibration, descent_shares
 from learning.mechanisms.steps.steps_plan import (
     COUNTED,
     ROWS,

@@ -9,8 +9,8 @@ from accounting.models import Release
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from learning.formats import TabularSchema, schema_from_json
-from learning.mechanisms.counts.columns import Column, column_names, columns_of, feature_columns
-from learning.mechanisms.counts.counting import CountsQuestion
+from learning.mechanisms.counts.table_plan import Column, column_names, columns_of, feature_columns
+from learning.mechanisms.counts.tables import CountsQuestion
 from learning.mechanisms.deniability.costs import (
     Deniability,
     DeniabilityPlan,

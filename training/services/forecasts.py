@@ -19,8 +19,7 @@ from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
 from common.declarations import MAY_BE_MISSING, stored
 from common.sentences import Sentence, gettext_noop
 from learning.forecasts import TABLE, Forecast, headline, useless
-from learning.mechanisms.levels import PlannedLevel, best_threshold, signal
-from learning.mechanisms.protocol import PlanError
+from learning.mechanisms.protocol import PlanError, PlannedLevel, best_threshold, signal
 from learning.outcomes.labels import AREA
 from training.engine.budgets import PlannedPromise
 from training.methods import MethodPlan, method_of
@@ -51,7 +50,7 @@ _LEAVING_OUT = gettext_noop(
 
 @dataclass(frozen=True)
 class Alternative:
-    """A way to ask people; its signal is that of :func:`learning.mechanisms.levels.signal`."""
+    """A way to ask people; its signal is that of :func:`learning.mechanisms.protocol.signal`."""
 
     kind: Annotated[
         str,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from common.noise import Noise
 from common.sentences import gettext_noop
 from learning.formats import TabularSchema
-from learning.mechanisms.counts.columns import Column, Places
+from learning.mechanisms.counts.table_plan import Column, Places
 from learning.mechanisms.deniability.costs import DeniabilityPlan
 from learning.mechanisms.deniability.network import Codes, RowNetwork, network_learn
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, PlanError, Records, content_digest

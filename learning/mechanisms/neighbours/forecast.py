@@ -30,8 +30,8 @@ from pydantic import Field
 from common.declarations import UNTOLD
 from common.sentences import Sentence
 from learning.forecasts import ASSUMED, LABELS, LABELS_FROM_SAMPLE, PURITY, Forecast, judged_forecast
-from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.stand_ins import LabelledStandIns, Sample, StandIns
+from learning.mechanisms.protocol import PlannedLevel
 
 SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """The radius shares that `propose` compares."""

@@ -17,8 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from common.sentences import Sentence, gettext_noop
 from common.threads import one_thread
 from learning.mechanisms.choices import ROUNDS, Fault, HolderChoices, choice, representation_choice
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.neighbours.distances import KERNELS
 from learning.mechanisms.neighbours.forecast import (
     PURITY,
     RoundForecast,
@@ -28,6 +26,8 @@ from learning.mechanisms.neighbours.forecast import (
     released_accuracy,
 )
 from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.votes import KERNELS
+from learning.mechanisms.protocol import PlannedLevel
 
 LARGEST_SIGMA = 16_384.0
 """The largest standard deviation of a count: 2³⁰ of the units in which votes are counted."""

@@ -36,8 +36,7 @@ class StandIns:
     def __init__(
         self, queries: ArrayLike, public: ArrayLike, radius_shares: Sequence[float], most: int | None = _QUERIES
     ) -> None:
-        from learning.mechanisms.neighbours.distances import squared_distances
-        from learning.mechanisms.neighbours.votes import radii
+        from learning.mechanisms.neighbours.votes import radii, squared_distances
 
         points, everyone = np.asarray(queries), np.asarray(public)
         self.queries = len(points)
@@ -76,7 +75,7 @@ class LabelledStandIns(StandIns):
     """
 
     def __init__(self, sample: Sample, public: ArrayLike, radius_shares: Sequence[float], n_classes: int) -> None:
-        from learning.mechanisms.neighbours.distances import squared_distances
+        from learning.mechanisms.neighbours.votes import squared_distances
 
         points = np.asarray(sample.points)
         super().__init__(points, public, radius_shares, most=None)

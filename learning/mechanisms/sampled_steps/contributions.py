@@ -16,7 +16,7 @@ from torch import nn
 
 from learning.formats.rows import as_numbers
 from learning.mechanisms.sampled_steps.whole_gradients import LayerGradients, RecordGradients
-from learning.mechanisms.steps.records import OwnedRecords
+from learning.mechanisms.steps.linear import OwnedRecords
 from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations.coordinates import LARGEST
 

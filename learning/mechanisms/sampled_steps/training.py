@@ -21,7 +21,7 @@ from common.noise import Noise
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Records, content_digest, named
 from learning.mechanisms.sampled_steps.rates import SampledMechanism, phases_within
 from learning.mechanisms.sampled_steps.run_plan import SampledPlan, sampled_plan_from_json
-from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from learning.mechanisms.steps.linear import OwnedRecords, owned_records
 from learning.outcomes import CROSS_ENTROPY, Loss, Target, target_from_arrays
 from learning.representations import FittedRepresentation, representation_load
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # PyTorch takes a second, which would delay the start of the 
     from torch import nn
 
     from learning.mechanisms.sampled_steps.contributions import Gradients
-    from learning.mechanisms.steps.records import OwnedRecords
+    from learning.mechanisms.steps.linear import OwnedRecords
 
 Floats = NDArray[np.float64]
 

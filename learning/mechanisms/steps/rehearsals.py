@@ -27,8 +27,7 @@ from common.sentences import Sentence
 from learning.forecasts import CLUSTERS, MODEL, REHEARSED, Forecast, judged_forecast, standing_error, thirds
 from learning.measures import Estimate, area
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.linear import INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import StepsPlan
 from learning.outcomes import Target
 from learning.outcomes.labels import AREA

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from common.declarations import Stored
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.choices import ROUNDS, HolderChoices, choice, representation_choice
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations import MOST_COMPONENTS, Encoded, Evened, Representation, Thresholds, Wavelets, Words
 

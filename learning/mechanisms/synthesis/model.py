@@ -13,8 +13,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.mechanisms.counts.columns import Column
-from learning.mechanisms.counts.counting import at_least_zero
+from learning.mechanisms.counts.table_plan import Column
+from learning.mechanisms.counts.tables import at_least_zero
 
 Numbers = NDArray[np.float64]
 Edge = tuple[int, int]

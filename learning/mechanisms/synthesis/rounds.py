@@ -19,10 +19,18 @@ from common.sentences import Sentence, gettext_noop
 from learning.forecasts import TABLE, Forecast
 from learning.formats import TabularSchema
 from learning.mechanisms.choices import Choices, choice
-from learning.mechanisms.counts.columns import Column, column_names, columns_of, feature_columns
-from learning.mechanisms.counts.counting import PERSON, CountsQuestion, at_least_zero
-from learning.mechanisms.counts.table_plan import LARGEST_SIGMA, CountsPlan, noise_distance, plan_of
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.counts.table_plan import (
+    LARGEST_SIGMA,
+    Column,
+    CountsPlan,
+    column_names,
+    columns_of,
+    feature_columns,
+    noise_distance,
+    plan_of,
+)
+from learning.mechanisms.counts.tables import PERSON, CountsQuestion, at_least_zero
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.synthesis.model import (
     NOBODY,
     Edge,

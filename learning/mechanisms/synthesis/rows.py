@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from common.spreadsheets import CsvWriter
 from learning.formats import TabularSchema
 from learning.formats.columns import SEVERAL, CodeColumn, NumericColumn
-from learning.mechanisms.counts.columns import Column, feature_columns
-from learning.mechanisms.counts.counting import at_least_zero
-from learning.mechanisms.counts.table_plan import MOST_BINS, noise_distance
+from learning.mechanisms.counts.table_plan import MOST_BINS, Column, feature_columns, noise_distance
+from learning.mechanisms.counts.tables import at_least_zero
 from learning.mechanisms.protocol import content_digest
 from learning.mechanisms.synthesis.model import NOBODY, pairs_of
 from learning.mechanisms.synthesis.rounds import Marginals

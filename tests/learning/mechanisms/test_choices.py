@@ -8,9 +8,9 @@ import pytest
 
 from accounting.caps import caps_of
 from learning.mechanisms.choices import Choices, ChoicesError
-from learning.mechanisms.levels import PlannedLevel, at_threshold, best_threshold, signal
 from learning.mechanisms.neighbours.rounds import NeighbourChoices
 from learning.mechanisms.pate.teachers import Teachers
+from learning.mechanisms.protocol import PlannedLevel, at_threshold, best_threshold, signal
 from learning.mechanisms.sampled_steps.run_plan import Samples
 from learning.mechanisms.steps.steps_plan import Steps
 from learning.students import STUDENTS, suggested_student

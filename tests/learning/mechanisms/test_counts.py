@@ -11,12 +11,9 @@ from common.noise import SimulationNoise
 from learning.formats import ImageSchema, TabularSchema
 from learning.formats.columns import CategoricalColumn, CodeColumn, LabelColumn, NumericColumn
 from learning.mechanisms.counts import table_plan
-from learning.mechanisms.counts.columns import column_names, columns_of
-from learning.mechanisms.counts.counting import PERSON, CountsQuestion
-from learning.mechanisms.counts.table_plan import Counts
-from learning.mechanisms.counts.tables import QUANTILES, CountTable, mean, quantiles, summaries
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.protocol import People, Records
+from learning.mechanisms.counts.table_plan import Counts, column_names, columns_of
+from learning.mechanisms.counts.tables import PERSON, QUANTILES, CountsQuestion, CountTable, mean, quantiles, summaries
+from learning.mechanisms.protocol import People, PlannedLevel, Records
 from tests.training.asking import NoNoise
 
 SCHEMA = TabularSchema(

@@ -10,10 +10,9 @@ from common.noise import SimulationNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import CategoricalColumn, CodeColumn, LabelColumn, NumericColumn
 from learning.formats.read import read_file
-from learning.mechanisms.counts.columns import Column, feature_columns
-from learning.mechanisms.counts.counting import PERSON
-from learning.mechanisms.levels import PlannedLevel
-from learning.mechanisms.protocol import People, Records
+from learning.mechanisms.counts.table_plan import Column, feature_columns
+from learning.mechanisms.counts.tables import PERSON
+from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.synthesis import rounds
 from learning.mechanisms.synthesis.model import fitted, grouped, in_groups, pairs_of, shrunk, strength, strongest_tree
 from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals

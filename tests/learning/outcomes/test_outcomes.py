@@ -9,10 +9,9 @@ from scipy.special import expit
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.exact_arithmetic import RESIDUAL_STEPS, Floats, exponentials, logistic
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
-from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.linear import CLIP_STEPS, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import plan_steps
 from learning.outcomes import Classes, Codes, Labels, Numbers, Outcome, Times
 from learning.outcomes.outcome import MOST_CATEGORIES

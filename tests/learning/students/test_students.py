@@ -20,7 +20,7 @@ from learning.students import (
     student_create,
     student_learn,
 )
-from learning.students.held_out import fit_to_releases
+from learning.students.releases import fit_to_releases
 from learning.students.shares import Shares
 from tests.learning.lazily import torch
 

@@ -13,8 +13,7 @@ from learning.mechanisms.pate.aggregators.aggregator import (
     VoteCharge,
 )
 from learning.mechanisms.pate.aggregators.confident import ConfidentGNMax, InteractiveGNMax
-from learning.mechanisms.pate.aggregators.noisy_max import GNMax, LNMax, NoisyCounts
-from learning.mechanisms.pate.aggregators.residual import ResidualGNMax
+from learning.mechanisms.pate.aggregators.noisy_max import GNMax, LNMax, NoisyCounts, ResidualGNMax
 
 AGGREGATORS: Mapping[str, type[Aggregator]] = MappingProxyType(
     {

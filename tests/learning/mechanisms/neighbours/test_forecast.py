@@ -5,11 +5,11 @@ import pytest
 
 from common.noise import SimulationNoise
 from learning.forecasts import LABELS
-from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.forecast import propose, released_accuracy
 from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import neighbour_votes
+from learning.mechanisms.protocol import PlannedLevel
 from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
 
 CAP = 0.26805**2

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from learning.mechanisms.levels import PlannedLevel
 from learning.mechanisms.neighbours.rounds import first_queries, next_round, plan_rounds
+from learning.mechanisms.protocol import PlannedLevel
 from tests.learning.mechanisms.neighbours.test_forecast import CAP, blobs
 
 

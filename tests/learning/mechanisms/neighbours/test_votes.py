@@ -7,8 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from learning.mechanisms.neighbours.distances import kth_distances
-from learning.mechanisms.neighbours.votes import neighbour_votes, radii, shard_contributions
+from learning.mechanisms.neighbours.votes import kth_distances, neighbour_votes, radii, shard_contributions
 from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
 
 CLASSES = 3
@@ -104,7 +103,7 @@ def test_however_records_are_cut_into_blocks_the_bits_are_the_same(residual, ker
     votes, charged = neighbour_votes(**w, **options, accounts=PlainAccounts([9.0] * 20))
     assert charged.toarray()[:, 7].any() and votes.any()
     for block in (1, 7, 64, 10_000):
-        monkeypatch.setattr("learning.mechanisms.neighbours.distances._RECORDS_AT_A_TIME", block)
+        monkeypatch.setattr("learning.mechanisms.neighbours.votes._RECORDS_AT_A_TIME", block)
         again, costs = neighbour_votes(**w, **options, accounts=PlainAccounts([9.0] * 20))
         assert (again.tobytes(), costs.data.tobytes()) == (votes.tobytes(), charged.data.tobytes())
         assert (costs.indices.tolist(), costs.indptr.tolist()) == (charged.indices.tolist(), charged.indptr.tolist())
@@ -112,7 +111,7 @@ def test_however_records_are_cut_into_blocks_the_bits_are_the_same(residual, ker
 
 def test_records_of_one_holder_fill_no_memory_but_a_block(monkeypatch) -> None:
     """All of them near all queries: 7.7 million pairs, of which 65,536 are in memory at a time."""
-    monkeypatch.setattr("learning.mechanisms.neighbours.distances._RECORDS_AT_A_TIME", 256)
+    monkeypatch.setattr("learning.mechanisms.neighbours.votes._RECORDS_AT_A_TIME", 256)
     records, queries = np.ones((30_000, 2), np.int8), np.zeros((256, 2), np.int8)
     classes, owners = np.arange(30_000) % CLASSES, np.arange(30_000) // 29_000
     tracemalloc.start()

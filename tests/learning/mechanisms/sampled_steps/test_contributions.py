@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from learning.mechanisms.sampled_steps.rates import FINENESS
-from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from learning.mechanisms.steps.linear import OwnedRecords, owned_records
 from tests.learning.lazily import Gradients, network_create, nn, torch
 
 SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (16, 17, 2)}

@@ -12,7 +12,7 @@ from learning.measures import area, base_loss, calibration, losses
 from learning.mechanisms.sampled_steps.rates import SampledMechanism
 from learning.mechanisms.sampled_steps.run_plan import SampledPlan
 from learning.mechanisms.sampled_steps.training import SampledQuestion, SampledSteps, SimulationSampling
-from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.linear import owned_records
 from tests.learning.lazily import Lazy, network_create, torch
 
 PEOPLE = 3000

@@ -9,7 +9,7 @@ import pytest
 from common.noise import SimulationNoise, SystemNoise
 from learning.mechanisms.sampled_steps.rates import SampledMechanism
 from learning.mechanisms.sampled_steps.training import SampledSteps, SimulationSampling, SystemSampling, run_chunk
-from learning.mechanisms.steps.records import OwnedRecords, owned_records
+from learning.mechanisms.steps.linear import OwnedRecords, owned_records
 from tests.learning.lazily import Gradients, network_create
 
 SHAPE, CLASSES = (64,), 10

@@ -8,12 +8,11 @@ from scipy.special import softmax
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import Descent, curvatures, weights_spread
-from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
-from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.linear import CLIP_STEPS, INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps
-from learning.outcomes.classes import curvature_bounds
+from learning.outcomes.labels import curvature_bounds
 from learning.representations import LinearModel, Standardised
 
 PUBLIC = np.array([[30, 40], [-40, 30], [50, 0], [0, -50]])

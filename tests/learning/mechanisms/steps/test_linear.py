@@ -9,8 +9,14 @@ from scipy.stats import kstest, norm
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
-from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
-from learning.mechanisms.steps.records import INTERCEPT, OwnedRecords, owned_records
+from learning.mechanisms.steps.linear import (
+    CLIP_STEPS,
+    INTERCEPT,
+    OwnedRecords,
+    owned_records,
+    release_sums,
+    step_contributions,
+)
 
 DIMENSIONS, CLASSES = 12, 4
 COUNTS = [1, 3, 1, 0, 400, 1, 3, 2, 5000, 1, 1, 3]
@@ -129,7 +135,7 @@ def test_shards_add_up_and_blocks_change_no_bit(monkeypatch: pytest.MonkeyPatch)
         assert (sum(sums for sums, _ in parts) == whole).all()
         assert (np.concatenate([costs for _, costs in parts]) == charged).all()
     for block in (3, 100, 100_000):
-        monkeypatch.setattr("learning.mechanisms.steps.records._RECORDS_AT_A_TIME", block)
+        monkeypatch.setattr("learning.mechanisms.steps.linear._RECORDS_AT_A_TIME", block)
         (again, costs), _ = sums_of(records)
         assert (again.tobytes(), costs.tobytes()) == (whole.tobytes(), charged.tobytes())
 

@@ -10,10 +10,9 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.exact_arithmetic import Floats
 from learning.forecasts import MODEL, few_people
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.mechanisms.steps.linear import INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.rehearsals import descent_adjustment, forecast_steps, forecast_target
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps
 from learning.outcomes import Labels, Numbers, Target, Times

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from learning.mechanisms.levels import PlannedLevel
+from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.steps_plan import Steps, StepsPlan, few_people_notes, plan_steps, strength_of
 
 RECORDS = np.zeros((2, 9))
