@@ -5,6 +5,7 @@ A slack is the δ′ of a sampled run. It is public: it does not depend on holde
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,6 +64,7 @@ def caps_of(epsilons: ArrayLike, delta: float) -> np.ndarray:
     return squares[place].reshape(array.shape)
 
 
+@lru_cache(maxsize=4096)  # pages that follow a run ask for the same ones repeatedly
 def epsilon_of(charge: float, delta: float) -> float:
     """Return the ε at a study's δ of an account with this charge in μ², including sampled runs; 0 for no charge.
 

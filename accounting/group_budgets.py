@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from uuid import UUID
 
 from django.db.models import Q
@@ -94,21 +94,17 @@ class GroupBudget:
 
     @cached_property
     def epsilon_used(self) -> float:
-        return epsilon_at(self.used, self.delta)
+        return epsilon_of(self.used, self.delta)
 
     @cached_property
     def epsilon_reserved(self) -> float:
         """ε of the reserved part by itself: μ² add up, their ε do not."""
-        return epsilon_at(self.share_reserved * self.cap, self.delta)
+        return epsilon_of(self.share_reserved * self.cap, self.delta)
 
     @cached_property
     def epsilon_left(self) -> float:
         """ε that a single further release could have."""
-        return epsilon_at(self.share_left * self.cap, self.delta)
-
-
-#: Cached ε of charges, because pages that follow a run request the same ones repeatedly.
-epsilon_at = lru_cache(maxsize=4096)(epsilon_of)
+        return epsilon_of(self.share_left * self.cap, self.delta)
 
 
 @dataclass(frozen=True)
@@ -285,5 +281,5 @@ class _Tally:
             run = None if isinstance(subject, tuple) else subject
             known = self._runs.get(run) if run else None
             title = known.title if known else str(Release.Kind(kind).label)
-            found.append(BudgetUse(run, kind, title, charge, charge / cap, epsilon_at(charge, delta), at))
+            found.append(BudgetUse(run, kind, title, charge, charge / cap, epsilon_of(charge, delta), at))
         return found

@@ -22,7 +22,7 @@ from benchmarks.neighbours.study import DELTAS, SHARES
 from benchmarks.reproduce.votes import published_counts
 from benchmarks.sgd.study import splits_load
 from learning.learners import suggested_learner
-from learning.mechanisms.pate import Group, NoisyCounts, assign_keyed, count_votes, make_plan, teacher_seed
+from learning.mechanisms.pate import NoisyCounts, PrivacyGroup, assign_keyed, count_votes, make_plan, teacher_seed
 from learning.mechanisms.pate.teachers import PublicGraph, teacher_classes
 from learning.representations import default_representation
 from learning.students.smoothing import Smoother
@@ -97,7 +97,7 @@ def digits_votes() -> tuple[Floats, float, NDArray, NDArray[np.int64]]:
     holders, points = len(splits.private), splits.public.x
     assert splits.private.y is not None and splits.test.y is not None
     places = np.random.default_rng(0).choice(len(SHARES), holders, p=SHARES)
-    groups = [Group(str(place), epsilon, int((places == place).sum())) for place, epsilon in enumerate(epsilons)]
+    groups = [PrivacyGroup(str(place), epsilon, int((places == place).sum())) for place, epsilon in enumerate(epsilons)]
     vote = NoisyCounts(sigma=1.0)
     plan = make_plan(groups, variant="weighting", teachers=92, aggregator=vote, delta=delta, weight_scheme="gdp")
     position, teacher = assign_keyed(plan, np.arange(holders), places, _KEY)

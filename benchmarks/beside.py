@@ -190,12 +190,12 @@ def counts(people: int) -> Contenders:
     def ours() -> Work:
         from common.noise import SystemNoise
         from learning.mechanisms.counts.table_plan import CLASSES as BY_CLASS
-        from learning.mechanisms.counts.table_plan import Column, CountsPlan
+        from learning.mechanisms.counts.table_plan import CountedColumn, CountsPlan
         from learning.mechanisms.counts.tables import CountsQuestion
         from learning.mechanisms.protocol import Draws, People, Records
 
         plan = CountsPlan(10.0, 0.0718, float(people), float(people), CELLS)
-        question = CountsQuestion(plan, ((Column(BY_CLASS, tuple(map(str, range(CELLS)))),),), (0.0718,))
+        question = CountsQuestion(plan, ((CountedColumn(BY_CLASS, tuple(map(str, range(CELLS)))),),), (0.0718,))
         everybody, caps = np.arange(people), np.full(people, 0.0718)
         records = Records(np.zeros((people, 1), np.float32), of, everybody)
         whole, draws = slice(0, 1), Draws(SystemNoise())

@@ -28,7 +28,7 @@ from accounting.caps import caps_of
 from benchmarks.sgd.study import DELTA, splits_load
 from benchmarks.synthesis import judged, judging
 from learning.formats import TabularSchema
-from learning.mechanisms.counts.table_plan import Column, Places, column_names, columns_of
+from learning.mechanisms.counts.table_plan import CountedColumn, Places, column_names, columns_of
 from learning.mechanisms.protocol import Records
 from learning.mechanisms.synthesis.rows import cells_encode
 
@@ -81,7 +81,7 @@ def library_use(folder: Path) -> None:
         setattr(sys.modules[name], taken, instead)
 
 
-def dataset(cells: NDArray[np.int64], columns: tuple[Column, ...]) -> Any:
+def dataset(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...]) -> Any:
     """Their dataset of cells (N, columns)."""
     from mbi import Dataset, Domain
 
@@ -94,7 +94,7 @@ def rho_of(epsilon: float) -> float:
     return float(caps_of(epsilon, DELTA)) / 2
 
 
-def aim(cells: NDArray[np.int64], columns: tuple[Column, ...], options: argparse.Namespace) -> NDArray[np.int64]:
+def aim(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...], options: argparse.Namespace) -> NDArray[np.int64]:
     """Cells (N, columns) of rows that AIM draws for all pairs, or for all pairs within classes."""
     from aim import AIM
 
@@ -112,7 +112,7 @@ def aim(cells: NDArray[np.int64], columns: tuple[Column, ...], options: argparse
     return drawn.df.to_numpy(np.int64)
 
 
-def mst(cells: NDArray[np.int64], columns: tuple[Column, ...], epsilon: float) -> NDArray[np.int64]:
+def mst(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...], epsilon: float) -> NDArray[np.int64]:
     """Cells (N, columns) of rows that MST draws."""
     import mst as authors
 

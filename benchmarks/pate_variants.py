@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from accounting.privacy import PAPER_ORDERS
-from learning.mechanisms.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
+from learning.mechanisms.pate import ConfidentGNMax, Plan, PrivacyGroup, make_plan, simulate_vote
 
 DELTA, TEACHERS, CLASSES, SEED = 1e-5, 250, 10, 1
-GROUPS = [Group("HIGH", 1.0, 20_400), Group("AVERAGE", 2.0, 25_800), Group("LOW", 3.0, 13_800)]
+GROUPS = [PrivacyGroup("HIGH", 1.0, 20_400), PrivacyGroup("AVERAGE", 2.0, 25_800), PrivacyGroup("LOW", 3.0, 13_800)]
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
 
 

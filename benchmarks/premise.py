@@ -76,11 +76,13 @@ def pate(quick: bool) -> Iterator[Cell]:
 
     def measure(way: str) -> Row:
         from accounting.caps import caps_of
-        from learning.mechanisms.pate import GNMax, Group, make_plan
+        from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
 
         of_epsilon = {float(caps_of(one, DELTA)): one for one in LEVELS}
         values, people = np.unique(effective_caps(way, _caps(PEOPLE)), return_counts=True)
-        groups = [Group(f"{of_epsilon[c]:g}", of_epsilon[c], int(n)) for c, n in zip(values, people, strict=True) if c]
+        groups = [
+            PrivacyGroup(f"{of_epsilon[c]:g}", of_epsilon[c], int(n)) for c, n in zip(values, people, strict=True) if c
+        ]
         teachers = round(sum(group.holders for group in groups) / 240)
         plan = make_plan(
             groups,

@@ -28,7 +28,7 @@ from accounting.privacy import (
     threshold_rdp,
 )
 from common.noise import SimulationNoise
-from learning.mechanisms.pate import ConfidentGNMax, GNMax, Group, make_plan
+from learning.mechanisms.pate import ConfidentGNMax, GNMax, PrivacyGroup, make_plan
 
 DELTA = 1e-5
 EPSILONS, SIGMAS = (1.0, 2.0, 3.0), (20.0, 40.0, 80.0, 120.0, 160.0, 200.0)
@@ -77,7 +77,7 @@ def confident(votes: np.ndarray, truth: np.ndarray, epsilon: float, draws: int) 
 
 def labels_individualized(variant: str) -> int:
     """34 % / 43 % / 23 % of 60,000 holders at ε = 1, 2, 3, σ 40, weights or duplicates in proportion to μ."""
-    groups = [Group("HIGH", 1.0, 20_400), Group("AVERAGE", 2.0, 25_800), Group("LOW", 3.0, 13_800)]
+    groups = [PrivacyGroup("HIGH", 1.0, 20_400), PrivacyGroup("AVERAGE", 2.0, 25_800), PrivacyGroup("LOW", 3.0, 13_800)]
     plan = make_plan(groups, variant=variant, teachers=250, aggregator=GNMax(40.0), delta=DELTA, weight_scheme="gdp")
     return min(
         int(caps_of(group.epsilon, DELTA) / plan.aggregator.charge(group.sensitivity).label) for group in plan.groups

@@ -20,7 +20,7 @@ from benchmarks.sgd.study import splits_load
 from benchmarks.students.study import split_order
 from common.noise import SimulationNoise
 from learning.learners import suggested_learner
-from learning.mechanisms.pate import Group, NoisyCounts, assign_keyed, count_votes, make_plan, teacher_seed
+from learning.mechanisms.pate import NoisyCounts, PrivacyGroup, assign_keyed, count_votes, make_plan, teacher_seed
 from learning.mechanisms.pate.teachers import PublicGraph, teacher_classes
 from learning.representations import default_representation
 from learning.students import counted, smooth, student_learn, suggested_student
@@ -45,7 +45,9 @@ def votes_of(name: str, split: int, teachers: int) -> None:
     said: dict[tuple[int, ...], np.ndarray] = {}
     for label, promises in PROMISES.items():
         places = np.random.default_rng(0).choice(len(SHARES), holders, p=SHARES)
-        groups = [Group(str(place), epsilon, int((places == place).sum())) for place, epsilon in enumerate(promises)]
+        groups = [
+            PrivacyGroup(str(place), epsilon, int((places == place).sum())) for place, epsilon in enumerate(promises)
+        ]
         how = {"variant": "weighting", "delta": DELTAS[name], "weight_scheme": "gdp"}
         plan = make_plan(groups, teachers=teachers, aggregator=NoisyCounts(sigma=1.0), **how)
         sizes = tuple(group.teachers for group in plan.groups)

@@ -66,7 +66,7 @@ class Installation:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepsProcess:
     """Process that carries out steps of `training.alliances.demonstration` in an installation, one after the other."""
 
     at: Installation
@@ -92,7 +92,7 @@ class Steps:
 
 
 @contextmanager
-def stepping(at: Installation) -> Iterator[Steps]:
+def stepping(at: Installation) -> Iterator[StepsProcess]:
     """A process for the steps of an installation, which ends with the block."""
     at.logs.mkdir(exist_ok=True)
     with (at.logs / "steps.log").open("ab") as log:
@@ -108,7 +108,7 @@ def stepping(at: Installation) -> Iterator[Steps]:
         )
     with process:
         try:
-            yield Steps(at, process)
+            yield StepsProcess(at, process)
         finally:
             process.kill()
 
@@ -170,7 +170,7 @@ def worker(of: Installation) -> AbstractContextManager[subprocess.Popen]:
     return running([*of.within, *worker_command(1)], of.logs / "worker.log", dict(of.environment))
 
 
-def databases_make(steps: list[Steps]) -> None:
+def databases_make(steps: list[StepsProcess]) -> None:
     """Give each installation a database; the sites get a copy of the hub's while it is still empty."""
     steps[0].do("migrate")
     with closing(sqlite3.connect(steps[0].at.database)) as made:
@@ -179,7 +179,7 @@ def databases_make(steps: list[Steps]) -> None:
                 made.backup(copy)
 
 
-def alliance_make(steps: list[Steps], data: str, write: Callable[[str], Any], certificate: str = "") -> None:
+def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], Any], certificate: str = "") -> None:
     """Found an alliance that all sites join, and write who can sign in at each installation."""
     hub, *clinics = steps
     hub_facts = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
@@ -199,7 +199,7 @@ def alliance_make(steps: list[Steps], data: str, write: Callable[[str], Any], ce
         write(f"{each.at.name} has joined: {each.end()['holders']} people consent.\n")
 
 
-def run_begin(steps: list[Steps], mode: str, share: float = 0.9) -> None:
+def run_begin(steps: list[StepsProcess], mode: str, share: float = 0.9) -> None:
     """Propose a run at the hub, and let all approve it."""
     hub, *clinics = steps
     number = hub.do("hub_run", mode=mode, share=share)["number"]
@@ -210,7 +210,7 @@ def run_begin(steps: list[Steps], mode: str, share: float = 0.9) -> None:
 
 
 def _wait_for_end(
-    steps: list[Steps], processes: list[subprocess.Popen], write: Callable[[str], Any]
+    steps: list[StepsProcess], processes: list[subprocess.Popen], write: Callable[[str], Any]
 ) -> list[dict[str, Any]]:
     begun, before = time.monotonic(), -1
     while True:

@@ -24,7 +24,7 @@ from consent.services.consent_forms import form_faults
 from consent.services.disposals import holders_erased_once, unstorable_holders
 from consent.services.erasures import holders_waiting
 from consent.services.mail import mails_send
-from learning.sites.documents import Answer, Refused
+from learning.sites.documents import AnswerDocument, Refused
 from training.alliances.documents import roster, vector_load
 from training.engine.records import ring_of
 from training.engine.spending import used_share
@@ -149,7 +149,7 @@ def _joint_faults(run: Run) -> Iterator[str]:
 def _signed_vector(content: str) -> str:
     """Return the SHA-256 of the numbers of an answer or a total, as it was signed."""
     try:
-        return Answer.read(content.encode()).vector
+        return AnswerDocument.read(content.encode()).vector
     except Refused:
         return "unreadable"
 

@@ -24,11 +24,11 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise, SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.counts.table_plan import CLASSES, Column, CountsPlan
+from learning.mechanisms.counts.table_plan import CLASSES, CountedColumn, CountsPlan
 from learning.mechanisms.counts.tables import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
-from learning.mechanisms.pate import Aggregator, ConfidentGNMax, GNMax, Group, LNMax, make_plan
+from learning.mechanisms.pate import Aggregator, ConfidentGNMax, GNMax, LNMax, PrivacyGroup, make_plan
 from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.sampled_steps import training
 from learning.mechanisms.sampled_steps.run_plan import plan_sampled
@@ -260,7 +260,7 @@ class TeacherLabels(Canary):
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         plan = make_plan(
-            [Group("ALL", self.epsilon, 101)],
+            [PrivacyGroup("ALL", self.epsilon, 101)],
             variant="weighting",
             teachers=101,
             aggregator=self.aggregator(),
@@ -312,7 +312,7 @@ class Counts(Canary):
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
         plan = CountsPlan(_ROUNDING / math.sqrt(self.cap), self.cap, 1.0, 1.0, 2)
-        question = CountsQuestion(plan, ((Column(CLASSES, ("a", "b")),),), (self.cap,))
+        question = CountsQuestion(plan, ((CountedColumn(CLASSES, ("a", "b")),),), (self.cap,))
         scores, spent = np.zeros(count), np.zeros(1)
         for _ in range(2):
             answer, charge = _counted(question, self.cap, spent, self.records)

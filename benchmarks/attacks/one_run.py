@@ -14,7 +14,7 @@ from benchmarks.attacks.canaries import SPREAD, seen_by_colluders
 from common.noise import SystemNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import NumericColumn
-from learning.mechanisms.counts.table_plan import CLASSES, Column, CountsPlan
+from learning.mechanisms.counts.table_plan import CLASSES, CountedColumn, CountsPlan
 from learning.mechanisms.counts.tables import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.released_counts import release_counts
 from learning.mechanisms.neighbours.votes import neighbour_votes
@@ -77,7 +77,7 @@ def counts_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
     """`(m,)` of one table of counts, in which each canary has a cell of their own."""
     count, cap = len(takes_part), float(caps_of(epsilon, delta))
     plan = CountsPlan(_ROUNDING / math.sqrt(cap), cap, float(count), float(count), count)
-    question = CountsQuestion(plan, ((Column(CLASSES, tuple(map(str, range(count)))),),), (cap,))
+    question = CountsQuestion(plan, ((CountedColumn(CLASSES, tuple(map(str, range(count)))),),), (cap,))
     classes = np.flatnonzero(takes_part)
     holders, caps = np.arange(len(classes)), np.full(len(classes), cap)
     records = Records(np.zeros((len(classes), 1)), classes, holders)

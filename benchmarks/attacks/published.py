@@ -22,7 +22,7 @@ from learning.formats import TabularSchema
 from learning.learners import learner_create
 from learning.mechanisms.counts.table_plan import Counts, Places, column_names, columns_of, number_of_cells, plan_counts
 from learning.mechanisms.counts.tables import PERSON, CountsQuestion
-from learning.mechanisms.pate import GNMax, Group, assign, make_plan
+from learning.mechanisms.pate import GNMax, PrivacyGroup, assign, make_plan
 from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.sampled_steps import training
 from learning.mechanisms.sampled_steps.contributions import Gradients
@@ -76,7 +76,7 @@ def teachers_target(name: str, people: int, epsilons: Sequence[float]) -> Target
     def publish(taking: Taking, seed: int) -> Floats:
         mine, groups = np.flatnonzero(taking), np.bincount(places[taking], minlength=len(epsilons))
         plan = make_plan(
-            [Group(f"{one:g}", one, int(count)) for one, count in zip(sorted(epsilons), groups, strict=True)],
+            [PrivacyGroup(f"{one:g}", one, int(count)) for one, count in zip(sorted(epsilons), groups, strict=True)],
             variant="weighting",
             teachers=TEACHERS,
             aggregator=GNMax(sigma=SIGMA),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from accounting.privacy import PAPER_ORDERS
 from benchmarks.reproduce.votes import Votes
 from benchmarks.students.teachers import vote
-from learning.mechanisms.pate import ConfidentGNMax, Group, GroupPlan, Plan, make_plan, simulate_vote
+from learning.mechanisms.pate import ConfidentGNMax, GroupPlan, Plan, PrivacyGroup, make_plan, simulate_vote
 
 DELTA, TEACHERS, HOLDERS = 1e-5, 250, 60_000
 FIRST_QUERIES = 500
@@ -62,12 +62,12 @@ class Tally:
     right_spread: float
 
 
-def groups_of(epsilons: Sequence[float], shares: Sequence[float], holders: int = HOLDERS) -> list[Group]:
+def groups_of(epsilons: Sequence[float], shares: Sequence[float], holders: int = HOLDERS) -> list[PrivacyGroup]:
     """Groups of holders in these proportions."""
-    return [Group(f"{one:g}", one, round(holders * share)) for one, share in zip(epsilons, shares, strict=True)]
+    return [PrivacyGroup(f"{one:g}", one, round(holders * share)) for one, share in zip(epsilons, shares, strict=True)]
 
 
-def plan_of(variant: str, groups: Sequence[Group], aggregator: ConfidentGNMax = AGGREGATOR) -> Plan:
+def plan_of(variant: str, groups: Sequence[PrivacyGroup], aggregator: ConfidentGNMax = AGGREGATOR) -> Plan:
     """The plan of a variant of `VARIANTS`, or `AS_PRINTED`."""
     options: dict[str, Any] = VARIANTS["weighting" if variant == AS_PRINTED else variant]
     plan = make_plan(groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, conversion="classic", **options)
@@ -99,7 +99,7 @@ def _with_absences(plan: Plan, aggregator: ConfidentGNMax) -> Plan:
     return replace(plan, groups=groups, aggregator=aggregator.scaled(share))
 
 
-def by_paper(votes: Votes, plan: Plan, groups: Sequence[Group], seed: int) -> Counted:
+def by_paper(votes: Votes, plan: Plan, groups: Sequence[PrivacyGroup], seed: int) -> Counted:
     """Put the points to the vote in random order, by the papers' accounting.
 
     Rényi costs at the orders 2 to 50, Theorem 6 of 2018 for labels and checks, classic conversion; the vote ends where
@@ -126,7 +126,7 @@ def by_paper(votes: Votes, plan: Plan, groups: Sequence[Group], seed: int) -> Co
 
 
 def by_accounts(
-    votes: Votes, variant: str, groups: Sequence[Group], seed: int, aggregator: ConfidentGNMax = AGGREGATOR
+    votes: Votes, variant: str, groups: Sequence[PrivacyGroup], seed: int, aggregator: ConfidentGNMax = AGGREGATOR
 ) -> Counted:
     """The same with weights or duplicates in proportion to μ, until the accounts are used up."""
     options: dict[str, Any] = VARIANTS[variant]

@@ -19,7 +19,7 @@ from benchmarks.neighbours.study import DELTAS, SHARES
 from common.noise import SimulationNoise
 from learning.learners import learner_create, learner_parameters
 from learning.learners.learner import Learner
-from learning.mechanisms.pate import AGGREGATORS, NO_VOTE, Group, Plan, assign_keyed, make_plan, teacher_seed
+from learning.mechanisms.pate import AGGREGATORS, NO_VOTE, Plan, PrivacyGroup, assign_keyed, make_plan, teacher_seed
 from learning.mechanisms.pate.votes import count_votes
 from learning.students import Releases, labelled
 
@@ -50,14 +50,14 @@ class Answers:
     points: int
 
 
-def levels_draw(epsilon: float | Sequence[float], holders: int) -> tuple[list[Group], NDArray[np.int64]]:
+def levels_draw(epsilon: float | Sequence[float], holders: int) -> tuple[list[PrivacyGroup], NDArray[np.int64]]:
     """Groups with their sizes, and the group of each holder, drawn as `caps_draw` draws caps."""
     epsilons = np.atleast_1d(np.asarray(epsilon, np.float64))
     places = np.zeros(holders, np.int64)
     if len(epsilons) > 1:
         places = np.random.default_rng(0).choice(len(epsilons), holders, p=SHARES)
     counts = np.bincount(places, minlength=len(epsilons))
-    return [Group(f"{one:g}", float(one), int(n)) for one, n in zip(epsilons, counts, strict=True)], places
+    return [PrivacyGroup(f"{one:g}", float(one), int(n)) for one, n in zip(epsilons, counts, strict=True)], places
 
 
 def weighted_plan(name: str, epsilon: float | Sequence[float], holders: int) -> tuple[Plan, NDArray[np.int64]]:

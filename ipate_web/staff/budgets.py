@@ -10,7 +10,8 @@ from uuid import UUID
 import numpy as np
 from django.utils.translation import gettext as _
 
-from accounting.group_budgets import BudgetUse, GroupBudget, epsilon_at
+from accounting.caps import epsilon_of
+from accounting.group_budgets import BudgetUse, GroupBudget
 from consent.models import Study
 from ipate_web.run_words import group_label, percent
 from ipate_web.staff.charts import Chart, Series
@@ -125,7 +126,7 @@ class BudgetOverview:
             times = [at for at, _used in row.group.history]
             used = [0.0, *(used for _at, used in row.group.history)]
             places = [int(np.searchsorted(times, at, side="right")) for at in chosen]  # type: ignore[call-overload]
-            epsilons = [epsilon_at(used[place], self.study.delta) for place in places]
+            epsilons = [epsilon_of(used[place], self.study.delta) for place in places]
             series.append(Series(row.name, epsilons, row.group.epsilon))
         x = [1000 * at.timestamp() for at in chosen]
         return Chart(x, series, y_label=_("ε used"), scale="time")

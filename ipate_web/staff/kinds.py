@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from learning.learners import LearnerField, parameter_fields
 from learning.learners.learner import Parametrised
-from learning.mechanisms.pate import Aggregator, AggregatorField
+from learning.mechanisms.pate import Aggregator, AggregatorParameter
 from learning.students import STUDENTS
 from training.methods import IMPLEMENTED
 
@@ -87,7 +87,7 @@ def parameter(role: str, name: str, of: str) -> str:
     return f"{role}-{name}-{of}"
 
 
-def parameters_of(role: str, name: str) -> tuple[LearnerField, ...] | tuple[AggregatorField, ...]:
+def parameters_of(role: str, name: str) -> tuple[LearnerField, ...] | tuple[AggregatorParameter, ...]:
     kind = KINDS[role][name]
     return kind.fields() if issubclass(kind, Aggregator) else parameter_fields(kind)
 
@@ -99,8 +99,8 @@ def number(*, whole: bool = False, **options: Any) -> forms.Field:
     return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), **options)
 
 
-def _form_field(spec: LearnerField | AggregatorField) -> forms.Field:
-    if isinstance(spec, AggregatorField):
+def _form_field(spec: LearnerField | AggregatorParameter) -> forms.Field:
+    if isinstance(spec, AggregatorParameter):
         return number(label=f"{spec.symbol}, {_(spec.label)}", help_text=_(spec.help), validators=[_positive_check])
     label = capfirst(_(spec.help))
     if spec.type is bool:

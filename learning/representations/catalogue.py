@@ -17,8 +17,8 @@ from learning.representations.coordinates import (
     ClippedColumnEncoder,
     ColumnEncoder,
     Coordinates,
-    Encoder,
     JoinedEncoder,
+    PointEncoder,
     ThresholdEncoder,
     evening_matrix,
     standardising_matrix,
@@ -66,10 +66,10 @@ class Standardised(Representation):
     def sentence(self) -> Sentence:
         return Sentence(gettext_noop("The columns, standardised with the public points."))
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         return ColumnEncoder.fit(public)
 
-    def _coordinates(self, encoder: Encoder, features: NDArray[np.float64]) -> Coordinates:
+    def _coordinates(self, encoder: PointEncoder, features: NDArray[np.float64]) -> Coordinates:
         matrix = standardising_matrix(features, encoder.units, exponent=self.exponent, floor=self.floor)
         if matrix.shape[1] == 0:
             raise ValueError("All public points are the same: give others.")
@@ -107,7 +107,7 @@ class Thresholds(Standardised):
             thresholds=self.thresholds,
         )
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         columns = ColumnEncoder.fit(public)
         room = max(0, MOST_COMPONENTS - len(columns.units))
         return JoinedEncoder(columns, ThresholdEncoder.fit(public, self.thresholds, room))
@@ -144,12 +144,12 @@ class Evened(Representation):
             thresholds=self.thresholds,
         )
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         columns = ClippedColumnEncoder.fit(public)
         room = min(self.together, max(0, MOST_COMPONENTS - len(columns.units)))
         return JoinedEncoder(columns, ThresholdEncoder.fit(public, self.thresholds, room))
 
-    def _coordinates(self, encoder: Encoder, features: NDArray[np.float64]) -> Coordinates:
+    def _coordinates(self, encoder: PointEncoder, features: NDArray[np.float64]) -> Coordinates:
         return _fitted(encoder, features, evening_matrix(features, encoder.units, floor=self.floor), cosine=False)
 
 
@@ -175,10 +175,10 @@ class Whitened(Representation):
             components=self.components,
         )
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         return ColumnEncoder.fit(public)
 
-    def _coordinates(self, encoder: Encoder, features: NDArray[np.float64]) -> Coordinates:
+    def _coordinates(self, encoder: PointEncoder, features: NDArray[np.float64]) -> Coordinates:
         matrix = whitening_matrix(
             features, encoder.units, components=self.components, exponent=self.exponent, floor=self.floor
         )
@@ -210,7 +210,7 @@ class Wavelets(Whitened):
             components=self.components,
         )
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         return WaveletEncoder(public.shape[1:])
 
 
@@ -246,7 +246,7 @@ class Patches(Whitened):
             components=self.components,
         )
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         return PatchEncoder.fit(public, filters=self.filters, threshold=self.threshold, seed=self.seed)
 
 
@@ -329,7 +329,7 @@ class LearnedNetwork(Whitened):
             components=self.components,
         )
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         pytorch_check()
         from learning.representations.contrastive import contrastive_layers  # PyTorch is loaded on demand
 
@@ -364,7 +364,7 @@ class Words(Whitened):
             components=self.components,
         )
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         return WordEncoder.fit(public, components=self.components, seed=self.seed)
 
 
@@ -390,14 +390,16 @@ class StudentLayer(Whitened):
             components=self.components,
         )
 
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         if not self.layers:
             raise ValueError("There is no student yet: choose another representation for the first round.")
         network = NetworkEncoder.fit(self.layers, public)
         return JoinedEncoder(network, WaveletEncoder(public.shape[1:])) if self.wavelets else network
 
 
-def _fitted(encoder: Encoder, features: NDArray[np.float64], matrix: NDArray[np.float64], cosine: bool) -> Coordinates:
+def _fitted(
+    encoder: PointEncoder, features: NDArray[np.float64], matrix: NDArray[np.float64], cosine: bool
+) -> Coordinates:
     return Coordinates.fit(
         features, matrix, features.mean(axis=0), bound=encoder.bound, metric="cosine" if cosine else "euclidean"
     )

@@ -25,7 +25,7 @@ _MIDDLE = (0.05, 0.95)
 _FENCES = 3.0
 
 
-class Encoder(Protocol):
+class PointEncoder(Protocol):
     """Encoder of points as whole numbers, independently of each other.
 
     kind: its name in stored files.  shape: of one point.  bound: largest absolute value of a feature.  units:
@@ -183,7 +183,7 @@ class JoinedEncoder:
 
     kind: ClassVar[str] = "joined"
 
-    def __init__(self, *parts: Encoder) -> None:
+    def __init__(self, *parts: PointEncoder) -> None:
         self.parts = parts
         self.shape = parts[0].shape
         self.bound = max(part.bound for part in parts)
@@ -304,7 +304,7 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
 
     Args:
         features: `(n, width)` of the public points.
-        units: `(width,)`, see `Encoder`.
+        units: `(width,)`, see `PointEncoder`.
         exponent: 1 standardises, 0 leaves the columns unchanged.
         floor: The least effective variance, as a share of the largest. A column without variance is left out.
 
@@ -325,7 +325,7 @@ def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
 
     Args:
         features: `(n, width)` of the public points.
-        units: `(width,)`, see `Encoder`.
+        units: `(width,)`, see `PointEncoder`.
         floor: Addition to every variance.
 
     Returns:
@@ -348,7 +348,7 @@ def whitening_matrix(features: Floats, units: Floats, *, components: int, expone
 
     Args:
         features: `(n, width)` of the public points.
-        units: `(width,)`, see `Encoder`.
+        units: `(width,)`, see `PointEncoder`.
         components: Largest number; if small variances are used as divisors, no more than one for every 20 points.
         exponent: 1 whitens, 0 is principal component analysis.
         floor: The least effective variance, as a share of the largest.

@@ -14,7 +14,7 @@ from common.sentences import Sentence
 from common.threads import one_thread
 from learning.formats.rows import as_numbers
 from learning.learners.learner import parameter_check
-from learning.representations.coordinates import Arrays, Coordinates, Encoder
+from learning.representations.coordinates import Arrays, Coordinates, PointEncoder
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
@@ -73,16 +73,16 @@ class Representation(ABC):
         return {name: value for name, value in asdict(self).items() if isinstance(value, int | float | bool)}
 
     @abstractmethod
-    def _encoder(self, public: NDArray[np.floating]) -> Encoder: ...
+    def _encoder(self, public: NDArray[np.floating]) -> PointEncoder: ...
 
     @abstractmethod
-    def _coordinates(self, encoder: Encoder, features: NDArray[np.float64]) -> Coordinates: ...
+    def _coordinates(self, encoder: PointEncoder, features: NDArray[np.float64]) -> Coordinates: ...
 
 
 class FittedRepresentation:
     """A representation with the public statistics that it was fitted on; it never changes."""
 
-    def __init__(self, representation: Representation, encoder: Encoder, coordinates: Coordinates) -> None:
+    def __init__(self, representation: Representation, encoder: PointEncoder, coordinates: Coordinates) -> None:
         self.representation, self.encoder, self.coordinates = representation, encoder, coordinates
 
     @property

@@ -21,8 +21,8 @@ from learning.representations.coordinates import (
     ClippedColumnEncoder,
     ColumnEncoder,
     Coordinates,
-    Encoder,
     JoinedEncoder,
+    PointEncoder,
     ThresholdEncoder,
 )
 from learning.representations.images import PatchEncoder, WaveletEncoder
@@ -136,7 +136,7 @@ class LinearModel(Model):
         return softmax(scores, axis=1) if self.target is None else self.target.predictions(scores)
 
 
-def _encoder(kind: str, state: Mapping[str, NDArray[Any]]) -> Encoder:
+def _encoder(kind: str, state: Mapping[str, NDArray[Any]]) -> PointEncoder:
     if kind == JoinedEncoder.kind:
         parts = enumerate(state["parts"].tolist())
         return JoinedEncoder(*(_encoder(part, within(state, str(place))) for place, part in parts))

@@ -191,7 +191,7 @@ class Endorsement(Document):
 
 
 @dataclass(frozen=True)
-class Answer(Document):
+class AnswerDocument(Document):
     """A site's answer: digest of its question, shape of the numbers, SHA-256 of their bytes. The site signs it."""
 
     kind: ClassVar[str] = "answer"

@@ -24,7 +24,7 @@ from common.noise import Noise
 from common.sentences import gettext_noop
 from learning.sites.documents import (
     AllianceDocument,
-    Answer,
+    AnswerDocument,
     Approval,
     Endorsement,
     QuestionDocument,
@@ -61,7 +61,7 @@ class Site:
 class SiteAnswer:
     """A site's message: its signed answer, and the numbers as little-endian bytes."""
 
-    answer: Signed[Answer]
+    answer: Signed[AnswerDocument]
     vector: bytes
 
 
@@ -240,7 +240,7 @@ def answer(
     if roster.run.mode == "together":
         units += mask(site.name, site.agreement, roster, question, units.size).reshape(units.shape)
     vector = units.astype("<u8").tobytes()
-    document = Answer(digest, site.name, sums.shape, hashlib.sha256(vector).hexdigest())
+    document = AnswerDocument(digest, site.name, sums.shape, hashlib.sha256(vector).hexdigest())
     made = SiteAnswer(sign(document, site.identity), vector)
     ledger.commit(question, made)
     return made

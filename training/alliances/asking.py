@@ -24,7 +24,7 @@ from common.artifacts import arrays_delete
 from common.noise import SystemNoise
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.protocol import Arrays, People, Question
-from learning.sites.documents import Answer, QuestionDocument, Refused, Signed, sign
+from learning.sites.documents import AnswerDocument, QuestionDocument, Refused, Signed, sign
 from learning.sites.lattice import IncludedNoise, Numbers
 from learning.sites.protocol import SiteAnswer, answer, endorse, lattice_of, question_for, total, total_spread
 from training.alliances.approvals import form_tells
@@ -212,7 +212,9 @@ class HubAsking(JointAsking):
             question_end(run, Sentence(gettext_noop("The answers do not match: %(why)s"), why=error.sentence), [])
             raise RunError(error.sentence) from error
         vector = total_bytes(summed, question.document.grain)
-        document = Answer(question.document.digest(), "", tuple(summed.shape), hashlib.sha256(vector).hexdigest())
+        document = AnswerDocument(
+            question.document.digest(), "", tuple(summed.shape), hashlib.sha256(vector).hexdigest()
+        )
         question.total_content = document.content().decode()
         question.total_signature = sign(document, known_identity(alliance)).signature.hex()
         files = list(question.answers.values_list("artifact", flat=True))

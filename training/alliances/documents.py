@@ -14,7 +14,7 @@ from common.sentences import gettext_noop
 from learning.mechanisms.protocol import content_digest
 from learning.sites.documents import (
     AllianceDocument,
-    Answer,
+    AnswerDocument,
     Approval,
     Endorsement,
     Publication,
@@ -114,7 +114,7 @@ def endorsements_of(question: JointQuestion) -> list[Signed[Endorsement]]:
 
 def answer_of(row: JointAnswer) -> SiteAnswer:
     """Return the answer that a site has sent. Raises Refused."""
-    signed = Signed(Answer.read(row.content.encode()), signature_of(row.signature))
+    signed = Signed(AnswerDocument.read(row.content.encode()), signature_of(row.signature))
     return SiteAnswer(signed, vector_load(row.artifact))
 
 
@@ -176,7 +176,7 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
     """
     alliance = question.joint.run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
-    summed = Answer.read(question.total_content.encode())
+    summed = AnswerDocument.read(question.total_content.encode())
     Signed(summed, signature_of(question.total_signature)).checked(alliance.document.hub, "the hub")
     document: QuestionDocument = question.document
     if summed.question != document.digest() or summed.site:

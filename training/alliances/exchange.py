@@ -23,7 +23,7 @@ from common import __version__
 from common.sentences import Sentence, gettext_noop
 from learning.sites.documents import (
     DOMAIN,
-    Answer,
+    AnswerDocument,
     Approval,
     Endorsement,
     QuestionDocument,
@@ -593,7 +593,7 @@ def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, 
             if earlier.content != content:
                 raise Refused(gettext_noop("The site has already answered this question with different numbers."))
             return
-        document = Signed(Answer.read(content.encode()), signature_of(signature)).checked(signed_by, site.name)
+        document = Signed(AnswerDocument.read(content.encode()), signature_of(signature)).checked(signed_by, site.name)
         if document.question != row.document.digest() or document.site != site.name:
             raise Refused(gettext_noop("The answer belongs to a different question or site."))
         if document.vector != hashlib.sha256(vector).hexdigest():

@@ -15,7 +15,7 @@ from common.sentences import Sentence, gettext_noop
 from learning.formats import schema_from_json
 from learning.mechanisms.choices import Choices
 from learning.mechanisms.counts.table_plan import (
-    Column,
+    CountedColumn,
     Counts,
     CountsPlan,
     columns_of,
@@ -212,11 +212,11 @@ class CountsMethod(CountedMethod):
         return replace(table, sigma=table.sigma * noise_factor(run))
 
 
-def _columns(run: Run, names: list[str], bins: int) -> tuple[Column, ...]:
+def _columns(run: Run, names: list[str], bins: int) -> tuple[CountedColumn, ...]:
     return columns_of(schema_from_json(run.private_dataset.schema), names, bins)
 
 
-def _chosen(run: Run) -> tuple[Column, ...]:
+def _chosen(run: Run) -> tuple[CountedColumn, ...]:
     """Return the columns of a proposal that was checked."""
     counts = Counts.from_json(run.choices)
     return _columns(run, [name for name in (counts.column, counts.across) if name], counts.bins)

@@ -20,7 +20,7 @@ from common.sentences import Sentence, gettext_noop
 from consent.selectors import consent_snapshot, consent_state
 from learning.learners import learner_create
 from learning.mechanisms.choices import HolderChoices
-from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED, Group
+from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, REJECTED, PrivacyGroup
 from learning.mechanisms.pate.ballots import Ballot, TeachersQuestion, VoteBudget, VoteState
 from learning.mechanisms.pate.partition import public_participation
 from learning.mechanisms.pate.simulation import RehearsedVote, SimulatedVote
@@ -132,7 +132,7 @@ def vote_question(run: Run) -> TeachersQuestion:
     known, promises = run.rehearsed, run.plan["promises"]
     return RehearsedVote(
         **vars(replace(question, goes_on=False)),
-        groups=tuple(Group(promise["name"], promise["epsilon"], promise["holders"]) for promise in promises),
+        groups=tuple(PrivacyGroup(promise["name"], promise["epsilon"], promise["holders"]) for promise in promises),
         delta=run.study.delta,
         seed=run.seed or 0,
         method=cast(Method, known["method"]),

@@ -28,10 +28,10 @@ from learning.mechanisms.choices import HolderChoices
 from learning.mechanisms.pate import (
     AGGREGATORS,
     ConfidentGNMax,
-    Group,
     GroupPlan,
     NoisyCounts,
     Plan,
+    PrivacyGroup,
     aggregator_from_parameters,
     make_plan,
 )
@@ -111,7 +111,7 @@ class Search:
     notes: tuple[Sentence, ...] = ()
 
 
-def teachers_search(run: Run, chosen: Teachers, groups: Sequence[Group], share: float) -> Search:
+def teachers_search(run: Run, chosen: Teachers, groups: Sequence[PrivacyGroup], share: float) -> Search:
     """Return ``chosen`` with its open choices filled in, for a ``share`` of every cap.
 
     Depends only on public information, like `training.methods.pate_plan.teachers_plan`.
@@ -170,7 +170,7 @@ class _Asked:
     """The common part of the plans that are compared."""
 
     variant: str
-    groups: tuple[Group, ...]
+    groups: tuple[PrivacyGroup, ...]
     delta: float
     share: float
     classes: int
@@ -346,7 +346,7 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
     """
     chosen, promises = Teachers.from_json(run.choices), promises or planned_promises(run)
     sites = sites_of(run)
-    groups = [Group(promise.name, promise.epsilon, promise.holders // sites) for promise in promises]
+    groups = [PrivacyGroup(promise.name, promise.epsilon, promise.holders // sites) for promise in promises]
     search = Search(chosen)
     if chosen.leaves_open or (chosen.vote().releases_counts and not run.rehearsal and not run.alliance_id):
         search = teachers_search(run, chosen, groups, share)

@@ -9,7 +9,7 @@ from accounting.models import Release
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from learning.formats import TabularSchema, schema_from_json
-from learning.mechanisms.counts.table_plan import Column, column_names, columns_of, feature_columns
+from learning.mechanisms.counts.table_plan import CountedColumn, column_names, columns_of, feature_columns
 from learning.mechanisms.counts.tables import CountsQuestion
 from learning.mechanisms.deniability.costs import (
     Deniability,
@@ -210,7 +210,7 @@ def _schema(run: Run) -> TabularSchema:
     return schema
 
 
-def _columns(run: Run) -> tuple[Column, ...]:
+def _columns(run: Run) -> tuple[CountedColumn, ...]:
     """Return the columns, with the classes last."""
     schema, values = _schema(run), Deniability.from_json(run.choices).values
     return (*feature_columns(schema, values), *columns_of(schema, column_names(schema)[:1], values))

@@ -27,7 +27,7 @@ from benchmarks.reproduce.results import Case, Promises, Row, mean_row
 from benchmarks.reproduce.votes import printed_votes
 from benchmarks.students.teachers import LEARNERS
 from learning.learners import learner_create
-from learning.mechanisms.pate import Group
+from learning.mechanisms.pate import PrivacyGroup
 
 SEEDS = {"mnist": tuple(range(10)), "adult": (0, 1, 2)}
 """Of order and noise, and of Adult's division."""
@@ -211,7 +211,7 @@ def _by_accounts(ensemble: str, promises: Promises, variant: str, seeds: Sequenc
     ]
 
 
-def _groups(promises: Promises) -> list[Group]:
+def _groups(promises: Promises) -> list[PrivacyGroup]:
     return groups_of(promises.epsilons, promises.shares, SIZES[promises.data][0])
 
 

@@ -20,7 +20,7 @@ from benchmarks.reproduce.results import Case, Promises, Row, mean_row
 from benchmarks.reproduce.votes import votes_of
 from benchmarks.students.teachers import LEARNERS
 from common.noise import SimulationNoise
-from learning.mechanisms.pate import Group, Plan, assign
+from learning.mechanisms.pate import Plan, PrivacyGroup, assign
 
 SEEDS = (0, 1, 2, 3, 4)
 """Of order and noise: five votings of an ensemble, as printed, each with a student."""
@@ -106,13 +106,13 @@ def _measure(cell: Cell) -> Json:
     """What teachers, votes and students have right, in per cent by class, and labels; of students for each seed."""
     data = divided("adult")
     place = np.zeros(len(data.private.y), np.int64)
-    groups = [Group("all", math.log(2), len(place))]
+    groups = [PrivacyGroup("all", math.log(2), len(place))]
     if cell is not None:
         (low, high), (_, share) = _promises(cell).epsilons, _promises(cell).shares
         rich = np.random.default_rng(0).permutation(np.flatnonzero(data.private.y == RICH))
         place[rich[: round(share * len(rich))]] = 1
         sizes = np.bincount(place, minlength=2)
-        groups = [Group("low", low, int(sizes[0])), Group("high", high, int(sizes[1]))]
+        groups = [PrivacyGroup("low", low, int(sizes[0])), PrivacyGroup("high", high, int(sizes[1]))]
     plan = plan_of("PATE" if cell is None else "upsampling", groups, AGGREGATORS["adult"])
     predictions = _predictions(data, plan, place, cell)
     votes = votes_of("adult", predictions, data.public.y)

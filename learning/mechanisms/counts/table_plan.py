@@ -35,7 +35,7 @@ _SINGLE = 1e-4
 
 
 @dataclass(frozen=True)
-class Column:
+class CountedColumn:
     """Column used for counting people.
 
     Attributes:
@@ -94,12 +94,12 @@ def column_names(schema: Schema) -> list[str]:
     return [column.name for column in _columns(schema, 1)]
 
 
-def feature_columns(schema: TabularSchema, bins: int) -> tuple[Column, ...]:
+def feature_columns(schema: TabularSchema, bins: int) -> tuple[CountedColumn, ...]:
     """Return all feature columns; a column of several codes becomes a column for each group, yes or no."""
     return tuple(_columns(schema, bins)[1 if schema.target is None else 0 :])
 
 
-def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Column, ...]:
+def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[CountedColumn, ...]:
     """Return columns by name, with numbers in ``bins`` of equal width.
 
     Raises:
@@ -117,9 +117,9 @@ class Places:
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._known: dict[Column, NDArray[np.int64]] = {}
+        self._known: dict[CountedColumn, NDArray[np.int64]] = {}
 
-    def cells(self, columns: Sequence[Column]) -> NDArray[np.int64]:
+    def cells(self, columns: Sequence[CountedColumn]) -> NDArray[np.int64]:
         """Return (N,) the cell in the table of these columns, row by row; `NOWHERE` for a record that is in none."""
         cells = np.zeros(len(self._records.owner), np.int64)
         for column in columns:
@@ -130,17 +130,17 @@ class Places:
         return cells
 
 
-def number_of_cells(columns: Sequence[Column]) -> int:
+def number_of_cells(columns: Sequence[CountedColumn]) -> int:
     """Return the number of cells of a table of these columns."""
     return math.prod(column.size for column in columns)
 
 
-def _class_column(schema: Schema) -> Column:
+def _class_column(schema: Schema) -> CountedColumn:
     label = schema.label if isinstance(schema, TabularSchema) else None
-    return Column(label.name if label else CLASSES, schema.classes)
+    return CountedColumn(label.name if label else CLASSES, schema.classes)
 
 
-def _columns(schema: Schema, bins: int) -> list[Column]:
+def _columns(schema: Schema, bins: int) -> list[CountedColumn]:
     columns, start = [_class_column(schema)] if schema.target is None else [], 0
     for column in schema.features if isinstance(schema, TabularSchema) else ():
         if isinstance(column, TextColumn):
@@ -150,15 +150,15 @@ def _columns(schema: Schema, bins: int) -> list[Column]:
         if isinstance(column, NumericColumn):
             edges = tuple(np.linspace(column.minimum, column.maximum, bins + 1).tolist())
             cells = tuple(f"{low:g} – {high:g}" for low, high in pairwise(edges))
-            columns.append(Column(column.name, (*cells, *missing), start, width, edges))
+            columns.append(CountedColumn(column.name, (*cells, *missing), start, width, edges))
         else:
             prefix = f"{column.name} = "
             cells = tuple(name.removeprefix(prefix) for name in column.features)
             assert isinstance(column, CategoricalColumn | CodeColumn), "there are no other columns"
             if isinstance(column, CodeColumn) and column.several:
-                columns += [Column(name, EITHER, start + place, 1) for place, name in enumerate(column.features)]
+                columns += [CountedColumn(name, EITHER, start + place, 1) for place, name in enumerate(column.features)]
             else:
-                columns.append(Column(column.name, (*cells, *missing), start, width))
+                columns.append(CountedColumn(column.name, (*cells, *missing), start, width))
         start += width
     return columns
 

@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 
 from common.noise import Noise
 from common.spreadsheets import CsvWriter
-from learning.mechanisms.counts.table_plan import WITHIN_95, Column, CountsPlan, Places, half_interval, number_of_cells
+from learning.mechanisms.counts.table_plan import (
+    WITHIN_95,
+    CountedColumn,
+    CountsPlan,
+    Places,
+    half_interval,
+    number_of_cells,
+)
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, PlannedLevel, Records, content_digest
 
 PERSON = 2**18
@@ -46,7 +53,7 @@ class CountsQuestion:
     """
 
     plan: CountsPlan
-    tables: tuple[tuple[Column, ...], ...]
+    tables: tuple[tuple[CountedColumn, ...], ...]
     caps: tuple[float, ...]
     name: str = "counts"
 
@@ -117,7 +124,7 @@ class CountsQuestion:
 
     @staticmethod
     def _added(
-        columns: tuple[Column, ...],
+        columns: tuple[CountedColumn, ...],
         places: Places,
         owner: NDArray[np.int64],
         most: NDArray[np.float64],

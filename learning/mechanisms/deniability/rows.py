@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from common.noise import Noise
 from common.sentences import gettext_noop
 from learning.formats import TabularSchema
-from learning.mechanisms.counts.table_plan import Column, Places
+from learning.mechanisms.counts.table_plan import CountedColumn, Places
 from learning.mechanisms.deniability.costs import DeniabilityPlan
 from learning.mechanisms.deniability.network import Codes, RowNetwork, network_learn
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, PlanError, Records, content_digest
@@ -106,7 +106,7 @@ class DeniabilityQuestion:
     """
 
     plan: DeniabilityPlan
-    columns: tuple[Column, ...]
+    columns: tuple[CountedColumn, ...]
 
     fitted = None
     size = 1
@@ -282,7 +282,7 @@ def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64
     return np.searchsorted(keys, of_rows, side="right") - np.searchsorted(keys, of_rows, side="left")
 
 
-def _groups(column: Column) -> NDArray[np.int64]:
+def _groups(column: CountedColumn) -> NDArray[np.int64]:
     """Return the coarser value of each cell: neighbouring bins of numbers in groups, all others unchanged."""
     bins, cells = len(column.edges) - 1, np.arange(column.size)
     if bins <= _COARSE:
@@ -302,6 +302,6 @@ def _numbers(omegas: Sequence[int]) -> str:
     return str(omegas[0]) if len(omegas) == 1 else f"{omegas[0]} – {omegas[-1]}"
 
 
-def _parents(columns: Sequence[Column], released: Arrays) -> list[Parents]:
+def _parents(columns: Sequence[CountedColumn], released: Arrays) -> list[Parents]:
     names = np.array([column.name for column in columns])
     return [Parents(name, tuple(names[those].tolist())) for name, those in zip(names, released["parents"], strict=True)]

@@ -164,7 +164,7 @@ def _nobody() -> Near:
     return empty, empty, empty
 
 
-class Accounts(Protocol):
+class HolderAccounts(Protocol):
     """Accounts that limit every holder's contributions; `accounting.privacy.IndividualAccounts` is one."""
 
     @property
@@ -218,7 +218,7 @@ def neighbour_votes(
     *,
     radius_share: float,
     n_classes: int,
-    accounts: Accounts,
+    accounts: HolderAccounts,
     sigma: float,
     predicted: ArrayLike | None = None,
     kernel: str = "uniform",
@@ -271,7 +271,7 @@ def shard_contributions(
     holder_of: ArrayLike,
     *,
     n_classes: int,
-    accounts: Accounts,
+    accounts: HolderAccounts,
     sigma: float,
     predicted: ArrayLike | None = None,
     kernel: str = "uniform",

@@ -8,7 +8,7 @@ from learning.mechanisms.pate.aggregators import (
     AGGREGATORS,
     REJECTED,
     Aggregator,
-    AggregatorField,
+    AggregatorParameter,
     ConfidentGNMax,
     GNMax,
     InteractiveGNMax,
@@ -29,7 +29,7 @@ from learning.mechanisms.pate.partition import (
     participation_costs,
     teacher_seed,
 )
-from learning.mechanisms.pate.plan import LEFT_OUT, VARIANTS, Group, GroupPlan, Plan, make_plan
+from learning.mechanisms.pate.plan import LEFT_OUT, VARIANTS, GroupPlan, Plan, PrivacyGroup, make_plan
 from learning.mechanisms.pate.simulation import hold_vote, simulate_vote
 from learning.mechanisms.pate.votes import NO_VOTE, count_votes, group_votes
 
@@ -40,15 +40,15 @@ __all__ = [
     "REJECTED",
     "VARIANTS",
     "Aggregator",
-    "AggregatorField",
+    "AggregatorParameter",
     "ConfidentGNMax",
     "GNMax",
-    "Group",
     "GroupPlan",
     "InteractiveGNMax",
     "LNMax",
     "NoisyCounts",
     "Plan",
+    "PrivacyGroup",
     "QueryCosts",
     "SimulationNoise",
     "SystemNoise",

@@ -68,7 +68,7 @@ def assign(
     ValueError if the holders are not those that were planned for.
 
     >>> from learning.mechanisms.pate import GNMax, Group, make_plan
-    >>> plan = make_plan([Group("HIGH", 1.0, 2), Group("LOW", 2.0, 4)], variant="weighting", teachers=3,
+    >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 2), PrivacyGroup("LOW", 2.0, 4)], variant="weighting", teachers=3,
     ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
     >>> holder, teacher = assign(plan, [0, 0, 1, 1, 1, 1], np.random.default_rng(0))
     >>> sorted(zip(holder.tolist(), teacher.tolist()))[:2]  # both HIGH holders with the one HIGH teacher
@@ -108,7 +108,7 @@ def assign_keyed(
     Returns as :func:`assign` does: positions in `holders`, and teachers.
 
     >>> from learning.mechanisms.pate import GNMax, Group, make_plan
-    >>> plan = make_plan([Group("HIGH", 1.0, 4)], variant="standard", teachers=3, aggregator=GNMax(sigma=1.0),
+    >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 4)], variant="standard", teachers=3, aggregator=GNMax(sigma=1.0),
     ...                  delta=1e-5)
     >>> assign_keyed(plan, [7, 8, 9, 10], [0, 0, 0, 0], b"key")[1].tolist() == [
     ...     assign_keyed(plan, [holder], [0], b"key")[1][0] for holder in (7, 8, 9, 10)]
@@ -146,7 +146,7 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
     Draw once for all queries of a run, and keep rng's seed or the result. rng must not depend on predictions.
 
     >>> from learning.mechanisms.pate import GNMax, Group, make_plan
-    >>> plan = make_plan([Group("HIGH", 1.0, 40), Group("LOW", 2.0, 40)], variant="vanishing", teachers=8,
+    >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
     ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
     >>> draw_participation(plan, 8, np.random.default_rng(0)).sum(axis=1)
     array([2, 2, 2, 2, 8, 8, 8, 8])
@@ -172,7 +172,7 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
     seed: any public text, fixed before the records are looked at.
 
     >>> from learning.mechanisms.pate import GNMax, Group, make_plan
-    >>> plan = make_plan([Group("HIGH", 1.0, 40), Group("LOW", 2.0, 40)], variant="vanishing", teachers=8,
+    >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
     ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
     >>> public_participation(plan, 8, "run 1").sum(axis=1), public_participation(plan, 8, "run 1").sum(axis=0)
     (array([2, 2, 2, 2, 8, 8, 8, 8]), array([5, 5, 5, 5, 5, 5, 5, 5]))

@@ -48,7 +48,7 @@ def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64
 
 
 @dataclass(frozen=True)
-class Group:
+class PrivacyGroup:
     """A privacy group as the plan sees it.
 
     epsilon: the promise to its holders.  holders: their public or noisy number.
@@ -99,7 +99,7 @@ class Plan:
     into.
 
     >>> from learning.mechanisms.pate import GNMax
-    >>> plan = make_plan([Group("HIGH", 1.0, 30), Group("LOW", 2.0, 10)], variant="weighting", teachers=4,
+    >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 30), PrivacyGroup("LOW", 2.0, 10)], variant="weighting", teachers=4,
     ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
     >>> plan.index_of("LOW"), plan.members(1), plan.teacher_weights().round(3), plan.votes
     (1, array([False, False, False,  True]), array([0.8, 0.8, 0.8, 1.6]), 4)
@@ -162,7 +162,7 @@ class Plan:
 
 
 def make_plan(
-    groups: Sequence[Group],
+    groups: Sequence[PrivacyGroup],
     *,
     variant: str,
     teachers: int,
@@ -203,8 +203,9 @@ def make_plan(
 
     >>> from learning.mechanisms.pate import ConfidentGNMax
     >>> plan = make_plan(
-    ...     [Group("HIGH", 1.0, 340), Group("AVERAGE", 2.0, 430), Group("LOW", 3.0, 3)], variant="weighting",
-    ...     teachers=59, aggregator=ConfidentGNMax(sigma=10.0, sigma_threshold=20.0, threshold=40.0), delta=1e-5,
+    ...     [PrivacyGroup("HIGH", 1.0, 340), PrivacyGroup("AVERAGE", 2.0, 430), PrivacyGroup("LOW", 3.0, 3)],
+    ...     variant="weighting", teachers=59, delta=1e-5,
+    ...     aggregator=ConfidentGNMax(sigma=10.0, sigma_threshold=20.0, threshold=40.0),
     ... )
     >>> [(group.name, group.teachers, group.merged) for group in plan.groups]
     [('HIGH', 26, ()), ('AVERAGE', 33, ('LOW',))]
@@ -242,7 +243,7 @@ def make_plan(
     return replace(plan, left_out=empty + plan.left_out, notes=(*nobody, *plan.notes, *warnings))
 
 
-def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -> Plan:
+def _plan_standard(groups: list[PrivacyGroup], teachers: int, aggregator: Aggregator) -> Plan:
     everyone = _group_plan(groups, teachers)
     notes: tuple[Sentence, ...] = ()
     if everyone.merged:
@@ -251,14 +252,16 @@ def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -
     return Plan("standard", (everyone,), aggregator, teachers, notes=notes)
 
 
-def _factors(groups: Sequence[Group], scheme: str, delta: float, precision: int) -> NDArray[np.int64]:
+def _factors(groups: Sequence[PrivacyGroup], scheme: str, delta: float, precision: int) -> NDArray[np.int64]:
     epsilons = [group.epsilon for group in groups]
     if scheme == "gdp":
         return factors_for_most_labels(gdp_mu(epsilons, delta), [group.holders for group in groups])
     return upsampling_factors(epsilons, precision)
 
 
-def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator, factors: NDArray[np.int64]) -> Plan:
+def _plan_upsampling(
+    groups: list[PrivacyGroup], teachers: int, aggregator: Aggregator, factors: NDArray[np.int64]
+) -> Plan:
     holders = np.array([group.holders for group in groups])
     growth = float(holders @ factors / holders.sum())
     grown = round(teachers * growth)
@@ -280,13 +283,13 @@ def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator,
 
 
 def _plan_teachers_of_one_group(
-    groups: list[Group], teachers: int, aggregator: Aggregator, variant: str, small_groups: str
-) -> tuple[Plan, list[Group]]:
+    groups: list[PrivacyGroup], teachers: int, aggregator: Aggregator, variant: str, small_groups: str
+) -> tuple[Plan, list[PrivacyGroup]]:
     """Distribute teachers in proportion to holders, merging or leaving out groups that are too small.
 
     Returns the plan, and the groups that are still to be copied into other groups' teachers.
     """
-    parts, copied = [[group] for group in groups], list[Group]()
+    parts, copied = [[group] for group in groups], list[PrivacyGroup]()
     left_out: list[str] = []
     notes: list[Sentence] = []
     while True:
@@ -335,7 +338,9 @@ def _plan_teachers_of_one_group(
     return plan, copied
 
 
-def _with_weights(plan: Plan, copied: Sequence[Group], scheme: str, delta: float, conversion: Conversion) -> Plan:
+def _with_weights(
+    plan: Plan, copied: Sequence[PrivacyGroup], scheme: str, delta: float, conversion: Conversion
+) -> Plan:
     """Weight the teachers of each group, and copy the holders of groups without teachers into those of others."""
     everyone = [*plan.groups, *(_group_plan([group], 0) for group in copied)]
     weights = teacher_weights(
@@ -395,7 +400,7 @@ def _with_participation(plan: Plan, exponent: float, scheme: str, delta: float) 
     return replace(plan, groups=groups, aggregator=plan.aggregator.scaled(share))
 
 
-def _group_plan(part: list[Group], teachers: int) -> GroupPlan:
+def _group_plan(part: list[PrivacyGroup], teachers: int) -> GroupPlan:
     """Merge several groups under the smallest of their budgets; `part` is sorted, strictest first."""
     strictest, *others = part
     return GroupPlan(
@@ -408,7 +413,7 @@ def _group_plan(part: list[Group], teachers: int) -> GroupPlan:
     )
 
 
-def _require_groups(groups: Sequence[Group]) -> list[Group]:
+def _require_groups(groups: Sequence[PrivacyGroup]) -> list[PrivacyGroup]:
     """Return the groups that have holders, strictest first."""
     names = [group.name for group in groups]
     if len(set(names)) < len(names):
@@ -424,7 +429,7 @@ def _require_groups(groups: Sequence[Group]) -> list[Group]:
     return sorted(present, key=lambda group: group.epsilon)
 
 
-def _require_teachers(teachers: int, groups: list[Group]) -> None:
+def _require_teachers(teachers: int, groups: list[PrivacyGroup]) -> None:
     if teachers < 1:
         raise PlanError(f"A run needs at least 1 teacher, not {teachers}: ask for more.")
     holders = sum(group.holders for group in groups)

@@ -19,7 +19,7 @@ from common.noise import Noise, SimulationNoise
 from learning.mechanisms.pate.aggregators import REJECTED, LabelRelease, QueryCosts
 from learning.mechanisms.pate.ballots import Ballot, Stop, TeachersQuestion, VoteState
 from learning.mechanisms.pate.partition import draw_participation, participation_costs
-from learning.mechanisms.pate.plan import LEFT_OUT, Group, Plan
+from learning.mechanisms.pate.plan import LEFT_OUT, Plan, PrivacyGroup
 from learning.mechanisms.pate.votes import NO_VOTE, count_votes, group_votes
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People
 
@@ -56,7 +56,7 @@ def hold_vote(
     orders, student_probabilities: as for `Aggregator.costs`. Raises ValueError if the predictions do not fit the plan.
 
     >>> from learning.mechanisms.pate import GNMax, Group, SimulationNoise, make_plan
-    >>> plan = make_plan([Group("HIGH", 1.0, 10), Group("LOW", 2.0, 10)], variant="weighting", teachers=4,
+    >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 10), PrivacyGroup("LOW", 2.0, 10)], variant="weighting", teachers=4,
     ...                  aggregator=GNMax(sigma=0.1), delta=1e-5)
     >>> vote = hold_vote(plan, [[0], [0], [1], [1]], 2, SimulationNoise(0), method="data_independent", orders=[2.0])
     >>> vote.votes.round(3), vote.release.labels
@@ -87,7 +87,7 @@ def vote_costs(
     """Return the cost of a vote on these predictions to each group of the plan, without holding it; see `hold_vote`.
 
     >>> from learning.mechanisms.pate import GNMax, Group, make_plan
-    >>> plan = make_plan([Group("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),
+    >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),
     ...                  delta=1e-5)
     >>> vote_costs(plan, [[0], [1]], 2, method="data_independent", orders=[2.0])[0].label
     array([[0.5]])
@@ -129,7 +129,7 @@ class SimulatedVote:
 
 def simulate_vote(
     plan: Plan,
-    groups: Sequence[Group],
+    groups: Sequence[PrivacyGroup],
     predictions: ArrayLike,
     classes: int,
     *,
@@ -150,7 +150,7 @@ def simulate_vote(
     `affordable_prefix`.
 
     >>> from learning.mechanisms.pate import GNMax, make_plan
-    >>> groups = [Group("HIGH", 1.0, 60), Group("LOW", 2.0, 40)]
+    >>> groups = [PrivacyGroup("HIGH", 1.0, 60), PrivacyGroup("LOW", 2.0, 40)]
     >>> plan = make_plan(groups, variant="weighting", teachers=100, aggregator=GNMax(sigma=40.0), delta=1e-5,
     ...                  weight_scheme="calibrated")
     >>> vote = simulate_vote(plan, groups, np.zeros((100, 500), int), 10, delta=1e-5, seed=0, method="data_independent")
@@ -208,7 +208,7 @@ class RehearsedVote(TeachersQuestion):
         block: number of queries after which the student is asked again, if the aggregator uses one.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[PrivacyGroup, ...]
     delta: float
     seed: int
     method: Method
@@ -291,7 +291,7 @@ def _require_teachers(plan: Plan, predictions: ArrayLike) -> NDArray[np.integer]
 
 def _affordable(
     plan: Plan,
-    groups: Sequence[Group],
+    groups: Sequence[PrivacyGroup],
     votes: Sequence[Vote],
     present: NDArray[np.bool_],
     answered: NDArray[np.bool_],

@@ -151,7 +151,7 @@ class WholeLayer(ABC):
         return ordered.flatten()
 
 
-class Dense(WholeLayer):
+class DenseGradients(WholeLayer):
     def __init__(self, layer: nn.Linear, maps: tuple[int, ...]) -> None:
         super().__init__(layer, _channels_last(maps) if len(maps) == 3 else np.arange(layer.in_features))
         self.leaves = (layer.out_features,)
@@ -167,7 +167,7 @@ class Dense(WholeLayer):
         return slopes[:, None]
 
 
-class Convolution(WholeLayer):
+class ConvolutionGradients(WholeLayer):
     """Convolution of images `(R, width, height, channels)`; tanh is monotone, so the maximum may be taken before it."""
 
     def __init__(self, layer: nn.Conv2d, size: tuple[int, ...]) -> None:
@@ -313,11 +313,11 @@ class RecordGradients:
         maps: tuple[int, ...] | None = (width, height, channels)
         for layer in network.children():
             if isinstance(layer, nn.Conv2d) and layer.bias is not None and maps:
-                built.append(Convolution(layer, maps))
+                built.append(ConvolutionGradients(layer, maps))
                 maps = built[-1].leaves
             elif isinstance(layer, nn.Linear) and layer.bias is not None:
                 of_maps = maps if maps and built else (layer.in_features,)
-                built.append(Dense(layer, of_maps))
+                built.append(DenseGradients(layer, of_maps))
                 maps = None
             else:
                 raise ValueError(
@@ -356,7 +356,7 @@ class RecordGradients:
             x: `(R, …)` float32, whole numbers of at most 127.
             y: `(R,)` codes of targets, for classes their numbers; an invalid code gives the gradient 0.
         """
-        if isinstance(self.layers[0], Convolution):
+        if isinstance(self.layers[0], ConvolutionGradients):
             x = x.view(len(x), *self._image).transpose(1, 2)
         passed = []
         for layer in self._hidden:

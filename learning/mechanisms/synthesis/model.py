@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.mechanisms.counts.table_plan import Column
+from learning.mechanisms.counts.table_plan import CountedColumn
 from learning.mechanisms.counts.tables import at_least_zero
 
 Numbers = NDArray[np.float64]
@@ -24,7 +24,7 @@ NOBODY = -1
 _FITTINGS = 20
 
 
-def grouped(column: Column, counts: Numbers, smallest: float) -> Column:
+def grouped(column: CountedColumn, counts: Numbers, smallest: float) -> CountedColumn:
     """Return the column with its cells in groups that hold about ``smallest`` or more.
 
     Neighbouring bins of numbers are joined; rare values of other columns share a group; *not known* in a column of
@@ -35,7 +35,7 @@ def grouped(column: Column, counts: Numbers, smallest: float) -> Column:
         counts: (cells,) of at least 0.
         smallest: wanted content of a group.
 
-    >>> column = Column("n", ("a", "b", "c", "d"), edges=(0.0, 1.0, 2.0, 3.0, 4.0))
+    >>> column = CountedColumn("n", ("a", "b", "c", "d"), edges=(0.0, 1.0, 2.0, 3.0, 4.0))
     >>> grouped(column, np.array([5.0, 1.0, 2.0, 3.0]), 3.0).groups
     (0, 1, 1, 2)
     """
@@ -55,7 +55,7 @@ def grouped(column: Column, counts: Numbers, smallest: float) -> Column:
     return replace(column, groups=tuple(groups))
 
 
-def in_groups(counts: Numbers, column: Column) -> Numbers:
+def in_groups(counts: Numbers, column: CountedColumn) -> Numbers:
     """Return sums (…, groups) of counts (…, cells)."""
     if not column.groups:
         return counts
@@ -168,7 +168,7 @@ class TreeModel:
         of_cells: for each column: (classes, cells), of a cell given class and group.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[CountedColumn, ...]
     edges: tuple[Edge, ...]
     classes: Numbers
     of_groups: tuple[Numbers, ...]
@@ -191,7 +191,7 @@ class TreeModel:
 
 
 def model_of(
-    columns: Sequence[Column],
+    columns: Sequence[CountedColumn],
     edges: Sequence[Edge],
     histograms: Sequence[Numbers],
     tables: Sequence[Numbers],
@@ -267,7 +267,7 @@ def _given(counts: Numbers) -> Numbers:
     return np.divide(counts, totals, out=alike, where=totals > 0)
 
 
-def _cells(column: Column, histogram: Numbers, margin: Numbers, variance: float) -> Numbers:
+def _cells(column: CountedColumn, histogram: Numbers, margin: Numbers, variance: float) -> Numbers:
     """Return (classes, cells) each cell's part of its group in its class."""
     groups = np.array(column.groups)
     sizes = np.bincount(groups, minlength=column.size)

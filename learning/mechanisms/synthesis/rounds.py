@@ -21,7 +21,7 @@ from learning.formats import TabularSchema
 from learning.mechanisms.choices import Choices, choice
 from learning.mechanisms.counts.table_plan import (
     LARGEST_SIGMA,
-    Column,
+    CountedColumn,
     CountsPlan,
     column_names,
     columns_of,
@@ -258,12 +258,12 @@ class Marginals:
         return CountsQuestion(self.plan.rounds[index], tuple(tables), self.caps, name="synthesis")
 
     @cached_property
-    def label(self) -> Column:
+    def label(self) -> CountedColumn:
         """Column of the classes."""
         return columns_of(self.schema, column_names(self.schema)[:1], self.plan.bins)[0]
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[CountedColumn, ...]:
         """All other columns, with all their cells."""
         return feature_columns(self.schema, self.plan.bins)
 
@@ -273,12 +273,12 @@ class Marginals:
         return self._counts(0)
 
     @cached_property
-    def coarse(self) -> tuple[Column, ...]:
+    def coarse(self) -> tuple[CountedColumn, ...]:
         """Columns in the groups used for counting pairs."""
         return self._grouped(*_COARSE, self.plan.rounds[1].sigma)
 
     @cached_property
-    def fine(self) -> tuple[Column, ...]:
+    def fine(self) -> tuple[CountedColumn, ...]:
         """Columns in the groups used for counting the tree."""
         return self._grouped(*_FINE, self.plan.rounds[2].sigma)
 
@@ -307,18 +307,18 @@ class Marginals:
     def _counts(self, index: int) -> list[Numbers]:
         return [table / PERSON for table in self.question(index).of_tables(self.released[index])]
 
-    def _grouped(self, most: int, deviations: float, sigma: float) -> tuple[Column, ...]:
+    def _grouped(self, most: int, deviations: float, sigma: float) -> tuple[CountedColumn, ...]:
         clean = [np.sum([at_least_zero(row) for row in table], axis=0) for table in self.histograms]
         smallest = max(float(np.median([counts.sum() for counts in clean])) / most, deviations * sigma)
         return tuple(grouped(column, counts, smallest) for column, counts in zip(self.columns, clean, strict=True))
 
-    def _histogram_tables(self) -> list[tuple[Column, ...]]:
+    def _histogram_tables(self) -> list[tuple[CountedColumn, ...]]:
         return [(self.label, column) for column in self.columns]
 
-    def _pair_tables(self) -> list[tuple[Column, ...]]:
+    def _pair_tables(self) -> list[tuple[CountedColumn, ...]]:
         return [(self.label, self.coarse[a], self.coarse[b]) for a, b in pairs_of(len(self.columns))]
 
-    def _tree_tables(self) -> list[tuple[Column, ...]]:
+    def _tree_tables(self) -> list[tuple[CountedColumn, ...]]:
         fine = self.fine
         return [
             (self.label, fine[child]) if parent == NOBODY else (self.label, fine[parent], fine[child])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from common.spreadsheets import CsvWriter
 from learning.formats import TabularSchema
 from learning.formats.columns import SEVERAL, CodeColumn, NumericColumn
-from learning.mechanisms.counts.table_plan import MOST_BINS, Column, feature_columns, noise_distance
+from learning.mechanisms.counts.table_plan import MOST_BINS, CountedColumn, feature_columns, noise_distance
 from learning.mechanisms.counts.tables import at_least_zero
 from learning.mechanisms.protocol import content_digest
 from learning.mechanisms.synthesis.model import NOBODY, pairs_of
@@ -146,7 +146,9 @@ def rows_alike(schema: TabularSchema, number: int) -> NDArray[np.float32]:
     return x
 
 
-def cells_encode(x: NDArray[np.float32], column: Column, cells: NDArray[np.int64], rng: np.random.Generator) -> None:
+def cells_encode(
+    x: NDArray[np.float32], column: CountedColumn, cells: NDArray[np.int64], rng: np.random.Generator
+) -> None:
     """Write the part of the records ``x`` (n, …) that are in these ``cells`` (n,) of a column.
 
     A number is anywhere in its bin, except that the first bin gives its least number: this keeps the many zeros of a
@@ -185,7 +187,7 @@ def _distances(
 
 
 def _counted(
-    classes: NDArray[np.int64], number: int, columns: list[Column], rows: list[NDArray[np.int64]]
+    classes: NDArray[np.int64], number: int, columns: list[CountedColumn], rows: list[NDArray[np.int64]]
 ) -> NDArray[np.float64]:
     """Return the same table of the rows."""
     place, size = classes, number

@@ -10,7 +10,7 @@ from common.noise import SimulationNoise
 from learning.formats import TabularSchema
 from learning.formats.columns import CategoricalColumn, CodeColumn, LabelColumn, NumericColumn
 from learning.formats.read import read_file
-from learning.mechanisms.counts.table_plan import Column, feature_columns
+from learning.mechanisms.counts.table_plan import CountedColumn, feature_columns
 from learning.mechanisms.counts.tables import PERSON
 from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.synthesis import rounds
@@ -138,12 +138,12 @@ def test_noise_alone_makes_no_strength_and_dependence_does() -> None:
 
 
 def test_groups_hold_enough_and_keep_their_order() -> None:
-    column = Column("n", tuple("abcdefgh"), edges=tuple(range(8)))
+    column = CountedColumn("n", tuple("abcdefgh"), edges=tuple(range(8)))
     counts = np.array([50.0, 1, 2, 3, 40, 0, 9, 7])
     found = grouped(column, counts, 6.0)
     assert found.groups == (0, 1, 1, 1, 2, 3, 3, 4)[:8] and found.size == 5  # the last cell is what is not known
     assert in_groups(counts, found).tolist() == [50, 6, 40, 9, 7]
-    jobs = grouped(Column("job", ("a", "b", "c", "d"), width=4), np.array([9.0, 1.0, 8.0, 2.0]), 5.0)
+    jobs = grouped(CountedColumn("job", ("a", "b", "c", "d"), width=4), np.array([9.0, 1.0, 8.0, 2.0]), 5.0)
     assert jobs.groups == (0, 2, 1, 2)
 
 

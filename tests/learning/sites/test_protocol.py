@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from common.noise import SimulationNoise
 from learning.sites.documents import (
     AllianceDocument,
-    Answer,
+    AnswerDocument,
     Approval,
     Document,
     Endorsement,
@@ -198,7 +198,7 @@ def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
     replayed, last = run.answers(run.question(1), SUMS)[2], made[2]
     document = replace(last.answer.document, shape=(6,))
     reshaped = replace(last, answer=sign(document, joint.sites[2].identity))
-    stranger = SiteAnswer(sign(Answer(question.digest(), "site-09", (2, 3), ""), HUB), b"")
+    stranger = SiteAnswer(sign(AnswerDocument(question.digest(), "site-09", (2, 3), ""), HUB), b"")
     for answers, message in (
         (made[:2], "exactly one answer from each"),
         ([*made, made[0]], "exactly one answer from each"),
@@ -220,7 +220,7 @@ DOCUMENTS: list[Document] = [
     Approval("00", "a", "aa"),
     QuestionDocument("00", 3, "11", (0, 5), "22", ("a", "b"), 0.1, 2.0**-16),
     Endorsement("00", "a"),
-    Answer("00", "a", (3, 4), "11"),
+    AnswerDocument("00", "a", (3, 4), "11"),
 ]
 
 

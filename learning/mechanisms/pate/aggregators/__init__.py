@@ -7,7 +7,7 @@ from typing import Any
 from learning.mechanisms.pate.aggregators.aggregator import (
     REJECTED,
     Aggregator,
-    AggregatorField,
+    AggregatorParameter,
     LabelRelease,
     QueryCosts,
     VoteCharge,
@@ -49,7 +49,7 @@ __all__ = [
     "AGGREGATORS",
     "REJECTED",
     "Aggregator",
-    "AggregatorField",
+    "AggregatorParameter",
     "ConfidentGNMax",
     "GNMax",
     "InteractiveGNMax",

@@ -52,14 +52,14 @@ class Suggested(Protocol):
 
 
 def parameter(symbol: str, label: str, help: str, *, suggested: Suggested, below: float = math.inf) -> Any:
-    """Return a field of an aggregator, with the description in `AggregatorField`."""
+    """Return a field of an aggregator, with the description in `AggregatorParameter`."""
     return dataclasses.field(
         metadata={"symbol": symbol, "label": label, "help": help, "suggested": suggested, "below": below}
     )
 
 
 @dataclass(frozen=True)
-class AggregatorField:
+class AggregatorParameter:
     """One parameter of an aggregator: a number above 0.
 
     Attributes:
@@ -148,9 +148,9 @@ class Aggregator(abc.ABC):
         return f"{self.label} ({values})"
 
     @classmethod
-    def fields(cls) -> tuple[AggregatorField, ...]:
+    def fields(cls) -> tuple[AggregatorParameter, ...]:
         """Return the parameters, in order; all of them are required."""
-        return tuple(AggregatorField(field.name, **field.metadata) for field in dataclasses.fields(cls))
+        return tuple(AggregatorParameter(field.name, **field.metadata) for field in dataclasses.fields(cls))
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
         """Return warnings about parameters that are unlikely to work in a run.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.noise import SimulationNoise
-from learning.mechanisms.pate import NO_VOTE, REJECTED, GNMax, Group, aggregator_from_parameters, make_plan
+from learning.mechanisms.pate import NO_VOTE, REJECTED, GNMax, PrivacyGroup, aggregator_from_parameters, make_plan
 from learning.mechanisms.pate.ballots import Ballot, Stop, TeachersQuestion, VoteBudget, VoteState
 from learning.mechanisms.pate.partition import public_participation
 from learning.mechanisms.protocol import Draws, PartRelease, People
@@ -15,7 +15,7 @@ from learning.mechanisms.protocol import Draws, PartRelease, People
 TEACHERS, POINTS, CLASSES, HOLDERS = 8, 30, 3, 24
 PREDICTIONS = np.random.default_rng(2).integers(0, CLASSES, (TEACHERS, POINTS))
 #: Holders in turn in the teachers of their group: 8 of the first, which has fewer teachers, 16 of the second.
-GROUPS = [Group("HIGH", 1.0, 8), Group("LOW", 2.0, 16)]
+GROUPS = [PrivacyGroup("HIGH", 1.0, 8), PrivacyGroup("LOW", 2.0, 16)]
 RESIDUAL = {"name": "residual_gnmax", "sigma": 5.0, "first": 10, "disagreements": 2}
 
 

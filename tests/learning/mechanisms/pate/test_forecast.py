@@ -6,7 +6,7 @@ import pytest
 from common.noise import SimulationNoise
 from learning.forecasts import LABELS, few_people
 from learning.learners import LEARNERS, learner_create
-from learning.mechanisms.pate import GNMax, Group, make_plan
+from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
 from learning.mechanisms.pate.aggregators import ConfidentGNMax, InteractiveGNMax
 from learning.mechanisms.pate.aggregators.aggregator import Aggregator
 from learning.mechanisms.pate.plan import Plan
@@ -24,7 +24,7 @@ def points(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def planned(aggregator: Aggregator) -> Plan:
-    groups = [Group("HIGH", 1.0, TEACHERS * RECORDS // 2), Group("LOW", 2.0, TEACHERS * RECORDS // 2)]
+    groups = [PrivacyGroup("HIGH", 1.0, TEACHERS * RECORDS // 2), PrivacyGroup("LOW", 2.0, TEACHERS * RECORDS // 2)]
     return make_plan(groups, variant="standard", teachers=TEACHERS, aggregator=aggregator, delta=1e-5)
 
 
@@ -78,7 +78,7 @@ def test_a_plan_is_looked_at_with_quicker_models(name: str) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 600)
     images = (rng.random((600, 12, 12)) + np.eye(3)[labels].repeat(4, axis=1)[:, :, None]).astype(np.float32)
-    groups = [Group("ALL", 1.0, 6000)]
+    groups = [PrivacyGroup("ALL", 1.0, 6000)]
     plan = make_plan(groups, variant="standard", teachers=10, aggregator=GNMax(sigma=2.0), delta=1e-5)
     chosen = learner_create(name, {"copies": 50} if name in ("cnn", "nearest_neighbour") else {})
     forecast = forecast_votes(plan, chosen, 3, points=images, labels=labels)

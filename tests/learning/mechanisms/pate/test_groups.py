@@ -101,7 +101,7 @@ def test_bad_arguments_are_refused_by_name(call, message: str) -> None:
 
 
 def planned(holders: list[int], variant: str, teachers: int):
-    groups = [pate.Group(f"G{i}", 1.0 + i, count) for i, count in enumerate(holders)]
+    groups = [pate.PrivacyGroup(f"G{i}", 1.0 + i, count) for i, count in enumerate(holders)]
     plan = pate.make_plan(groups, variant=variant, teachers=teachers, aggregator=pate.GNMax(sigma=1.0), delta=1e-5)
     return plan, np.repeat([plan.index_of(group.name) for group in groups], holders)
 
@@ -167,7 +167,11 @@ def test_other_holders_than_planned_are_refused() -> None:
             pate.assign(plan, groups, np.random.default_rng(0))
 
 
-GROUPS = [pate.Group("HIGH", 1.0, 250), pate.Group("AVERAGE", 2.0, 450), pate.Group("LOW", 3.0, 300)]
+GROUPS = [
+    pate.PrivacyGroup("HIGH", 1.0, 250),
+    pate.PrivacyGroup("AVERAGE", 2.0, 450),
+    pate.PrivacyGroup("LOW", 3.0, 300),
+]
 
 
 def plan_of(variant: str = "vanishing"):
@@ -237,7 +241,11 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> None:
     """Within its own promise: two teachers of the strictest group weigh more than one of the next."""
-    groups = [pate.Group("HIGH", 1.0, 100), pate.Group("AVERAGE", 2.0, 100), pate.Group("LOW", 3.0, 3)]
+    groups = [
+        pate.PrivacyGroup("HIGH", 1.0, 100),
+        pate.PrivacyGroup("AVERAGE", 2.0, 100),
+        pate.PrivacyGroup("LOW", 3.0, 3),
+    ]
     options = {"variant": "weighting", "teachers": 20, "delta": 1e-5, "weight_scheme": "gdp", "small_groups": "copy"}
     plan = pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options)
     assert [(group.name, group.teachers, group.host, group.factor) for group in plan.groups] == [
@@ -265,7 +273,11 @@ def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> 
 @pytest.mark.parametrize("teachers", [24, 31, 100])
 def test_a_holder_of_three_times_the_weight_is_copied_three_times_whatever_the_grid_makes_of_it(teachers: int) -> None:
     """With 24 teachers the weight rounded to the grid goes into the other 2.99998 times."""
-    groups = [pate.Group("HIGH", 1.0, 3000), pate.Group("AVERAGE", 2.0, 2000), pate.Group("LOW", 3.0, 5)]
+    groups = [
+        pate.PrivacyGroup("HIGH", 1.0, 3000),
+        pate.PrivacyGroup("AVERAGE", 2.0, 2000),
+        pate.PrivacyGroup("LOW", 3.0, 5),
+    ]
     options = {"variant": "weighting", "teachers": teachers, "delta": 1e-5, "small_groups": "copy"}
     low = pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options).groups[2]
     assert (low.name, low.host, low.factor) == ("LOW", "HIGH", 3)

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from common.gaussian_dp import gdp_mu
 from common.noise import GRID
-from learning.mechanisms.pate import LEFT_OUT, ConfidentGNMax, GNMax, Group, make_plan, teacher_weights
+from learning.mechanisms.pate import LEFT_OUT, ConfidentGNMax, GNMax, PrivacyGroup, make_plan, teacher_weights
 from learning.mechanisms.protocol import PlanError
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
-LEVELS = [Group("LOW", 3.0, 2040), Group("HIGH", 1.0, 2580), Group("AVERAGE", 2.0, 1380)]
-APART = [Group("A", 0.1, 500), Group("B", 9.7, 1)]
+LEVELS = [PrivacyGroup("LOW", 3.0, 2040), PrivacyGroup("HIGH", 1.0, 2580), PrivacyGroup("AVERAGE", 2.0, 1380)]
+APART = [PrivacyGroup("A", 0.1, 500), PrivacyGroup("B", 9.7, 1)]
 
 group_lists = st.lists(st.tuples(st.integers(1, 80), st.integers(0, 400)), min_size=1, max_size=7).map(
-    lambda rows: [Group(f"G{i}", tenths / 10, holders) for i, (tenths, holders) in enumerate(rows)]
+    lambda rows: [PrivacyGroup(f"G{i}", tenths / 10, holders) for i, (tenths, holders) in enumerate(rows)]
 )
 
 
@@ -83,7 +83,11 @@ def test_under_the_scheme_gdp_charges_reach_the_same_share_of_their_caps() -> No
 @pytest.mark.parametrize("small_groups", ["merge", "leave_out"])
 def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_small: bool, small_groups: str) -> None:
     """200 holders, 10 teachers, so 20 holders each; the shares leave one teacher for LOW, however small it is."""
-    groups = [Group("HIGH", 1.0, 45), Group("AVERAGE", 2.0, 155 - holders), Group("LOW", 3.0, holders)]
+    groups = [
+        PrivacyGroup("HIGH", 1.0, 45),
+        PrivacyGroup("AVERAGE", 2.0, 155 - holders),
+        PrivacyGroup("LOW", 3.0, holders),
+    ]
     plan = plan_of(groups, teachers=10, small_groups=small_groups)
     merges, leaves = is_small and small_groups == "merge", is_small and small_groups == "leave_out"
     assert [group.name for group in plan.groups] == ["HIGH", "AVERAGE", *([] if is_small else ["LOW"])]
@@ -96,7 +100,11 @@ def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_s
     note = f"Group LOW has too few holders for one teacher ({holders}; about 20 are usual) and is {ending}"
     assert [str(each) for each in plan.notes if "for one teacher" in each] == [note] * is_small
     # The strictest group has no stricter one to be merged into, and limits nobody else.
-    groups = [Group("HIGH", 1.0, holders), Group("AVERAGE", 2.0, 45), Group("LOW", 3.0, 155 - holders)]
+    groups = [
+        PrivacyGroup("HIGH", 1.0, holders),
+        PrivacyGroup("AVERAGE", 2.0, 45),
+        PrivacyGroup("LOW", 3.0, 155 - holders),
+    ]
     plan = plan_of(groups, teachers=10)
     assert [group.name for group in plan.groups] == ["HIGH", "AVERAGE", "LOW"]
     assert any("and there is no stricter group to merge it" in note for note in plan.notes) == is_small
@@ -110,7 +118,7 @@ def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_s
     small_groups=st.sampled_from(["merge", "leave_out"]),
 )
 def test_every_teacher_has_holders_and_every_budget_holds(
-    groups: list[Group], teachers: int, variant: str, small_groups: str
+    groups: list[PrivacyGroup], teachers: int, variant: str, small_groups: str
 ) -> None:
     if sum(group.holders for group in groups) < teachers:
         return
@@ -131,7 +139,7 @@ def test_every_teacher_has_holders_and_every_budget_holds(
 
 @repeatable
 @given(groups=group_lists, teachers=st.integers(1, 60))
-def test_upsampling_never_asks_for_more_duplicates_than_teachers(groups: list[Group], teachers: int) -> None:
+def test_upsampling_never_asks_for_more_duplicates_than_teachers(groups: list[PrivacyGroup], teachers: int) -> None:
     try:
         plan = plan_of(groups, "upsampling", teachers)
     except PlanError:
@@ -150,7 +158,7 @@ def test_upsampling_never_asks_for_more_duplicates_than_teachers(groups: list[Gr
         ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=251.0)}, "T = 251 is above the number of votes"),
         ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=25.0), "classes": 10}, "rejects hardly any"),
         ({"aggregator": GNMax(sigma=180.0)}, "lost to the noise"),
-        ({"groups": [*LEVELS, Group("NONE", 1.0, 0)]}, "Group NONE has no holders."),
+        ({"groups": [*LEVELS, PrivacyGroup("NONE", 1.0, 0)]}, "Group NONE has no holders."),
     ],
 )
 def test_the_plan_warns(options: dict, part: str) -> None:
@@ -162,15 +170,15 @@ def test_the_plan_warns(options: dict, part: str) -> None:
     ("options", "message"),
     [
         ({"groups": []}, "consent"),
-        ({"groups": [Group("A", 1.0, 300), Group("A", 2.0, 300)]}, "same name"),
-        ({"groups": [Group("HIGH", 0.0, 300)]}, "budget of group HIGH"),
-        ({"groups": [Group("HIGH", 1.0, 249)]}, "249 holders are too few"),
+        ({"groups": [PrivacyGroup("A", 1.0, 300), PrivacyGroup("A", 2.0, 300)]}, "same name"),
+        ({"groups": [PrivacyGroup("HIGH", 0.0, 300)]}, "budget of group HIGH"),
+        ({"groups": [PrivacyGroup("HIGH", 1.0, 249)]}, "249 holders are too few"),
         ({"teachers": 0}, "at least 1 teacher"),
         ({"variant": "weighing"}, "variant 'weighing'"),
         ({"small_groups": "drop"}, "small_groups 'drop'"),
         ({"delta": 0.0}, "delta"),
         ({"variant": "vanishing", "exponent": -1.0}, "exponent"),
-        ({"groups": [Group("A", 0.04, 500)], "variant": "upsampling"}, "raise precision"),
+        ({"groups": [PrivacyGroup("A", 0.04, 500)], "variant": "upsampling"}, "raise precision"),
         ({"groups": APART, "variant": "upsampling", "teachers": 20}, "97 copies"),
     ],
 )

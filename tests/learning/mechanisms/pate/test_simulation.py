@@ -20,7 +20,11 @@ DELTA = 1e-6
 CONFIDENT = pate.ConfidentGNMax(sigma=12.0, sigma_threshold=9.0, threshold=12.0)
 AGGREGATORS = [pate.GNMax(sigma=12.0), CONFIDENT, pate.LNMax(gamma=0.05)]
 ORDERS = np.array([1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0])
-LEVELS = [pate.Group("HIGH", 1.0, 340), pate.Group("AVERAGE", 2.0, 430), pate.Group("LOW", 3.0, 230)]
+LEVELS = [
+    pate.PrivacyGroup("HIGH", 1.0, 340),
+    pate.PrivacyGroup("AVERAGE", 2.0, 430),
+    pate.PrivacyGroup("LOW", 3.0, 230),
+]
 
 
 def teachers_that_mostly_agree(teachers: int, queries: int, seed: int = 0, classes: int = 3) -> np.ndarray:
@@ -29,7 +33,7 @@ def teachers_that_mostly_agree(teachers: int, queries: int, seed: int = 0, class
     return np.where(rng.random((teachers, queries)) < 0.8, truth, rng.integers(0, classes, (teachers, queries)))
 
 
-def vote_of(plan: pate.Plan, groups: list[pate.Group], queries: int, seed: int, **options: Any) -> SimulatedVote:
+def vote_of(plan: pate.Plan, groups: list[pate.PrivacyGroup], queries: int, seed: int, **options: Any) -> SimulatedVote:
     teachers = teachers_that_mostly_agree(plan.teachers, queries, seed)
     return pate.simulate_vote(plan, groups, teachers, 3, delta=DELTA, seed=seed, orders=ORDERS, **options)
 
@@ -40,7 +44,7 @@ def classic_epsilon(curve: np.ndarray) -> float:
 
 group_lists = st.lists(
     st.tuples(st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0]), st.integers(1, 300)), min_size=1, max_size=5
-).map(lambda rows: [pate.Group(f"G{i}", epsilon, 20 + holders) for i, (epsilon, holders) in enumerate(rows)])
+).map(lambda rows: [pate.PrivacyGroup(f"G{i}", epsilon, 20 + holders) for i, (epsilon, holders) in enumerate(rows)])
 
 
 @pytest.mark.parametrize("variant", pate.VARIANTS)

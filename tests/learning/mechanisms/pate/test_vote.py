@@ -15,7 +15,11 @@ ORDERS = np.array([1.5, 4.0, 16.0])
 AGGREGATOR = pate.ConfidentGNMax(sigma=8.0, sigma_threshold=15.0, threshold=20.0)
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
-GROUPS = [pate.Group("LOW", 3.0, 400), pate.Group("HIGH", 1.0, 250), pate.Group("AVERAGE", 2.0, 350)]
+GROUPS = [
+    pate.PrivacyGroup("LOW", 3.0, 400),
+    pate.PrivacyGroup("HIGH", 1.0, 250),
+    pate.PrivacyGroup("AVERAGE", 2.0, 350),
+]
 
 
 def planned(variant: str = "weighting"):
