@@ -1,4 +1,4 @@
-"""Budget of each privacy group of a study over all runs: used, reserved and remaining. Public.
+"""Head counts, and the budget of each privacy group of a study over all runs: used, reserved, remaining. Public.
 
 Everything follows from policies, shares and the charges in the release register, never from accounts. The proof that no
 account of a group lies above these numbers is in "What a privacy group has used" in docs/gaussian-accounts.md.
@@ -12,14 +12,57 @@ from datetime import datetime
 from functools import cached_property
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, Subquery
 from django.utils import timezone
 
 from accounting.caps import caps_of, epsilon_of
-from accounting.models import Release, ShareRecord
+from accounting.models import HeadCount, Release, ShareRecord
 from accounting.shares import shares
-from consent.models import Study
-from consent.selectors import LEVELS, EpsilonRule, epsilon_promised_largest
+from consent.models import EpsilonPolicy, Study
+from consent.selectors import LEVELS, EpsilonRule, epsilon_promised_largest, epsilons_since
+
+
+def head_counts(study: Study) -> list[HeadCount]:
+    """Return the head counts that plans use: those of the newest drawing or entry; none before the first."""
+    newest = HeadCount.objects.filter(study=study).order_by("-release__sequence").values("release_id")[:1]
+    counts = HeadCount.objects.filter(study=study, release_id=Subquery(newest)).order_by("epsilon", "pk")
+    return list(counts.select_related("release").defer("release__content"))
+
+
+@dataclass(frozen=True)
+class HeadCountTotal:
+    """Approximate number of participants from the head counts: ``sigma`` is the noise of the sum, 0 if it is public."""
+
+    count: int
+    sigma: float
+    counted_at: datetime
+
+
+def head_count_total(study: Study) -> HeadCountTotal | None:
+    """Return the sum of the newest head counts, for deciders who must not see exact numbers; None before the first."""
+    counts = head_counts(study)
+    return _total(counts, counts[0].release.recorded_at) if counts else None
+
+
+def people_promised_more(study: Study, policy: EpsilonPolicy) -> HeadCountTotal | None:
+    """Return the approximate number of people promised more than ``policy`` gives their level, from the head counts.
+
+    They would be asked to accept a weaker promise. The sum of the newest head counts of such promises; None before the
+    first.
+    """
+    counts = head_counts(study)
+    if not counts:
+        return None
+    # Changes that took effect since the drawing apply to the people who were counted.
+    since = epsilons_since(study, counts[0].release.recorded_at)
+    more = [count for count in counts if min(count.epsilon, since[count.level]) < policy.epsilon(count.level)]
+    return _total(more, counts[0].release.recorded_at)
+
+
+def _total(counts: Sequence[HeadCount], counted_at: datetime) -> HeadCountTotal:
+    sigma = math.sqrt(sum((count.sigma or 0.0) ** 2 for count in counts))
+    return HeadCountTotal(sum(count.count for count in counts), sigma, counted_at)
+
 
 #: A cost this close to what its run may still charge was reduced to it.
 _CUT = 1e-12

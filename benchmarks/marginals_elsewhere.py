@@ -30,7 +30,7 @@ from benchmarks.synthesis import judged, judging
 from learning.formats import TabularSchema
 from learning.mechanisms.counts.table_plan import CountedColumn, Places, column_names, columns_of
 from learning.mechanisms.protocol import Records
-from learning.mechanisms.synthesis.rows import cells_encode
+from learning.mechanisms.synthesis.rounds import cells_encode
 
 BINS = 32
 MOST_CELLS = 10_000

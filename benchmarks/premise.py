@@ -141,7 +141,7 @@ def rows(quick: bool) -> Iterator[Cell]:
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import count, judged, judging
     from learning.mechanisms.protocol import Records
-    from learning.mechanisms.synthesis.rows import rows_draw
+    from learning.mechanisms.synthesis.rounds import rows_draw
 
     def measure(way: str) -> Row:
         splits = splits_load("adult")

@@ -22,8 +22,15 @@ from common.noise import SimulationNoise
 from learning.formats import TabularSchema
 from learning.mechanisms.protocol import Arrays, People, PlannedLevel, Records
 from learning.mechanisms.steps.steps_plan import ROWS, Steps
-from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals, Synthesis, plan_synthesis
-from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_draw
+from learning.mechanisms.synthesis.rounds import (
+    ROUNDS,
+    Description,
+    Marginals,
+    Synthesis,
+    SyntheticRows,
+    plan_synthesis,
+    rows_draw,
+)
 from learning.representations import default_representation
 from learning.students import labelled, student_create, student_learn
 

@@ -15,7 +15,7 @@ from django.core.files.storage import Storage, storages
 from numpy.lib import format as npy
 from numpy.lib.npyio import NpzFile
 
-from common.scratch import scratch_folder
+from common.confinement import scratch_folder
 from common.sealed_storage import SealedStorage, SealError
 
 _AT_ONCE = 1 << 20

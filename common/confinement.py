@@ -2,7 +2,8 @@
 
 Network and programs are refused by a seccomp filter, files by Landlock; neither needs privileges. `protections` reports
 which of these this machine supports: without Linux, on machines other than x86_64 and aarch64, and with a kernel before
-5.13 (or one without Landlock) some are missing.
+5.13 (or one without Landlock) some are missing. Files that a reader needs at a path are copied to scratch folders;
+leftovers of killed processes are swept.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import json
 import os
 import platform
 import resource
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -284,3 +287,24 @@ if __name__ == "__main__":
     stream = answers()
     stream.write(json.dumps(_tried()).encode())
     stream.flush()
+
+
+_PREFIX = "ipate-scratch-"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Provide a folder for this process for the duration of the block; no other user may read it."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
+        yield Path(folder)
+
+
+def scratch_sweep(seconds: float) -> None:
+    """Delete folders on this machine that are older than this, because their processes were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            is_old = folder.stat().st_mtime < time.time() - seconds
+        except FileNotFoundError:
+            continue
+        if is_old:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -23,7 +23,7 @@ def _let_workers_be_heard(**_: object) -> None:
 @worker_init.connect
 def worker_check(**_: object) -> None:
     """Refuse to start a worker that could not train. Raises SystemExit."""
-    from learning.pytorch import has_pytorch
+    from learning.libraries import has_pytorch
 
     if not has_pytorch():
         raise SystemExit("PyTorch is not installed here, and workers need it: call `make install`.")

@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
 
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from consent import selectors
 from consent.disclosure import SEES_PEOPLE
 from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Study

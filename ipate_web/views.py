@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from accounting.head_counts import HeadCountTotal, head_count_total
+from accounting.group_budgets import HeadCountTotal, head_count_total
 from consent.disclosure import SEES_PEOPLE
 from consent.models import DataHolder, Membership, Role, Study
 from consent.permissions import administers, studies_with_permission

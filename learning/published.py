@@ -24,8 +24,8 @@ from learning.learners.layers import (
     consistency_layers,
 )
 from learning.learners.learner import Model, Records
+from learning.libraries import has_pytorch
 from learning.outcomes import Target, target_from_json
-from learning.pytorch import has_pytorch
 from learning.representations import FittedRepresentation, LinearModel
 from learning.representations.storage import representation_load
 from learning.students import STUDENTS, student_class

@@ -12,7 +12,7 @@ from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from consent import services
 from consent.models import ConsentEvent, ConsentForm, DataHolder, Level, Role, Study
 from consent.services.accounts import administrator_set

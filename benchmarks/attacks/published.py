@@ -31,8 +31,7 @@ from learning.mechanisms.sampled_steps.run_plan import plan_sampled
 from learning.mechanisms.steps.linear import owned_records
 from learning.mechanisms.steps.steps_plan import Steps
 from learning.mechanisms.synthesis.model import NOBODY
-from learning.mechanisms.synthesis.rounds import Marginals
-from learning.mechanisms.synthesis.rows import rows_draw
+from learning.mechanisms.synthesis.rounds import Marginals, rows_draw
 from learning.representations import default_representation
 
 Floats = NDArray[np.float64]

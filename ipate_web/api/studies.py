@@ -8,7 +8,7 @@ from rest_framework import exceptions, generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.models import HeadCount
 from accounting.shares import share_free
 from consent.committee import conditions_in_force

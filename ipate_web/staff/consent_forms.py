@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.head_counts import head_count_total
+from accounting.group_budgets import head_count_total
 from accounting.models import Release
 from accounting.shares import share_free
 from common.requests import SignedInRequest

@@ -13,7 +13,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.privacy import Conversion, Method
 from consent.models import Study
 from ipate_web.run_words import choice_label

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from accounting.head_counts import head_counts, people_promised_more
+from accounting.group_budgets import head_counts, people_promised_more
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.forms import options

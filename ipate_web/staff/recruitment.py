@@ -11,7 +11,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from accounting.head_counts import head_counts as head_counts_of
+from accounting.group_budgets import head_counts as head_counts_of
 from accounting.models import Release
 from accounting.shares import share_free
 from common.requests import SignedInRequest

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from accounting.exports import budgets_csv
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors

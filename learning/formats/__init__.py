@@ -5,8 +5,7 @@ from learning.formats.documents import json_schema, outcome_of, records_alike, s
 from learning.formats.draft import schema_draft
 from learning.formats.files import check_sha256
 from learning.formats.read import read_file
-from learning.formats.report import DataErrors, Report
-from learning.formats.rows import DataError, Rows
+from learning.formats.rows import DataError, DataErrors, Report, Rows
 from learning.formats.schema import ImageSchema, Schema, TabularSchema
 
 __all__ = [

@@ -18,10 +18,9 @@ from pathlib import Path
 from signal import SIGKILL, SIGXCPU
 from typing import Any
 
-from common.confinement import ConfinedProcess, answers, confine
+from common.confinement import ConfinedProcess, answers, confine, scratch_folder
 from common.frames import frame_read, frame_write
 from common.progress import Progress, silent
-from common.scratch import scratch_folder
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.documents import schema_from_json, schema_to_json
@@ -29,8 +28,7 @@ from learning.formats.draft import Draft, schema_draft
 from learning.formats.files import check_sha256
 from learning.formats.read import no_rows, read_into
 from learning.formats.records import RowFiles
-from learning.formats.report import Balance, Report
-from learning.formats.rows import DataError, Rows
+from learning.formats.rows import Balance, DataError, Report, Rows
 from learning.formats.schema import Schema
 
 logger = logging.getLogger(__name__)

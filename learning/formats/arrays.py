@@ -21,8 +21,7 @@ from common.sentences import gettext_noop as _
 from learning.formats import limits
 from learning.formats.files import open_content, sound
 from learning.formats.records import pseudonym_faults
-from learning.formats.report import IMAGES, ROWS, Report
-from learning.formats.rows import DataError, Rows
+from learning.formats.rows import IMAGES, ROWS, DataError, Report, Rows
 from learning.formats.schema import ImageSchema, Schema, TabularSchema
 from learning.outcomes import Target
 

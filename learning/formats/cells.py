@@ -21,8 +21,7 @@ from learning.formats.fhir import fhir_facts
 from learning.formats.files import sound
 from learning.formats.omop import omop_facts
 from learning.formats.records import Batch, Columns, check_names, header_place
-from learning.formats.report import ROWS, Balance, Report
-from learning.formats.rows import DataError
+from learning.formats.rows import ROWS, Balance, DataError, Report
 from learning.formats.schema import TabularSchema
 from learning.formats.values import Vector, blank_rows, cell, taken
 

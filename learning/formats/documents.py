@@ -12,8 +12,7 @@ from common.declarations import to_document
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.columns import KINDS
-from learning.formats.report import Report
-from learning.formats.rows import DataError
+from learning.formats.rows import DataError, Report
 from learning.formats.schema import Schema, TabularSchema
 from learning.outcomes import Outcome
 

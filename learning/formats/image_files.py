@@ -29,8 +29,7 @@ from learning.formats import limits
 from learning.formats.arrays import Array, array_missing
 from learning.formats.columns import shown
 from learning.formats.files import IMAGE_SUFFIXES, check_different, open_content, sound
-from learning.formats.report import IMAGES, Report
-from learning.formats.rows import DataError
+from learning.formats.rows import IMAGES, DataError, Report
 from learning.formats.schema import ImageSchema
 from learning.formats.table import SEPARATORS, check_text, text_of
 

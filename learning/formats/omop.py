@@ -18,8 +18,7 @@ from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats.extracts import BORN, SEX, YES, Fact, condition_name, day, filled, named
 from learning.formats.files import check_different, members, open_content
-from learning.formats.report import Balance
-from learning.formats.rows import DataError
+from learning.formats.rows import Balance, DataError
 from learning.formats.table import text_of
 
 _PERSON, _MEASUREMENT, _CONDITION, _CONCEPT = "person", "measurement", "condition_occurrence", "concept"

@@ -23,8 +23,7 @@ from learning.formats.columns import FeatureColumn, NumericColumn, TextColumn, s
 from learning.formats.files import kind_of, open_content
 from learning.formats.image_files import image_arrays
 from learning.formats.records import Batch, Keeper, RecordEncoder, RowLists, wanted_names
-from learning.formats.report import Report
-from learning.formats.rows import DataError, Rows, as_numbers
+from learning.formats.rows import DataError, Report, Rows, as_numbers
 from learning.formats.schema import ImageSchema, Schema
 from learning.formats.table import table_batches
 

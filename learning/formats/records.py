@@ -16,8 +16,7 @@ from common.sentences import gettext_noop as _
 from learning.formats import limits
 from learning.formats.columns import NumericColumn, TargetColumn, shown
 from learning.formats.combining import COUNT, Combinable, OneRecord, combined
-from learning.formats.report import MOST, ROWS, Report
-from learning.formats.rows import DataError, Rows
+from learning.formats.rows import MOST, ROWS, DataError, Report, Rows
 from learning.formats.schema import TabularSchema
 from learning.formats.values import Vector, are_missing, taken
 

@@ -1,16 +1,22 @@
-"""Result and error types of the readers."""
+"""Results of readers: records, errors, and a report with all errors, changes and the balance of rows or resources."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any, overload
+from pathlib import Path
+from typing import Any, TextIO, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from common.identities import PseudonymError, canonical
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from common.spreadsheets import CsvWriter
 
 
 class DataError(ValueError):
@@ -142,3 +148,268 @@ class _Numbered(Sequence[str]):
 
     def _named(self, place: int) -> str:
         return f"{self._prefix}-{place:0{self._width}d}"
+
+
+#: Places that are kept of the items left out for one reason.
+_PLACES = 20
+
+
+@dataclass
+class LeftOut:
+    """Items that were left out for one reason: how many, and where the first of them are in the file."""
+
+    count: int = 0
+    places: list[int] = field(default_factory=list)
+
+
+@dataclass
+class BalancePart:
+    """Counts of one table, or of one kind of resource, of a file."""
+
+    seen: int = 0
+    used: int = 0
+    refused: int = 0
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
+
+    @property
+    def decided(self) -> int:
+        """Number of items that were used, refused or left out."""
+        return self.used + self.refused + sum(each.count for each in self.left_out.values())
+
+
+@dataclass
+class Balance:
+    """Counts by part: the name of a table, a kind of resource, or `ROWS`.
+
+    >>> balance = Balance()
+    >>> balance.see("Observation", 3)
+    >>> balance.use("Observation", 2)
+    >>> balance.leave_out("Observation", "It has no value.", place=3)
+    >>> balance.check()
+    >>> balance.parts["Observation"].left_out["It has no value."].places
+    [3]
+    """
+
+    parts: dict[str, BalancePart] = field(default_factory=dict)
+
+    def see(self, part: str, count: int = 1) -> None:
+        """Count items that the reader met."""
+        self._part(part).seen += count
+
+    def use(self, part: str, count: int = 1) -> None:
+        """Count items that a record was made of."""
+        self._part(part).used += count
+
+    def refuse(self, part: str, count: int = 1) -> None:
+        """Count items with an error, which the report names."""
+        self._part(part).refused += count
+
+    def leave_out(self, part: str, reason: str, *, place: int | None = None, count: int = 1) -> None:
+        """Count items that are not used, with the reason and the 1-based place in the file."""
+        left_out = self._part(part).left_out.setdefault(reason, LeftOut())
+        left_out.count += count
+        if place is not None and len(left_out.places) < _PLACES:
+            left_out.places.append(place)
+
+    def empty(self, places: Sequence[int]) -> None:
+        """Count empty rows of a table, at their places in the file."""
+        for place in places:
+            self.see(ROWS)
+            self.leave_out(ROWS, _("The row is empty."), place=place)
+
+    def comment(self, place: int) -> None:
+        """Count a line of a table that is not a row, at its place in the file."""
+        self.see(ROWS)
+        self.leave_out(ROWS, _("The line is a comment."), place=place)
+
+    def above_header(self, places: Sequence[int]) -> None:
+        """Count rows of a table above its header, at their places in the file."""
+        for place in places:
+            self.see(ROWS)
+            self.leave_out(ROWS, _("The row is above the header."), place=place)
+
+    def take(self, other: Balance) -> None:
+        """Add the counts of another file."""
+        for name, part in other.parts.items():
+            own = self._part(name)
+            own.seen += part.seen
+            own.used += part.used
+            own.refused += part.refused
+            for reason, left_out in part.left_out.items():
+                sum_ = own.left_out.setdefault(reason, LeftOut())
+                sum_.count += left_out.count
+                sum_.places = (sum_.places + left_out.places)[:_PLACES]
+
+    @property
+    def left_out(self) -> int:
+        """Number of items that were left out."""
+        return sum(each.count for part in self.parts.values() for each in part.left_out.values())
+
+    def check(self) -> None:
+        """Check that every item is accounted for.
+
+        Raises:
+            DataError: the reader met more or fewer items than it decided about.
+        """
+        for name, part in self.parts.items():
+            if part.seen != part.decided:
+                text = _("The reader found %(seen)d items (%(part)s), but accounted for %(decided)d.")
+                problem = Sentence(text, seen=part.seen, part=name, decided=part.decided)
+                raise DataError(
+                    problem, _("This is an error in iPATE: please report it. Meanwhile, import the file as CSV.")
+                )
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The balance as JSON; `from_json` reads it."""
+        return [
+            {
+                "part": name,
+                "seen": part.seen,
+                "used": part.used,
+                "refused": part.refused,
+                "left": sum(each.count for each in part.left_out.values()),
+                "left_out": [
+                    {"reason": _written(reason), "count": each.count, "places": each.places}
+                    for reason, each in part.left_out.items()
+                ],
+            }
+            for name, part in self.parts.items()
+        ]
+
+    @classmethod
+    def from_json(cls, document: list[dict[str, Any]]) -> Balance:
+        """The balance that `to_json` wrote."""
+        balance = cls()
+        for each in document:
+            left_out = {_read(line["reason"]): LeftOut(line["count"], line["places"]) for line in each["left_out"]}
+            balance.parts[each["part"]] = BalancePart(each["seen"], each["used"], each["refused"], left_out)
+        return balance
+
+    def lines(self) -> Iterator[str]:
+        """The balance as English text, a line for each part and reason."""
+        for name, part in self.parts.items():
+            yield f"{name}: {part.seen:,} seen, {part.used:,} used, {part.refused:,} refused."
+            for reason, each in part.left_out.items():
+                rows = ", ".join(map(str, each.places))
+                yield f"{name}: {each.count:,} left out: {reason}{f' (first: {rows})' if rows else ''}"
+
+    def _part(self, name: str) -> BalancePart:
+        return self.parts.setdefault(name, BalancePart())
+
+
+ROWS = _("rows")
+"""The part for a table on its own, and for the rows made from an extract."""
+
+IMAGES = _("images")
+"""The part of images, in files or arrays."""
+
+
+def _written(reason: str) -> Any:
+    return reason.to_json() if isinstance(reason, Sentence) else reason
+
+
+def _read(reason: Any) -> str:
+    return Sentence.from_json(reason) if isinstance(reason, dict) else reason
+
+
+MOST = 10_000
+"""Faults that a report keeps; the rest is counted."""
+
+_SHOWN = 20
+
+
+class DataErrors(DataError):
+    """Several faults at once; place, problem and remedy are those of the first."""
+
+    def __init__(self, report: Report) -> None:
+        first = report.faults[0]
+        super().__init__(first.problem, first.remedy, file=first.file, row=first.row, column=first.column)
+        self.report = report
+
+    def __str__(self) -> str:
+        lines = [str(fault) for fault in self.report.faults[:_SHOWN]]
+        if (rest := self.report.count - len(lines)) > 0:
+            lines.append(f"And {rest:,} more.")
+        return "\n".join(lines)
+
+
+def write_faults(file: TextIO, faults: Iterable[DataError], count: int) -> None:
+    """Write faults as CSV, in English; no cell can be mistaken for a formula by a spreadsheet program."""
+    writer = CsvWriter(file)
+    writer.writerow(["file", "row", "column", "problem", "what to do"])
+    written = 0
+    for fault in faults:
+        cells = (fault.file or "", fault.row or "", fault.column or "", fault.problem, fault.remedy)
+        writer.writerow(cells)
+        written += 1
+    if count > written:
+        writer.writerow(["", "", "", f"And {count - written:,} more.", ""])
+
+
+@dataclass
+class Report:
+    """Faults of files, with their places, and what reading them changed.
+
+    Attributes:
+        faults: The first `MOST` faults.
+        count: How many there are.
+        clipped: Number of values by column that were set to the end of their range.
+        unknown: Number of values by column that stand for “other”, being undeclared.
+        missing: Number of values by column that are not known.
+        records: Number of records before those of each holder became one.
+        balance: Outcome of each row or resource that was read.
+
+    >>> report = Report()
+    >>> report.add(DataError("“x” is no number.", row=3), DataError("“y” is no number.", row=4))
+    >>> report.count, [fault.row for fault in report.faults]
+    (2, [3, 4])
+    """
+
+    faults: list[DataError] = field(default_factory=list)
+    count: int = 0
+    clipped: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    missing: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    balance: Balance = field(default_factory=Balance)
+
+    def add(self, *faults: DataError) -> None:
+        for fault in faults:
+            self.count += 1
+            if len(self.faults) < MOST:
+                self.faults.append(fault)
+
+    def add_rows(
+        self, places: Iterable[int], problem: Callable[[int], str], remedy: Sentence | str, column: str | None = None
+    ) -> None:
+        """Add a fault for each of these records, counted from 0; their problems are worded only as far as kept."""
+        for place in places:
+            if len(self.faults) < MOST:
+                self.add(DataError(problem(place), remedy, row=place + 1, column=column))
+            else:
+                self.count += 1
+
+    @contextmanager
+    def noting(self, file: Path | None = None) -> Iterator[None]:
+        """Add a raised DataError as a fault, of this file if one is given."""
+        try:
+            yield
+        except DataError as error:
+            self.add(error.at(file=file))
+
+    def take(self, other: Report, file: Path) -> None:
+        """Take over what another report says of a file."""
+        self.add(*(fault.at(file=file if fault.file is None else None) for fault in other.faults))
+        self.count += other.count - len(other.faults)
+        self.clipped += other.clipped
+        self.unknown += other.unknown
+        self.missing += other.missing
+        self.records += other.records
+        self.balance.take(other.balance)
+
+    def raise_faults(self) -> None:
+        """Raise what was found, as one DataError or several as DataErrors; do nothing if nothing was found."""
+        if self.count == 1:
+            raise self.faults[0]
+        if self.count:
+            raise DataErrors(self)

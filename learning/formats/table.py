@@ -22,8 +22,7 @@ from learning.formats import limits
 from learning.formats.columns import shown
 from learning.formats.files import open_content
 from learning.formats.records import ABOVE, Batch, check_names, declared_header
-from learning.formats.report import ROWS, Report
-from learning.formats.rows import DataError
+from learning.formats.rows import ROWS, DataError, Report
 from learning.formats.schema import TabularSchema
 from learning.formats.values import Vector, blank_rows
 

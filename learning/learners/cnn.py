@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from common.progress import Progress
 from common.sentences import Sentence, gettext_noop
-from learning.learners.augmentation import Augmenting
-from learning.learners.learner import Labels, Learner, Records, parameter
-from learning.pytorch import pytorch_check
+from learning.learners.learner import Augmenting, Labels, Learner, Records, parameter
+from learning.libraries import pytorch_check
 
 if TYPE_CHECKING:
     from learning.learners.network import CNNModel

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from common.progress import Progress
 from common.sentences import gettext_noop
-from learning.learners.augmentation import Augmenting
-from learning.learners.learner import Labels, Learner, Model, Records, parameter
+from learning.learners.learner import Augmenting, Labels, Learner, Model, Records, parameter
 
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestClassifier

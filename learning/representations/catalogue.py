@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from common.sentences import Sentence, gettext_noop
 from learning.learners.learner import parameter
-from learning.pytorch import pytorch_check
+from learning.libraries import pytorch_check
 from learning.representations.coordinates import (
     MOST_COMPONENTS,
     ClippedColumnEncoder,

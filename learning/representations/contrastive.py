@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 from torch import nn
 
-from learning.learners.augmentation import augment
+from learning.learners.learner import augment
 from learning.representations.network import Layer, layers_of
 
 torch.set_num_threads(1)  # like all learners: one process per core

@@ -33,7 +33,7 @@ from learning.learners.layers import (
     PlainLayer,
     plain_layers,
 )
-from learning.pytorch import has_pytorch
+from learning.libraries import has_pytorch
 from learning.representations.coordinates import Arrays, finite
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from common.progress import Progress
 from common.sentences import gettext_noop
 from learning.learners.cnn import convolved_check
 from learning.learners.learner import Records, parameter
-from learning.pytorch import pytorch_check
+from learning.libraries import pytorch_check
 from learning.students.releases import Releases
 from learning.students.student import Student, TrainingCheckpoint
 

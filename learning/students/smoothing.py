@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, vstack
 
 from common.progress import Progress
 from learning.mechanisms.neighbours.votes import QUERIES_AT_A_TIME, kernel_weights, near_pairs, squared_norms
-from learning.representations.spreading import eigenvectors, similarities, spread
+from learning.representations.representation import eigenvectors, similarities, spread
 from learning.students.releases import Releases, leading_probabilities, predicted
 from learning.students.shares import Shares
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from common.progress import Progress, silent
-from common.threads import one_thread
 from learning.exact_arithmetic import Floats
 from learning.learners.learner import Learner, Model, Parametrised, Records, records_check, seed_check
+from learning.libraries import one_thread
 from learning.outcomes import Outcome, Target
 from learning.students.releases import Releases
 

@@ -26,7 +26,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from accounting.accounts import balances
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.models import Release
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults

@@ -24,7 +24,7 @@ from common.keys import public_keys, signed
 from common.moments import moment_words
 from common.progress import progress_bar
 from common.reading import UnreadableError, document_parse, picture_redraw, table_read, table_read_named
-from common.threads import one_thread
+from learning.libraries import one_thread
 
 CONTENT = {"model": "a", "files": [{"sha256": "0"}]}
 

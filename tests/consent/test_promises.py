@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
-from accounting.head_counts import people_promised_more
+from accounting.group_budgets import people_promised_more
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Mail, Role, Study
 from consent.people.exports import decisions

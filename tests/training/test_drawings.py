@@ -9,7 +9,7 @@ from scipy.stats import kstest, norm
 
 from accounting.accounts import balances, charges_of
 from accounting.caps import caps_of
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.models import HeadCount, Release
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults

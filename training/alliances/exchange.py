@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from common import __version__
 from common.sentences import Sentence, gettext_noop
 from learning.sites.documents import (

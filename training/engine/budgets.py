@@ -13,7 +13,7 @@ import numpy as np
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.privacy import Conversion, Method
 from accounting.shares import share_free
 from common.sentences import Sentence, gettext_noop

@@ -19,6 +19,7 @@ from common.sentences import Sentence, gettext_noop
 from learning.calibration import CalibratedModel, Calibration
 from learning.formats import TabularSchema, schema_from_json
 from learning.learners import Model
+from learning.libraries import pytorch_check
 from learning.mechanisms.protocol import People, PlanError, content_digest
 from learning.mechanisms.sampled_steps.run_plan import (
     BASELINES,
@@ -34,7 +35,6 @@ from learning.mechanisms.sampled_steps.run_plan import (
 from learning.mechanisms.sampled_steps.training import CHARGE, SampledQuestion, SampledSteps
 from learning.outcomes import target_arrays
 from learning.published import network_learner, published_load
-from learning.pytorch import pytorch_check
 from learning.representations import representation_save
 from learning.students import predicted
 from training.engine.attempts import attempt_load, rounds_folder

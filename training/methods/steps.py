@@ -50,9 +50,10 @@ from learning.mechanisms.synthesis.rounds import (
     SynthesisPlan,
     is_counted,
     plan_synthesis,
+    rows_alike,
+    rows_draw,
     synthesis_plan_from_json,
 )
-from learning.mechanisms.synthesis.rows import rows_alike, rows_draw
 from learning.outcomes import KINDS, Classes, Target, target_arrays
 from learning.published import LINEAR
 from learning.representations import LinearModel, representation_save

@@ -11,24 +11,28 @@ from common.sentences import Sentence, gettext_noop
 from learning.formats import TabularSchema, schema_from_json
 from learning.mechanisms.counts.table_plan import CountedColumn, column_names, columns_of, feature_columns
 from learning.mechanisms.counts.tables import CountsQuestion
-from learning.mechanisms.deniability.costs import (
+from learning.mechanisms.deniability.rows import (
     Deniability,
     DeniabilityPlan,
+    DeniabilityQuestion,
+    DeniableDescription,
+    deniable_rows,
     plan_deniability,
 )
-from learning.mechanisms.deniability.costs import plan_notes as deniability_notes
-from learning.mechanisms.deniability.rows import DeniabilityQuestion, DeniableDescription, deniable_rows
+from learning.mechanisms.deniability.rows import plan_notes as deniability_notes
 from learning.mechanisms.protocol import PlanError
 from learning.mechanisms.synthesis.rounds import (
     MOST_COLUMNS,
+    Description,
     Marginals,
     Synthesis,
+    SyntheticRows,
     forecast_rows,
     plan_notes,
     plan_synthesis,
+    rows_draw,
     synthesis_plan_from_json,
 )
-from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_draw
 from training.alliances.documents import noise_factor
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.methods.base import Tile, Wrong

@@ -23,7 +23,7 @@ from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_return, unstorable_holders
 from learning.formats import DataError, Rows, Schema, schema_to_json
 from learning.formats.records import pseudonym_faults
-from learning.formats.report import Balance
+from learning.formats.rows import Balance
 from learning.outcomes import Classes, Outcome
 from training.engine.records import records_first, records_store, ring_of
 from training.models import Dataset

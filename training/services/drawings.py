@@ -25,7 +25,7 @@ from django.utils.translation import gettext as _
 from accounting.accounts import accounts_stand
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.models import HeadCount, Release
 from accounting.services import release_record
 from accounting.shares import share_grant, share_open, share_settle

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from accounting.caps import caps_of
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.models import HeadCount
 from accounting.shares import ROUNDING, SUGGESTED, share_free, suggested_share
 from common.declarations import MAY_BE_MISSING, stored

@@ -31,9 +31,9 @@ from common.artifacts import (
     private_replace,
     private_save,
 )
+from common.confinement import scratch_sweep
 from common.jobs import guarded, lease, send_on
 from common.progress import Progress
-from common.scratch import scratch_sweep
 from common.sentences import Sentence
 from consent.models import Study
 from consent.people.pseudonyms import look_alikes_in, look_alikes_said

@@ -17,7 +17,7 @@ from common.progress import counted
 from common.row_hashes import json_digest
 from consent.services import study_lock
 from learning.formats import Rows
-from learning.mechanisms.synthesis.rows import SyntheticRows
+from learning.mechanisms.synthesis.rounds import SyntheticRows
 from training.methods import table_of
 from training.models import Dataset, Run, RunResult
 from training.models.datasets import DRAWN

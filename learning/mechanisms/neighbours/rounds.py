@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.sentences import Sentence, gettext_noop
-from common.threads import one_thread
+from learning.libraries import one_thread
 from learning.mechanisms.choices import ROUNDS, Fault, HolderChoices, choice, representation_choice
 from learning.mechanisms.neighbours.forecast import (
     PURITY,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 
-from common.threads import one_thread
+from learning.libraries import one_thread
 
 LARGEST = 127
 MOST_DIMENSIONS = 1040

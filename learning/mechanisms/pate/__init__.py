@@ -17,11 +17,6 @@ from learning.mechanisms.pate.aggregators import (
     QueryCosts,
     aggregator_from_parameters,
 )
-from learning.mechanisms.pate.individualise import (
-    participation_frequencies,
-    teacher_weights,
-    upsampling_factors,
-)
 from learning.mechanisms.pate.partition import (
     assign,
     assign_keyed,
@@ -31,7 +26,14 @@ from learning.mechanisms.pate.partition import (
 )
 from learning.mechanisms.pate.plan import LEFT_OUT, VARIANTS, GroupPlan, Plan, PrivacyGroup, make_plan
 from learning.mechanisms.pate.simulation import hold_vote, simulate_vote
-from learning.mechanisms.pate.votes import NO_VOTE, count_votes, group_votes
+from learning.mechanisms.pate.votes import (
+    NO_VOTE,
+    count_votes,
+    group_votes,
+    participation_frequencies,
+    teacher_weights,
+    upsampling_factors,
+)
 
 __all__ = [
     "AGGREGATORS",

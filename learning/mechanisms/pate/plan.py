@@ -15,7 +15,7 @@ from common.declarations import MAY_BE_MISSING, Stored
 from common.noise import GRID
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.pate.aggregators import Aggregator
-from learning.mechanisms.pate.individualise import (
+from learning.mechanisms.pate.votes import (
     WEIGHT_SCHEMES,
     factors_for_most_labels,
     participation_frequencies,

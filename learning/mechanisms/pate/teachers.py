@@ -29,8 +29,7 @@ from learning.learners.scikit import NearestNeighbour
 from learning.mechanisms.choices import Choices, Fault, choice
 from learning.mechanisms.pate.aggregators import AGGREGATORS, Aggregator, LabelRelease, aggregator_from_parameters
 from learning.mechanisms.pate.plan import Plan
-from learning.representations.representation import FittedRepresentation
-from learning.representations.spreading import similarities, spread
+from learning.representations.representation import FittedRepresentation, similarities, spread
 
 STOP = "stop"
 """The vote ends when one group's share is used up; otherwise that group's teachers are silent from then on."""

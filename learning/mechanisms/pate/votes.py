@@ -1,9 +1,19 @@
-"""Votes of teachers: counts from their predictions, and checks of votes and budgets that several mechanisms share."""
+"""Votes of teachers: counts, checks, and how Individualized PATE copies, weighs or silences teachers by group.
+
+Source: Boenisch, Mühl, Rinberg, Ihrig, Dziedzic, "Individualized PATE: Differentially Private Machine Learning with
+Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of the
+budgets matter here. The budget filter makes sure that no budget is exceeded; the choices here decide how much of each
+group's budget is used by the time the first group's is used up.
+"""
+
+import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from accounting.privacy import DEFAULT_ORDERS, gdp_mu
 from accounting.privacy.checks import checked_votes
+from accounting.privacy.papers.curves import Conversion, conversion_penalty
 
 NO_VOTE = -1
 """Prediction of a teacher that takes no part in the vote: retired, or not drawn for this query."""
@@ -94,3 +104,147 @@ def _require_predictions(predictions: ArrayLike, classes: int) -> NDArray[np.int
             f"pass {NO_VOTE} (no vote) or 0 … {classes - 1}."
         )
     return matrix.astype(np.int64)
+
+
+WEIGHT_SCHEMES = ("proportional", "calibrated", "gdp")
+
+
+def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int64]:
+    """Return each group's number of duplicates per holder: the smallest integers in the ratio of the budgets.
+
+    Individualized PATE, Algorithm 1: the budgets, rounded to `precision` decimals, divided by their greatest common
+    divisor.
+
+    budgets: `(groups,)` ε values.  Returns `(groups,)` integers, at least 1. Raises ValueError if a budget rounds to 0.
+
+    >>> upsampling_factors([0.5, 1.0, 1.5])
+    array([1, 2, 3])
+    """
+    scaled = np.rint(require_budgets(budgets) * 10.0**precision).astype(np.int64)
+    if (scaled == 0).any():
+        raise ValueError(
+            f"A budget of {np.min(np.asarray(budgets))} is 0 when rounded to {precision} decimals: raise precision."
+        )
+    return scaled // np.gcd.reduce(scaled)
+
+
+def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int64]:
+    """Return each group's number of duplicates with which accounts afford most labels, one each in the strictest group.
+
+    A label is charged 2f²/(σG)² to a holder of f duplicates, where G = Σ n·f / Σ n is the factor by which the noise
+    grows. The first account to end, among those with the least t = μ/f, pays for a number of labels proportional to
+    (t·G)². For a given t the best f are ⌊μ/t⌋, and only t = μ/k of some group and integer k can be best. f = 1 for all
+    is among the candidates, so a larger promise never makes labels fewer. Ratios rounded to the nearest integer do not
+    ensure this: f = 3 for the few with μ 2.7 times as large ends their accounts after 4/5 of the labels.
+
+    mu: `(groups,)`, of the promises.  holders: `(groups,)` counts, at least one in all.  Returns `(groups,)` integers.
+    Raises ValueError on bad values.
+
+    >>> factors_for_most_labels([0.27, 0.5, 0.72], [340, 430, 230]), factors_for_most_labels([0.27, 0.72], [999, 1])
+    (array([1, 2, 3]), array([1, 2]))
+    """
+    values, sizes = require_budgets(mu), np.asarray(holders)
+    least = values.min()
+    # t falls from the largest, which prefers the fewest duplicates among equally good choices
+    ends = np.unique(np.concatenate([values / k for k in range(1, int(values.max() / least) + 2)]))[::-1]
+    ends = ends[(ends <= least) & (ends > least / 2)]
+    factors = np.floor(values / ends[:, None] * (1 + 1e-12)).astype(np.int64)
+    return factors[np.argmax(ends * (factors @ sizes))]
+
+
+def teacher_weights(
+    budgets: ArrayLike,
+    teachers_per_group: ArrayLike,
+    scheme: str = "proportional",
+    delta: float | None = None,
+    conversion: Conversion = "classic",
+) -> NDArray[np.float64]:
+    """Return the vote weight w_g of each group's teachers, normalised to sum to their number over all teachers.
+
+    "proportional": w_g = ε_g / (mean of ε over the teachers), as in Individualized PATE, Appendix C, and the thesis,
+    section 6.2.2. Algorithm 2 of the paper multiplies each ε_g by the group's number of teachers n_g on top. That
+    cannot be meant: the cost of a holder depends on the weight of the one teacher that learned from them and not on how
+    many others there are. With budgets 1, 2, 3 and 85, 107, 58 teachers it would give the weights 0.53, 1.33, 1.08:
+    the group with ε = 2 would outvote, and pay more than, the one with ε = 3.
+
+    "calibrated": the weights with which all groups reach their budgets at the same query under the data-independent
+    cost. There the RDP is ρ_g·α with ρ_g proportional to w_g², and its classic conversion, minimised over α, is
+    ε_g = ρ_g + 2·√(ρ_g·L) with L = ln(1/δ); solved, √ρ_g = √(L + ε_g) - √L, and w_g is proportional to that. For the
+    improved conversion, ρ_g is the largest that fits at one of the `DEFAULT_ORDERS`. The two schemes agree for small ε;
+    for larger ones the proportional weights let the group with the largest ε run out first: with ε = 1, 2, 3 and the
+    classic conversion, the others have spent 0.96 and 1.96 by then; with ε = 1, 2, 8 they have spent 0.88 and 1.80.
+
+    "gdp": w_g proportional to μ_g, the μ of (ε_g, δ) in Gaussian differential privacy. A label costs 2w²/σ² of the
+    account's cap μ²: all groups reach the same share of their caps at the same query.
+
+    budgets: `(groups,)` ε values.  teachers_per_group: `(groups,)` integers, at least one in all.  delta: for
+    "calibrated" and "gdp".  conversion: for "calibrated" only, how ε derives from RDP.  Returns
+    `(groups,)`. Raises ValueError on bad values or an unknown scheme.
+
+    >>> teacher_weights([1.0, 2.0, 3.0], [85, 107, 58]).round(4)
+    array([0.5285, 1.0571, 1.5856])
+    >>> teacher_weights([1.0, 2.0, 3.0], [85, 107, 58], scheme="calibrated", delta=1e-5).round(4)
+    array([0.5409, 1.0605, 1.5613])
+    >>> teacher_weights([1.0, 2.0, 3.0], [85, 107, 58], scheme="gdp", delta=1e-5).round(4)
+    array([0.5671, 1.0612, 1.5215])
+    """
+    epsilons = require_budgets(budgets)
+    teachers = np.asarray(teachers_per_group)
+    if teachers.shape != epsilons.shape or (teachers < 0).any() or teachers.sum() < 1:
+        raise ValueError(
+            f"teachers_per_group must hold a count for each of the {len(epsilons)} groups, at least one teacher in "
+            f"all, not {teachers.tolist()}: pass the counts of the plan."
+        )
+    if scheme == "proportional":
+        raw = epsilons
+    elif scheme == "gdp":
+        raw = np.asarray(gdp_mu(epsilons, require_delta(delta)))
+    elif scheme == "calibrated":
+        raw = _largest_gaussian_weight(epsilons, require_delta(delta), conversion)
+    else:
+        raise ValueError(f"There is no weight scheme {scheme!r}: name one of {', '.join(WEIGHT_SCHEMES)}.")
+    return raw * teachers.sum() / (raw @ teachers)
+
+
+def participation_frequencies(budgets: ArrayLike, exponent: float = 2.0) -> NDArray[np.float64]:
+    """Return the share of the votes that each group's teachers take part in: (ε_g / ε_max)^exponent.
+
+    This is the vanishing variant. The papers use an exponent of 1, 2 or 4. Under RDP the cost of a Gaussian vote adds
+    up linearly over the votes, and ε grows with its square root while it is small. A share proportional to ε², the
+    default, therefore lets the groups run out together.
+
+    budgets: `(groups,)` ε values.  Returns `(groups,)`, the largest 1. Raises ValueError on bad values.
+
+    >>> participation_frequencies([0.5, 1.0, 2.0])
+    array([0.0625, 0.25  , 1.    ])
+    """
+    epsilons = require_budgets(budgets)
+    if not math.isfinite(exponent) or exponent <= 0:
+        raise ValueError(f"exponent must be a finite number above 0, not {exponent!r}: the papers use 1, 2 or 4.")
+    return (epsilons / epsilons.max()) ** exponent
+
+
+def _largest_gaussian_weight(
+    epsilons: NDArray[np.float64], delta: float, conversion: Conversion
+) -> NDArray[np.float64]:
+    """Return √ρ for the largest ρ such that the RDP curve ρ·α converts to at most ε."""
+    if conversion == "classic":
+        log_inverse_delta = -math.log(delta)
+        # √(L + ε) - √L without its cancellation for small ε
+        return epsilons / (np.sqrt(log_inverse_delta + epsilons) + math.sqrt(log_inverse_delta))
+    penalty = conversion_penalty(delta, DEFAULT_ORDERS, conversion)
+    rho = ((epsilons[:, None] - penalty) / DEFAULT_ORDERS).max(axis=1)
+    if (rho <= 0).any():
+        raise ValueError(f"A budget of {epsilons.min()} is too small to be told from 0 at δ = {delta}: give it more.")
+    return np.sqrt(rho)
+
+
+def require_delta(delta: float | None) -> float:
+    """Return `delta`; raise ValueError unless it lies strictly between 0 and 1.
+
+    >>> require_delta(1e-5)
+    1e-05
+    """
+    if delta is None or not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must lie between 0 and 1, not {delta!r}: pass the study's δ, e.g. 1e-5.")
+    return float(delta)

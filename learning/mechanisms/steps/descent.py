@@ -17,9 +17,9 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from common.noise import Noise
-from common.threads import one_thread
 from learning.calibration import Calibration, StepCheck, fit_to_sums
 from learning.class_shares import ClassShare, first_step_shares
+from learning.libraries import one_thread
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Records, content_digest, named
 from learning.mechanisms.steps.linear import CLIP_STEPS, INTERCEPT, owned_records, release_sums, step_contributions
 from learning.mechanisms.steps.steps_plan import StepsPlan

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from accounting.privacy import IndividualAccounts
-from common.threads import one_thread
 from learning.exact_arithmetic import RESIDUAL_STEPS, whole_matrix, whole_product
+from learning.libraries import one_thread
 from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations.coordinates import LARGEST
 

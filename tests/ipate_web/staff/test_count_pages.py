@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.models import HeadCount, Release
 from accounting.shares import share_free
 from consent.models import CheckAnswers, Study

@@ -18,7 +18,7 @@ from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import membership_add
 from learning.mechanisms.counts.tables import CountTable
-from learning.mechanisms.synthesis.rows import SyntheticRows
+from learning.mechanisms.synthesis.rounds import SyntheticRows
 from tests import factories
 from tests.pages import as_, study_with_roles, url
 from tests.snapshots import built_once

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from accounting.head_counts import head_counts
+from accounting.group_budgets import head_counts
 from accounting.models import HeadCount, Release, ShareRecord
 from accounting.shares import shares
 from consent import services

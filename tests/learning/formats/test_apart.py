@@ -9,8 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from common.confinement import protections
-from common.scratch import scratch_folder, scratch_sweep
+from common.confinement import protections, scratch_folder, scratch_sweep
 from learning.formats import DataError, Report, TabularSchema, limits, read_file, schema_draft
 from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn

@@ -13,7 +13,7 @@ from learning.formats.extracts import Fact
 from learning.formats.fhir import fhir_facts
 from learning.formats.omop import omop_facts
 from learning.formats.read import format_of
-from learning.formats.report import Balance
+from learning.formats.rows import Balance
 from tests.learning.formats.test_extracts import LOINC, concept, ill, zipped
 
 FIELD = Path(__file__).parents[2] / "field"

@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 
 from learning.learners import LEARNERS, learner_create, learner_parameters, parameter_fields
-from learning.learners.augmentation import augment
+from learning.learners.learner import augment
 from learning.published import published_load
 
 #: Parameters with which a learner is fast enough for tests; the defaults for learners that are not listed.

@@ -15,8 +15,7 @@ from learning.mechanisms.counts.tables import PERSON
 from learning.mechanisms.protocol import People, PlannedLevel, Records
 from learning.mechanisms.synthesis import rounds
 from learning.mechanisms.synthesis.model import fitted, grouped, in_groups, pairs_of, shrunk, strength, strongest_tree
-from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals
-from learning.mechanisms.synthesis.rows import Description, SyntheticRows, rows_alike, rows_draw
+from learning.mechanisms.synthesis.rounds import ROUNDS, Description, Marginals, SyntheticRows, rows_alike, rows_draw
 from tests.training.asking import NoNoise
 
 SCHEMA = TabularSchema(

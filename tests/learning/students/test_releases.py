@@ -9,7 +9,7 @@ from learning.forecasts import MODEL
 from learning.mechanisms.neighbours.released_counts import read_counts
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import radii
-from learning.representations.spreading import similarities, spread
+from learning.representations.representation import similarities, spread
 from learning.students import (
     Releases,
     counted,

@@ -29,7 +29,7 @@ from learning.formats import (
     schema_from_json,
 )
 from learning.formats.apart import Allowance, read_apart
-from learning.formats.report import write_faults
+from learning.formats.rows import write_faults
 from training.models import Dataset
 from training.services.datasets import dataset_check, dataset_import, holders_beyond, holders_count
 

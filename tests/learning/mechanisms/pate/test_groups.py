@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 
 from accounting.privacy import gdp_mu
 from learning.mechanisms import pate
-from learning.mechanisms.pate.individualise import factors_for_most_labels
+from learning.mechanisms.pate.votes import factors_for_most_labels
 from learning.mechanisms.protocol import PlanError
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)

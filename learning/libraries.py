@@ -1,0 +1,49 @@
+"""Numeric libraries: whether PyTorch is installed, and one thread for each library.
+
+Workers have PyTorch; machines that only serve pages, count time or back up do without. Tasks run in parallel, one
+process for each core, so libraries compute in one thread.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+
+from threadpoolctl import ThreadpoolController
+
+from common.sentences import Sentence, gettext_noop
+
+
+def has_pytorch() -> bool:
+    """Return whether PyTorch is installed, without loading it."""
+    return find_spec("torch") is not None
+
+
+def pytorch_check() -> None:
+    """Raise ValueError, with a sentence for people, if PyTorch is not installed."""
+    if not has_pytorch():
+        raise ValueError(
+            Sentence(
+                gettext_noop(
+                    "Training this network takes PyTorch, which is not installed on this machine. Choose something "
+                    "else, or ask your administrator to install requirements/worker.txt here."
+                )
+            )
+        )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Make every loaded numeric library compute in one thread within the block."""
+    with _pools(len(sys.modules)).limit(limits=1):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _pools(modules: int) -> ThreadpoolController:
+    """Return the thread pools of this process, found once for a number of imported modules.
+
+    The search reads the list of everything that is mapped into the process, which takes longer than many small tasks.
+    """
+    return ThreadpoolController()
