@@ -58,8 +58,7 @@ def caps_of(epsilons: ArrayLike, delta: float) -> np.ndarray:
     distinct, place = np.unique(array, return_inverse=True)
     left = [_left(delta, float(each)) for each in distinct]
     # Each value is computed separately: in an array the last bit of one would depend on the others, and through
-    # everybody
-    # else's caps it would reveal whether the only holder with some promise takes part.
+    # everybody else's caps it would reveal whether the only holder with some promise takes part.
     squares = np.array([float(gdp_mu(each, own)) ** 2 for each, own in zip(distinct.tolist(), left, strict=True)])
     return squares[place].reshape(array.shape)
 

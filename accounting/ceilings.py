@@ -1,10 +1,9 @@
 """The ceiling: the most, in μ², that all studies of the installation together may charge the person of one account.
 
 In a study such a person's account may only use the part of the ceiling that remains after all that their *other*
-studies
-can have charged anybody: their :func:`reach`, a public number. So a person's remaining budget follows from the studies
-that their account is linked to and from public numbers, never from their decisions, records or charges elsewhere: no
-release of one study reveals whether a person takes part in another.
+studies can have charged anybody: their :func:`reach`, a public number. So a person's remaining budget follows from the
+studies that their account is linked to and from public numbers, never from their decisions, records or charges
+elsewhere: no release of one study reveals whether a person takes part in another.
 
 In the study itself, an open share may still be charged without another check of the ceiling (a vote of teachers), so
 all other charges in the meantime have to leave room for it: :func:`share_held`. See "Several studies" in

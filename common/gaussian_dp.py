@@ -77,8 +77,7 @@ def gdp_epsilon(mu: ArrayLike, delta: ArrayLike) -> FloatArray:
         delta: 0 < δ < 1, a shape that broadcasts with that of mu.
 
     Returns:
-        ε, in the common shape. gdp_epsilon(gdp_mu(ε, δ), δ) is at most ε; for δ < 1/2, by no more than
-        1e-9·(1 + ε).
+        ε, in the common shape. gdp_epsilon(gdp_mu(ε, δ), δ) is at most ε; for δ < 1/2, by no more than 1e-9·(1 + ε).
 
     Raises:
         ValueError: an argument out of range; shapes that do not broadcast.

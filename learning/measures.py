@@ -186,10 +186,9 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
     """Return the expected calibration error and its curve, over bins with equally many points.
 
     For two classes it is about the probability of the second, for more about that of the likeliest. Chance makes the
-    error
-    of few points larger than that of all points, and the bootstrap adds about the same again: the lower end of its
-    interval is the upper end reflected at the error, or 0 if points of a calibrated model would often have this error.
-    So it contains the true error 95 times in 100 or more often.
+    error of few points larger than that of all points, and the bootstrap adds about the same again: the lower end of
+    its interval is the upper end reflected at the error, or 0 if points of a calibrated model would often have this
+    error. So it contains the true error 95 times in 100 or more often.
     """
     if not len(truth):
         return Estimate(), []

@@ -45,8 +45,7 @@ def neighbourhoods(
 
     Holders vote if their records are within the radius, and public points are spread like records. So the expected
     share of a class among the voters is the average of its probability over the public points within the radius, not
-    its
-    probability at the query: a student that knows this undoes the smoothing.
+    its probability at the query: a student that knows this undoes the smoothing.
 
     Args:
         rows: `(Q,)` positions of the queries among the public points; a query does not represent its voters, unless no

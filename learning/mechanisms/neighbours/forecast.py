@@ -9,10 +9,9 @@ The purity of a neighbourhood cannot be seen without labels. With a labelled pub
 data), the sample teaches the stand-ins: each public point gets class shares from its nearest labelled points, the votes
 of a labelled point's neighbourhood follow, and how often the right class leads after noise is computed. Without any,
 the forecast assumes a range for the share of the voters near a query that agree with its true class. The interval for
-the
-label accuracy is then wide, since the same share means two things: if classes mix, this share of the queries is right;
-if they are apart, all queries are right whose right class leads. `released_accuracy` replaces the assumption once a
-first batch has been released.
+the label accuracy is then wide, since the same share means two things: if classes mix, this share of the queries is
+right; if they are apart, all queries are right whose right class leads. `released_accuracy` replaces the assumption
+once a first batch has been released.
 """
 
 from __future__ import annotations
@@ -256,7 +255,6 @@ def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
     The lower bound is the average share of the voters near a query who agree with its label: correct if classes mix (a
     query is then like any of its neighbours), too low if the classes are apart and neighbourhoods reach into the next.
     The upper bound is how often the label is the same under a second draw of noise. A label must not be
-    reach into the next. The upper bound is how often the label is the same under noise once more. A label must not be
     judged by the counts that chose it; so the noise is split: with z fresh and standard normal, counts + σz/2 and
     counts - 2σz are independent (Rasines & Young 2023), the first chooses, the second judges.
 
