@@ -82,8 +82,9 @@ RULES: dict[str, Repeat] = {
     ),
     **_all(
         Repeat.READS,
-        "account_logout leave metrics queue queue_live set_language stay staff:consent_form_preview staff:letters_pdf "
-        "staff:paper_blank staff:policy_affordable staff:policy_odds staff:receipt_check api:run-plan",
+        "account_logout leave metrics queue queue_live search set_language stay staff:consent_form_preview "
+        "staff:letters_pdf staff:paper_blank staff:policy_affordable staff:policy_odds staff:receipt_check "
+        "api:run-plan",
     ),
     **_all(Repeat.EACH, "join account address staff:holder_look api:model-predict"),
     **_all(Repeat.PROTOCOL, "api:site-name api:site-register api:site-exchange"),

@@ -11,6 +11,7 @@ from ipate_web import site_pages
 from ipate_web.health import healthz, readyz
 from ipate_web.metrics import metrics
 from ipate_web.staff import runs
+from ipate_web.staff.search import search
 from ipate_web.views import home
 
 # The admin has no sign-in of its own, which would ask for no second factor.
@@ -35,6 +36,7 @@ urlpatterns = [
     path("docs/<path:path>", site_pages.documents, name="document"),
     # What staff see
     path("studies/", include("ipate_web.staff.urls")),
+    path("search/", search, name="search"),
     path("queue/", runs.queue, name="queue"),
     path("queue/live/", runs.queue_live, name="queue_live"),
     # What programs see

@@ -10,6 +10,7 @@ from django.urls import reverse
 from consent.models import Role, Study
 from consent.services import membership_add
 from ipate_web.staff.proposals import RunForm, initial_for
+from ipate_web.staff.runs import TABS
 from tests import factories
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
@@ -29,9 +30,16 @@ def url(page: str, of: Study | Run, *args: object) -> str:
     return reverse(f"staff:{page}", args=[*about, *args])
 
 
+def run_text(client: Client, run: Run) -> str:
+    """Return the HTML of all tabs of a run's page."""
+    pages = [client.get(url("run", run)), *(client.get(url("run_tab", run, tab)) for tab in TABS[1:])]
+    return "\n".join(page.text for page in pages if page.status_code == 200)
+
+
 def text(response: Any) -> str:
     """Text that a reader sees, in one line."""
-    apart = re.sub(r"<br>|</(?:d[dt]|div|h\d|li|p|t[dh])>", " ", response.content.decode())
+    html = response if isinstance(response, str) else response.content.decode()
+    apart = re.sub(r"<br>|</(?:d[dt]|div|h\d|li|p|t[dh])>", " ", html)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", apart))
 
 

@@ -281,6 +281,7 @@ def parts_of_study() -> dict[str, list[Any]]:
         "membership": list(study.memberships.values_list("pk", flat=True)),
         "dataset": [Dataset.objects.filter(study=study).values_list("pk", flat=True)[0]],
         **{"run": runs, "draft": runs, "impact": ["md", "pdf"]},
+        "tab": ["cost", "releases", "timeline", "card"],
         "proposal": list(study.consent_form_proposals.values_list("sequence", flat=True)),
         "token": [ApiToken.objects.get(name="conrad's").token_key],
         "waiting": [User.objects.get(username="waiting").pk, User.objects.get(username="conrad").pk],

@@ -106,6 +106,7 @@ TABLE: dict[str, Row] = {
     **rows("staff_account_invite staff_account_close", ADMINISTRATORS, ("waiting",), turned_away=FORBIDDEN),
     "administrator": Row(ROOT, ("waiting",), turned_away=FORBIDDEN),
     **rows("queue queue_live", OPERATORS | ADMINISTRATORS, turned_away=FORBIDDEN),
+    "search": Row(RUNNERS, turned_away=FORBIDDEN),
     # What holders see
     "consent:my_studies": Row(SIGNED_IN),
     **rows(
@@ -197,6 +198,7 @@ TABLE: dict[str, Row] = {
     **rows("staff:study staff:runs staff:run_compare staff:models", RUNNERS, SLUG),
     "staff:run_new": Row(USERS, SLUG),
     **rows("staff:run staff:run_live staff:run_students", RUNNERS, RUN),
+    "staff:run_tab": Row(RUNNERS, ("slug", "run", "tab")),
     **rows("staff:run_labels staff:run_student_new", USERS, RUN),
     "staff:run_labels_file": Row(USERS, ("slug", "run", "format")),
     **rows("staff:run_student_model staff:run_student_onnx", USERS, VERSION),
@@ -292,7 +294,7 @@ def parts(study: Study) -> dict[str, Any]:
     return {
         **{"hub": hub.pk, "site": site.pk, "key": hub.key, "act": "sign", "proposal_of_hub": "ab"},
         **{"slug": study.slug, "version": 1, "format": "csv", "impact": "md", "language": "en"},
-        **{"token": "unknown", "path": "index.html"},
+        **{"token": "unknown", "path": "index.html", "tab": "timeline"},
         "membership": study.memberships.get(user__username="auditor").pk,
         "role_change": role_propose(study).sequence,
         "dataset": study.datasets.get(kind="private").pk,

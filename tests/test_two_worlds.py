@@ -362,6 +362,7 @@ class Seen(World):
             "run": runs or [NOBODY],
             "draft": runs[-1:] or [NOBODY],
             **{"format": ["csv", "json"], "path": ["index.html"], "impact": ["md", "pdf"], "language": ["en"]},
+            "tab": ["cost", "releases", "timeline", "card"],
             "role_change": [role_changes_waiting(self.study)[0].sequence],
             **{"token": ["unknown"], "encoder": [1], "import": [NOBODY], "invitation": [1]},
             "waiting": list(User.objects.filter(username__in=("waiting", "newcomer")).values_list("pk", flat=True)),

@@ -1,5 +1,6 @@
 """Template tags of the frame of all pages: the site's navigation, limited to what the user may open; headings."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class Link:
     text: str | Promise
 
 
-def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
+def _links(user: Any, by_invitation: bool, can: Collection[str]) -> list[tuple[str, str | Promise]]:
     if by_invitation:
         return [("consent:my_studies", _("My studies"))]
     if user is None or not user.is_authenticated:
@@ -33,7 +34,6 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
     names: list[tuple[str, str | Promise]] = []
     if DataHolder.objects.filter(user_id=user.pk).exists():
         names.append(("consent:my_studies", _("My studies")))
-    can = permissions_anywhere(user)
     if "training.view_run" in can:
         names.append(("home", _("Studies")))
     is_administrator = administers(user)
@@ -56,11 +56,17 @@ def has_documents() -> bool:
     return (settings.DOCUMENTS / "index.html").is_file()
 
 
+@register.simple_tag
+def words_of(keys: str) -> list[tuple[str, str | Promise, str | Promise]]:
+    """Return the words with these keys, divided by spaces: key, word, meaning."""
+    known = WORDS | WORDS_OF_STAFF
+    return [(key, *known[key]) for key in keys.split()]
+
+
 @register.inclusion_tag("components/words.html")
 def words(keys: str) -> dict[str, Any]:
     """The words with these keys, divided by spaces, each with a pop-up that says what it means."""
-    known = WORDS | WORDS_OF_STAFF
-    return {"words": [(key, *known[key]) for key in keys.split()]}
+    return {"words": words_of(keys)}
 
 
 @register.simple_tag(takes_context=True)
@@ -82,7 +88,10 @@ def navigation(context: Context) -> dict[str, Any]:
     """Navigation links for the user of this request; those to apps that are not installed are left out."""
     links = []
     by_invitation = visit_open(context) is not None
-    for name, text in _links(context.get("user"), by_invitation):
+    user = context.get("user")
+    is_known = user is not None and user.is_authenticated and not by_invitation
+    can = permissions_anywhere(user) if is_known else frozenset()
+    for name, text in _links(user, by_invitation, can):
         try:
             links.append(Link(reverse(name), text))
         except NoReverseMatch:
@@ -91,6 +100,9 @@ def navigation(context: Context) -> dict[str, Any]:
     return {
         "brand": brand,
         "links": links,
+        "can_search": bool(can),
+        "study": context.get("study"),
+        "searched": context.get("words", ""),
         "by_invitation": by_invitation,
         **{key: context.get(key) for key in ("user", "request")},
     }

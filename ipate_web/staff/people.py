@@ -212,7 +212,8 @@ def _words(form: forms.Form, name: str) -> str:
 @study_form("consent.view_holder_level")
 def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     """Ask for a holder and a reason, and show the choice on this page only."""
-    form = LevelAccessForm(request.POST or None)
+    # The search sends a pseudonym alone, for which a reason is asked here.
+    form = LevelAccessForm(request.POST) if "reason" in request.POST else LevelAccessForm(initial=request.POST.dict())
     context: dict[str, object] = {"form": form}
     if form.is_valid():
         with faults_in(form):

@@ -10,6 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -22,6 +23,7 @@ from consent.models import Study
 from consent.models.recorded import actor_name
 from ipate_web.lists import Reader
 from ipate_web.run_list import COMPARE, RUNS
+from ipate_web.run_words import leads_to_table
 from ipate_web.staff.charts import (
     calibration_chart,
     class_chart,
@@ -33,7 +35,7 @@ from ipate_web.staff.charts import (
 )
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.fields import WithdrawalForm
-from ipate_web.staff.pages import attachment, file_name, paginate, render_page, study_form, study_page
+from ipate_web.staff.pages import Section, attachment, file_name, paginate, render_page, study_form, study_page
 from ipate_web.staff.proposals import second_person
 from learning.mechanisms.counts.tables import CountTable, summaries
 from training.alliances.selectors import joint_document
@@ -57,6 +59,8 @@ from training.services.publication import publication_doubts
 from training.services.results import result_withdraw
 
 T = TypeVar("T")
+TABS = ("result", "cost", "releases", "timeline", "card")
+"""Tabs of a run's page."""
 CELLS_SHOWN = 200
 """Cells of a table that a page shows; its file has all."""
 
@@ -92,10 +96,14 @@ def runs(request: SignedInRequest, study: Study) -> HttpResponseBase:
 
 @require_safe
 @study_page("training.view_run")
-def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show everything about a run that the user may see."""
+def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") -> HttpResponse:
+    """Show a tab of a run's page, or the first one if it has no such tab yet."""
+    if tab not in TABS:
+        raise Http404
     found = _run_or_404(study, pk, "private_dataset", "test_dataset", "student__assessment")
-    context = _live_context(found) | second_person(found, request.can, request.user)
+    context = _live_context(found, tab) | second_person(found, request.can, request.user)
+    if tab != "result" and not context["tab"]:
+        return redirect(found)
     came = came_of(found)
     context["forecasts"] = [each.to_json() for each in outcomes_of(found, came)]
     context["shares"] = came.get("shares")
@@ -108,7 +116,8 @@ def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Live part of a run's page; once the run has ended, or is a draft again, htmx reloads the page."""
     found = _run_or_404(study, pk)
-    context = {"study": study, "can": request.can, "swapped": True, **_live_context(found)}
+    tab = request.GET.get("tab", "")
+    context = {"study": study, "can": request.can, **_live_context(found, tab if tab in TABS else "result")}
     context |= second_person(found, request.can, request.user)
     response = render(request, "staff/runs/live.html", context)
     if found.has_ended or found.status == Run.Status.DRAFT:
@@ -121,7 +130,24 @@ def _on_demand(compute: Callable[[], T]) -> T:
     return cast(T, SimpleLazyObject(compute))
 
 
-def _live_context(run: Run) -> dict[str, Any]:
+def _tabs(run: Run, context: dict[str, Any], chosen: str) -> list[Section]:
+    """Return the tabs of a run's page that have something to show; a draft has none."""
+    method = method_of(run)
+    shown: dict[str, str] = {}
+    if run.status != Run.Status.DRAFT:
+        shown["result"] = _("Result")
+        if (run.spending_began_at and context["groups"]) or run.outcome:
+            shown["cost"] = _("Cost")
+        if context["curves"] or (context["rounds"] and not leads_to_table(run)) or method.releases_labels:
+            shown["releases"] = _("Labels") if method.releases_labels else _("Steps")
+        shown |= {"timeline": _("Timeline"), "card": _("Card") if context["has_card"] else _("Plan")}
+    page = reverse("staff:run", args=[run.study.slug, run.pk])
+    return [
+        Section(page if name == "result" else f"{page}{name}/", text, name == chosen) for name, text in shown.items()
+    ]
+
+
+def _live_context(run: Run, tab: str) -> dict[str, Any]:
     """Progress, charges and results: all of it public. What templates keep is computed on demand."""
     groups, history, progress = run_groups(run), _on_demand(lambda: run_cost_history(run)), run_progress(run)
     context: dict[str, Any] = {
@@ -153,6 +179,9 @@ def _live_context(run: Run) -> dict[str, Any]:
         }
     elif (first := run.students.first()) is not None:
         context |= {"doubts": publication_doubts(first.card.get("evaluation")), "versions": run_versions(run)}
+    context["has_card"] = result is not None or run.student is not None
+    context["run_tabs"] = _tabs(run, context, tab)
+    context["tab"] = tab if any(each.current for each in context["run_tabs"]) else ""
     return context
 
 

@@ -115,6 +115,7 @@ study_patterns = [
     path("runs/<uuid:pk>/approve/undo/", proposals.run_approval_undo, name="run_approval_undo"),
     path("runs/<uuid:pk>/cancel/", proposals.run_cancel, name="run_cancel"),
     path("runs/<uuid:pk>/without/<int:place>/", alliances.joint_run_without, name="joint_run_without"),
+    path("runs/<uuid:pk>/<slug:tab>/", runs.run, name="run_tab"),
     path("models/", students.models, name="models"),
     path("models/<uuid:pk>/threshold/", students.model_threshold, name="model_threshold"),
     path("models/<uuid:pk>/stage/", students.model_stage, name="model_stage"),

@@ -208,7 +208,7 @@ def see_tokens_and_the_api(tour: Tour) -> None:
 
 def see_as_an_operator(tour: Tour, study: Study, invited: IssuedInvitation) -> None:
     tour.begin("olga")
-    tour.open_each("home staff:study_new")
+    tour.open_each("home staff:study_new search")
     see_tokens_and_the_api(tour)
     tour.open_each(
         "staff:study staff:study_edit staff:study_close staff:members staff:invitations staff:invitations_everyone "
@@ -271,6 +271,8 @@ def see_runs(tour: Tour) -> None:
     for title, names in pages.items():
         for name in names.split():
             tour.open(f"staff:{name}", "digits", run_of(title))
+        for tab in ("cost", "releases", "timeline", "card") if "run" in names.split() else ():
+            tour.open("staff:run_tab", "digits", run_of(title), tab)
     finished, request, learned = map(run_of, ("First vote", "All were asked", "Steps were taken"))
     tour.open_each("staff:run_student_publish staff:run_student_withdraw", "digits", finished, 2)
     tour.site.open(f"{reverse('staff:run_compare', args=['digits'])}?run={finished}&run={request}&run={learned}")

@@ -23,7 +23,7 @@ def test_a_form_follows_the_chosen_method_and_a_page_draws_what_was_spent(visit:
     expect(site.page.locator("[name=aggregator-lnmax-gamma]")).to_be_hidden()
     expect(site.page.locator("[name=asking-rounds]")).to_be_hidden()
     site.open(url("run", run))
-    site.press("Cost for each group")
+    site.press("Cost")
     site.page.locator("canvas[data-chart=costs]").wait_for()
     points = "Chart.getChart(document.querySelector('[data-chart=costs]')).data.datasets[0].data.length"
     assert site.page.evaluate(points) == run.batches.count() + 1

@@ -16,7 +16,7 @@ from learning.formats import Rows
 from learning.published import published_load
 from learning.students import labelled
 from tests.factories import study_open
-from tests.pages import as_, text, url
+from tests.pages import as_, run_text, text, url
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, EVERYBODY, STEPS_RUN, NoNoise
 from tests.training.runs import (
@@ -177,7 +177,7 @@ def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch,
     for row, share in zip(message["classes"], (40 / 60, 16 / 60, 4 / 60), strict=True):
         assert row["interval"][0] <= share <= row["interval"][1] and row["interval"][0] <= row["people"]
     assert message["differing"] == ["a", "c"]
-    page = text(as_("olga").get(url("run", run)))
+    page = text(run_text(as_("olga"), run))
     assert page.count(DIFFERENT) == 2, "among the results, and on the card"
     assert "needs no correction" in page
 

@@ -23,7 +23,7 @@ from consent.promises.uses import results_of, usage_of
 from learning.formats import Rows, read_file, schema_from_json, schema_to_json
 from learning.outcomes import OUTCOME_LABELS
 from tests.factories import study_open, user_create
-from tests.pages import as_, text, url
+from tests.pages import as_, run_text, text, url
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, COUNTS_RUN, NoNoise, assert_whole
 from tests.training.runs import TABLE_RUN, consents_give, head_counts_state, run_draft, run_finish, run_start
@@ -155,7 +155,7 @@ def test_a_run_is_learned_checked_published_and_told(run: Run) -> None:
     (forecast,) = forecast_outcomes(run)
     assert (forecast.forecast.measure, forecast.came) == (deciding["label"], deciding["value"])
     assert forecast.forecast.judged == 50 and forecast.forecast.low < forecast.forecast.high
-    page = text(as_("olga").get(url("run", run)))
+    page = text(run_text(as_("olga"), run))
     assert "Forecast and result" in page and "Measured on 150 points" in page and "choose a threshold" not in page
     with pytest.raises(ValidationError, match="threshold"):
         model_threshold_set(run=run, acting_user=user_create("olga"), class_name="a", missed=1, false_alarm=1)

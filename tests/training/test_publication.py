@@ -30,7 +30,7 @@ from learning.formats import Rows
 from learning.measures import base_loss, calibration, losses
 from learning.published import published_load
 from tests.factories import study_open, user_create
-from tests.pages import as_, url
+from tests.pages import as_, run_text, url
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
@@ -82,7 +82,7 @@ def test_a_useless_model_needs_a_person_and_a_reason_to_publish(settings: Any) -
     assert browser.post(address, {"reason": "To show what too few labels do."}).status_code == 302
     run.refresh_from_db()
     assert run.student is not None and run.student.publication_reason == "To show what too few labels do."
-    assert "To show what too few labels do." in browser.get(url("run", run)).text
+    assert "To show what too few labels do." in run_text(browser, run)
     release = Release.objects.get(run=run.pk, kind=Release.Kind.CHOICE)
     assert release.content["reason"] == "To show what too few labels do."
     assert list(release_faults(run)) == [] and list(study_faults(run.study)) == []
@@ -300,7 +300,7 @@ def test_registry_downloads_and_predictions_show_a_withdrawal(run: Run) -> None:
     for page in (url("run_student_model", run, 1), url("run_student_onnx", run, 1)):
         answer = operator.get(page)
         assert answer.status_code == 410 and REASON in answer.text
-    html = operator.get(url("run", run)).text
+    html = run_text(operator, run)
     assert (
         REASON in html and url("run_student_model", run, 1) not in html and url("run_student_onnx", run, 1) not in html
     )

@@ -22,7 +22,7 @@ from learning.published import published_load
 from learning.students import labelled, student_create
 from learning.students import student_learn as students_learn
 from tests.factories import policy_approve, user_create
-from tests.pages import as_, text, url
+from tests.pages import as_, run_text, text
 from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY
 from tests.training.runs import (
@@ -92,7 +92,7 @@ def test_the_student_also_learns_from_labelled_public_rows_which_plan_and_card_s
     assert (card["labels"], alone.student.card["learned_from"]["labelled"]) == (2, None)
     assert any("30 public rows of “open data”" in note for note in forecast(with_rows).notes)
     assert [*study_faults(study), *release_faults(with_rows)] == []
-    shown = text(as_("olga").get(url("run", with_rows)))
+    shown = text(run_text(as_("olga"), with_rows))
     assert shown.count("30 rows of “open data” with their own labels. A register.") == 1
     # Once they are removed, no further version can learn from them.
     olga = user_create("olga")

@@ -20,7 +20,7 @@ from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
 from ipate_web.staff.proposals import initial_for
 from tests import factories
-from tests.pages import as_, run_form_filled, study_with_finished_run, study_with_roles, url
+from tests.pages import as_, run_form_filled, run_text, study_with_finished_run, study_with_roles, url
 from tests.snapshots import built_once
 from tests.training.runs import (
     TABLE_RUN,
@@ -110,7 +110,7 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
     run = run_planned(Run.objects.get(approved_by__username="operator"))
     assert (run.status, run.share) == (Run.Status.APPROVED, 0.4)
     assert share_free(study) == pytest.approx(0.6)
-    assert "40.0 % of every cap" in client.get(url("run", run)).text
+    assert "40.0 % of every cap" in run_text(client, run)
     overview = client.get(url("study", study)).text
     assert "40.0 % reserved, 60.0 % free" in overview
     again = client.post(url("run_approve", run), follow=True)
@@ -261,21 +261,21 @@ def test_the_api_changes_and_withdraws_until_the_approval(study: Study, draft: R
 
 
 def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> None:
-    page = as_("committee").get(url("run", finished))
+    page, text = as_("committee").get(url("run", finished)), run_text(as_("committee"), finished)
     groups = page.context["groups"]
     assert [(group.name, group.epsilon) for group in groups] == [("HIGH", 1), ("AVERAGE", 2), ("LOW", 3)]
     for group in groups:
         assert 0 < group.spent_share <= group.allowed_share
-        assert f'<td class="number">{group.cap:.4f}</td>' in page.text
-        assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in page.text
-        assert f"promised and kept: ε {group.epsilon:g}, for everything that the study releases" in page.text
-    (drawn,) = re.findall(r'id="costs-data" type="application/json">(.*?)</script>', page.text)
+        assert f'<td class="number">{group.cap:.4f}</td>' in text
+        assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in text
+        assert f"promised and kept: ε {group.epsilon:g}, for everything that the study releases" in text
+    (drawn,) = re.findall(r'id="costs-data" type="application/json">(.*?)</script>', text)
     assert json.loads(drawn)["series"][2]["values"][-1] == pytest.approx(groups[2].spent_share)
     released = Release.objects.filter(run=finished.pk, kind="labels").order_by("batch")
     assert groups[0].spent == pytest.approx(sum(release.content["charges"][0] for release in released))
     assert page.context["classes"].x == ["a", "b", "c"]
     card = finished.student.card
-    assert f"ridge penalty: {card['learner']['chosen']['penalty']:.2g}" in page.text
+    assert f"ridge penalty: {card['learner']['chosen']['penalty']:.2g}" in text
     card["evaluation"]["classes"][1]["precision"] = None
     finished.student.save()
     classes = as_("researcher").get(url("run", finished)).context["classes"]
@@ -292,10 +292,10 @@ def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated:
         assert [group.holders for group, _budget in page.context["plan"].groups] == [20, 20, 20]
         assert not tells_thirty(page.text)
     run = run_finish(run_start(study, **TABLE_RUN))
-    for name in ("run", "run_live"):
-        shown = [as_(role).get(url(name, run)).text.partition('id="run-live"')[2] for role in roles]
+    for address in (url("run_tab", run, "cost"), f"{url('run_live', run)}?tab=cost"):
+        shown = [as_(role).get(address).text.partition('id="run-live"')[2] for role in roles]
         for text in shown:
-            assert "Cost for each group" in text
+            assert "Charges of each group" in text
             assert "accuracy of teachers" not in text.lower() and "teachers&#x27; accuracy" not in text.lower()
             assert "Not for publication." not in text and not tells_thirty(text)
         tables = [re.findall(r"<td[^>]*>(.*?)</td>", text) for text in shown]
@@ -343,8 +343,8 @@ def test_labels_are_listed_and_taken_away_with_their_class(finished: Run) -> Non
     own = client.get(url("run_labels", finished), {"show": "reinforced"})
     assert [query.row for query, _ in own.context["rows"]] == [2]
     assert "1 reinforced" in page.text
-    assert "as CSV" in client.get(url("run", finished)).text
-    assert "as CSV" not in as_("auditor").get(url("run", finished)).text
+    assert "as CSV" in run_text(client, finished)
+    assert "as CSV" not in run_text(as_("auditor"), finished)
     answer = client.get(url("run_labels_file", finished, "csv"))
     assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run-labels.csv"'
     answered = finished.queries.exclude(label=None).order_by("row")
@@ -376,5 +376,5 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert "as soon as a worker has calculated its plan" in answer.text
     run = run_finish(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
-    assert "Cost for each level if people had been asked" in as_("researcher").get(url("run", run)).text
+    assert "Cost for each level if people had been asked" in run_text(as_("researcher"), run)
     assert not Release.objects.exists() and shares(rehearsal) == {}

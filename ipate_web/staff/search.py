@@ -1,0 +1,161 @@
+"""Search over what a member of staff may open: studies, pages, runs, models, datasets, alliances, people by their code.
+
+What is searched for may be a pseudonym, so it is sent in the body of a request and stands in no address and no log.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Q, QuerySet
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from common.requests import SignedInRequest
+from consent.models import Study
+from consent.people.pseudonyms import holder_named
+from consent.permissions import permissions_anywhere, studies_with_permission, study_permissions
+from ipate_web.staff.pages import groups_of
+from training.models import Alliance, Dataset, Run
+
+MOST = 6
+"""Results of a kind that are shown."""
+LONGEST = 200
+"""Characters that are searched for."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Page that was found; the form of a ``person`` is opened with their code filled in."""
+
+    text: str | Promise
+    url: str
+    where: str = ""
+    person: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Results of one kind, and whether there are more."""
+
+    name: str | Promise
+    hits: list[Hit]
+    has_more: bool = False
+
+
+def _any_word(words: str, *fields: str) -> Q:
+    """Return the condition that each word is contained in one of the fields."""
+    condition = Q()
+    for word in words.split():
+        condition &= Q.create([(f"{field}__icontains", word) for field in fields], connector=Q.OR)
+    return condition
+
+
+def _known_id(words: str) -> UUID | None:
+    try:
+        return UUID(words)
+    except ValueError:
+        return None
+
+
+def _studies(words: str, user: object) -> Iterator[Hit]:
+    for study in studies_with_permission(user, "training.view_run").filter(_any_word(words, "title", "slug")):
+        page = "study" if "consent.view_dashboard" in study_permissions(user, study) else "runs"
+        yield Hit(study.title, reverse(f"staff:{page}", args=[study.slug]))
+
+
+def _pages(words: str, study: Study | None, can: Collection[str]) -> Iterator[Hit]:
+    if study is None:
+        return
+    for group in groups_of(study, can, ""):
+        for section in group.sections:
+            if words.casefold() in str(section.text).casefold():
+                yield Hit(section.text, section.url, study.title)
+
+
+def _of_studies(rows: QuerySet, user: object, permission: str, condition: Q) -> QuerySet:
+    rows = rows.filter(condition, study__in=studies_with_permission(user, permission)).select_related("study")
+    return rows.order_by("-pk")
+
+
+def _runs(words: str, user: object) -> Iterator[Hit]:
+    found = _of_studies(
+        Run.objects.all(),
+        user,
+        "training.view_run",
+        Q(pk=_known_id(words)) if _known_id(words) else _any_word(words, "title", "purpose"),
+    )
+    for run in found.order_by("-created_at").only("title", "study__title", "study__slug"):
+        yield Hit(run.title, run.get_absolute_url(), run.study.title)
+
+
+def _models(words: str, user: object) -> Iterator[Hit]:
+    condition = Q(pk=_known_id(words)) if _known_id(words) else _any_word(words, "title", "student__digest")
+    published = Run.objects.filter(student__isnull=False, student__withdrawn_at=None)
+    for run in _of_studies(published, user, "training.view_run", condition).order_by("-created_at"):
+        yield Hit(run.title, reverse("staff:run_tab", args=[run.study.slug, run.pk, "card"]), run.study.title)
+
+
+def _datasets(words: str, user: object) -> Iterator[Hit]:
+    for row in _of_studies(Dataset.objects.all(), user, "consent.view_dashboard", _any_word(words, "name")):
+        yield Hit(row.name, reverse("staff:dataset", args=[row.study.slug, row.pk]), row.study.title)
+
+
+def _alliances(words: str, user: object) -> Iterator[Hit]:
+    for row in _of_studies(Alliance.objects.all(), user, "consent.view_dashboard", _any_word(words, "name")):
+        yield Hit(row.name, reverse("staff:alliance", args=[row.study.slug, row.pk]), row.study.title)
+
+
+def _people(words: str, user: object) -> Iterator[Hit]:
+    """Yield the person whose whole code was typed, in each study whose people the user may look up."""
+    for study in studies_with_permission(user, "consent.view_holder_level").filter(rehearsal=False):
+        try:
+            holder = holder_named(study, words)
+        except ValidationError:
+            continue
+        yield Hit(str(holder), reverse("staff:holder_look", args=[study.slug]), study.title, person=words)
+
+
+_KINDS: tuple[tuple[str | Promise, Callable[[str, object], Iterator[Hit]]], ...] = (
+    (_("Studies"), _studies),
+    (_("Runs"), _runs),
+    (_("Models"), _models),
+    (_("Datasets"), _datasets),
+    (_("Alliances"), _alliances),
+    (_("People"), _people),
+)
+
+
+def found(words: str, user: object, study: Study | None = None, can: Collection[str] = ()) -> list[Group]:
+    """Return what ``user`` may open and ``words`` occur in, by kind; pages are those of ``study``."""
+    kinds = [(pgettext_lazy("of a study", "Pages"), _pages(words, study, can))]
+    kinds += [(name, of_kind(words, user)) for name, of_kind in _KINDS]
+    groups = []
+    for name, hits in kinds:
+        first = [hit for _place, hit in zip(range(MOST + 1), hits, strict=False)]
+        if first:
+            groups.append(Group(name, first[:MOST], len(first) > MOST))
+    return groups
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def search(request: SignedInRequest) -> HttpResponse:
+    """Show what was found, as a page or, for the script of the search field, as a part of one."""
+    if not permissions_anywhere(request.user):
+        raise PermissionDenied
+    words = " ".join(request.POST.get("words", "").replace("\0", "").split())[:LONGEST]
+    study = Study.objects.filter(slug=request.POST.get("study", "")).first()
+    can = study_permissions(request.user, study) if study else frozenset()
+    context = {"words": words, "groups": found(words, request.user, study if can else None, can) if words else []}
+    part = request.POST.get("part") == "1"
+    return render(request, "staff/found.html" if part else "staff/search.html", context)
