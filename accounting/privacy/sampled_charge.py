@@ -246,19 +246,10 @@ def sampled_gaussian_mu(
     vectors of those drawn is released with Gaussian noise of σ times the clipping norm. q, σ and T are fixed before the
     first step and equal for all. The run may be charged as μ² in the account and δ′ out of δ if, for both directions,
 
-        δ_run(ε) ≤ δ′ + (1 − δ′)·δ_μ(ε)   for all ε ≥ 0:
+        δ_run(ε) ≤ δ′ + (1 − δ′)·δ_μ(ε)   for all ε ≥ 0.
 
-    the right side belongs to a mechanism that reveals everything with probability δ′ and is Gaussian otherwise, and one
-    that is dominated at every ε can be simulated from it (Blackwell; Dong, Roth and Su 2022, Theorem 2.10). ε < 0 of
-    one direction is ε > 0 of the other.
-
-    δ_run is the hockey-stick divergence of the dominating pair, (1 − q)·N(0, σ²) + q·N(1, σ²) against N(0, σ²),
-    composed T times. :func:`accounting.privacy.sampled_charge.sampled_losses` bounds it from above, cut tails and
-    all roundings included. The remaining step is from points to all ε:
-
-    * *between points* ε_k < ε < ε_{k+1}: both sides fall as ε grows, so that δ_run(ε_k) ≤ δ′ + (1 − δ′)·δ_μ(ε_{k+1})
-      implies the condition on the interval;
-    * *beyond the last point* ε_K, chosen so that δ_run(ε_K) ≤ δ′: δ_run(ε) ≤ δ_run(ε_K) ≤ δ′.
+    "Sampled gradients" in docs/gaussian-accounts.md proves it, and that comparing δ_run(ε_k) with δ_μ(ε_{k+1}) on a
+    grid suffices, up to an ε_K at which δ_run is at most δ′. `sampled_losses` bounds δ_run from above.
 
     Args:
         sample_rate: q, from 0 to 1.

@@ -74,13 +74,10 @@ class GaussianNoise:
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
         """Use the trapezoid rule, whose error here has a proof (docs/privacy-accounting.md, "Exact costs").
 
-        The integrands are f(t) = φ(t − n_k)·Π_{j≠k} Φ(t − n_j), in units of σ, or with a second φ for a derivative.
-
-        * Discretisation: |φ(t + id)| = e^{d²/2}·φ(t) and |Φ(t + id)| ≤ e^{d²/2}·Φ(t), hence, for m classes,
-          |f(t + id)| ≤ e^{m·d²/2}·f(t), and the trapezoid rule of step h errs by at most 2·e^{m·d²/2}/(e^{2πd/h} − 1)
-          of the integral. With d = 2π/(h·m) this is about 2·exp(−2π²/(h²·m)), which gives h.
-        * Truncation: −ln f has a second derivative of at least 1, so that no more than Φ(−s) + Φ(−s), relatively, lies
-          further than s from the mode; the mode lies between (2·min n + max n)/3 and max n + √(2·ln m).
+        The integrands are f(t) = φ(t − n_k)·Π_{j≠k} Φ(t − n_j), in units of σ, or with a second φ for a derivative. For
+        m classes the rule of step h errs by about 2·exp(−2π²/(h²·m)) of the integral, which gives h. The mode lies
+        between (2·min n + max n)/3 and max n + √(2·ln m), and no more than Φ(−s) + Φ(−s), relatively, lies further than
+        s from it.
         """
         classes, span = votes.shape[1], 7.5
         step = self.scale * np.pi * np.sqrt(2 / (classes * np.log(4 / _RELATIVE_ERROR)))
@@ -186,10 +183,8 @@ def argmax_divergences(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the largest D_α(M(D)‖M(D′)) and D_α(M(D′)‖M(D)) over all moves of ``weight`` votes; each (queries, R).
 
-    With several teachers per holder the votes may move apart, from and to different classes. Their displacement lies in
-    the convex hull of moves of the whole weight from one class to another. As every ln Pr[k] is concave in the votes,
-    D_α(M(D)‖M(D′)) is largest at a corner; and D_α(M(D′)‖M(D)) is at most what the tangents at the votes give, which is
-    largest at a corner, too (docs/privacy-accounting.md, "Upsampling").
+    With several teachers per holder the votes may move apart; docs/privacy-accounting.md, "Upsampling", shows that the
+    divergences are then largest where all move from one class to one other.
 
     Queries beyond the range of the numbers (noise of less than a thousandth of the vote's range) get infinity: the
     caller's data-independent bound stands.

@@ -90,23 +90,8 @@ def lnmax_rdp(
 
     * ``data_independent``: Theorem 2, α(l) ≤ 2γ²·l·(l+1), so RDP(α) = 2(γw)²·α; at most 2γw, by pure DP.
     * ``data_dependent``: Theorem 3, with q from Lemma 4 where it applies; covers D_α(M(D)‖M(D′)) only.
-    * ``exact``: see :func:`accounting.privacy.gnmax_rdp`.
-
-    Args:
-        votes: weighted counts, shape (queries, classes).
-        gamma: γ > 0, one over the scale of the Laplace noise in votes.
-        sensitivity: weight of one teacher of the group in question, or the number of a holder's duplicates.
-        orders: orders α > 1, shape (R,); moments l are α − 1.
-        method: see above.
-        group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes).
-        teachers_per_holder: for ``exact``: the number of teachers that share the sensitivity.
-
-    Returns:
-        Costs, shape (queries, R). All except the data-independent ones depend on the private votes: do not publish
-        them.
-
-    Raises:
-        ValueError: an argument out of range, or shapes that do not fit.
+    * ``exact``: see :func:`gnmax_rdp`, as for all arguments, costs and errors; γ > 0 is one over the scale of the
+      Laplace noise in votes.
 
     >>> votes = np.array([[230.0, 12.0, 8.0], [90.0, 85.0, 75.0]])
     >>> lnmax_rdp(votes, 0.05, orders=[2, 9])
@@ -140,31 +125,15 @@ def threshold_rdp(
 ) -> FloatArray:
     """Return the RDP of releasing whether max_j n_j + N(0, σ²) ≥ T, query by query. It is paid for both outcomes.
 
-    One holder's teacher of weight w = ``sensitivity`` changes the largest count by at most w.
+    One holder's teacher of weight w = ``sensitivity`` changes the largest count by at most w. See :func:`gnmax_rdp` for
+    all arguments, costs and errors; σ is of the noise on the largest count, and for Interactive-GNMax the votes are
+    less the student's share.
 
     * ``data_independent``: the Gaussian mechanism, α·w²/(2σ²), whatever the votes.
     * ``data_dependent``: Papernot et al. (PATE 2018), Theorem 6, with q the probability of the less likely outcome;
       covers D_α(M(D)‖M(D′)) only.
     * ``exact``: the largest Rényi divergence, in both directions, to the neighbouring counts with the lowest and the
       highest maximum, in closed form; any count between them is nearer.
-
-    Args:
-        votes: weighted counts, shape (queries, classes); less the student's share for Interactive-GNMax.
-        threshold: T, in votes.
-        sigma: standard deviation of the noise on the largest count, in votes, above 0.
-        sensitivity: weight of one teacher of the group in question, or the number of a holder's duplicates.
-        orders: orders α > 1, shape (R,).
-        method: see above.
-        group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes). A vote can only leave a
-            class that the group voted for; if None, any class.
-        teachers_per_holder: for ``exact``: the number of teachers that share the sensitivity; 1 except in upsampling.
-
-    Returns:
-        Costs, shape (queries, R). All except the data-independent ones depend on the private votes: do not publish
-        them.
-
-    Raises:
-        ValueError: an argument out of range, or shapes that do not fit.
 
     >>> votes = np.array([[230.0, 12.0, 8.0]])
     >>> threshold_rdp(votes, 200.0, 150.0, orders=[2, 9]).round(7)

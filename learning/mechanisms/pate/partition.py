@@ -67,7 +67,7 @@ def assign(
     Returns two arrays `(assignments,)`: positions of holders, and the teachers that learn from them. Raises
     ValueError if the holders are not those that were planned for.
 
-    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 2), PrivacyGroup("LOW", 2.0, 4)], variant="weighting", teachers=3,
     ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
     >>> holder, teacher = assign(plan, [0, 0, 1, 1, 1, 1], np.random.default_rng(0))
@@ -107,7 +107,7 @@ def assign_keyed(
 
     Returns as :func:`assign` does: positions in `holders`, and teachers.
 
-    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 4)], variant="standard", teachers=3, aggregator=GNMax(sigma=1.0),
     ...                  delta=1e-5)
     >>> assign_keyed(plan, [7, 8, 9, 10], [0, 0, 0, 0], b"key")[1].tolist() == [
@@ -145,7 +145,7 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
 
     Draw once for all queries of a run, and keep rng's seed or the result. rng must not depend on predictions.
 
-    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
     ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
     >>> draw_participation(plan, 8, np.random.default_rng(0)).sum(axis=1)
@@ -171,7 +171,7 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
 
     seed: any public text, fixed before the records are looked at.
 
-    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
     ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
     >>> public_participation(plan, 8, "run 1").sum(axis=1), public_participation(plan, 8, "run 1").sum(axis=0)

@@ -55,7 +55,7 @@ def hold_vote(
     predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` if a teacher takes no part.  method,
     orders, student_probabilities: as for `Aggregator.costs`. Raises ValueError if the predictions do not fit the plan.
 
-    >>> from learning.mechanisms.pate import GNMax, Group, SimulationNoise, make_plan
+    >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, SimulationNoise, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 10), PrivacyGroup("LOW", 2.0, 10)], variant="weighting", teachers=4,
     ...                  aggregator=GNMax(sigma=0.1), delta=1e-5)
     >>> vote = hold_vote(plan, [[0], [0], [1], [1]], 2, SimulationNoise(0), method="data_independent", orders=[2.0])
@@ -86,7 +86,7 @@ def vote_costs(
 ) -> tuple[QueryCosts, ...]:
     """Return the cost of a vote on these predictions to each group of the plan, without holding it; see `hold_vote`.
 
-    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),
     ...                  delta=1e-5)
     >>> vote_costs(plan, [[0], [1]], 2, method="data_independent", orders=[2.0])[0].label
