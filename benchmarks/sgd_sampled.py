@@ -52,6 +52,7 @@ from torch.func import functional_call, grad, vmap
 
 from accounting.caps import caps_of
 from accounting.privacy import gdp_mu, sampled_gaussian_epsilon
+from benchmarks.cells import Cell, keep, kept, missing
 from benchmarks.neighbours.study import data_load
 from benchmarks.sgd.elsewhere import cifar10_load
 from common.noise import SimulationNoise, SystemNoise
@@ -246,35 +247,39 @@ class Photographs:
 def images(options: argparse.Namespace) -> None:
     setup = SETUPS.get(options.part, MNIST)
     data = Mnist() if setup is MNIST else Photographs()
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    rows = kept.setdefault(options.part, [])
+    cells: list[Cell] = []
     for seed in options.seeds:
         for case in CASES[options.part]:
             run = asdict(case) | {"epsilons": list(case.epsilons), "shares": list(case.shares)}
-            run |= {"steps": options.steps, "seed": seed, "step_size": options.step_size}
-            run |= {"momentum": options.momentum, "reduced": options.steps < setup.steps}
-            if any(run.items() <= row.items() for row in rows):
-                continue
-            rows.append(run | images_run(data, setup, case, seed, options))
-            RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-            print(rows[-1], flush=True)
+            run |= chosen(seed, options) | {"reduced": options.steps < setup.steps}
+            cells.append((run, partial(images_run, data, setup, case, seed, options)))
+    measure(options.part, cells)
 
 
 def tables(options: argparse.Namespace) -> None:
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    rows = kept.setdefault("tables", [])
+    cells: list[Cell] = []
     for seed in options.seeds:
         for name in ("adult", "diabetes"):
             for network in ("linear", "mlp"):
                 for variant, epsilons in (("sample", (1.0,)), ("sample", EPSILONS), ("scale", EPSILONS)):
                     run = {"data": name, "network": network, "variant": variant, "epsilons": list(epsilons)}
-                    run |= {"steps": options.steps, "seed": seed, "step_size": options.step_size}
-                    run |= {"momentum": options.momentum}
-                    if any(run.items() <= row.items() for row in rows):
-                        continue
-                    rows.append(run | table_run(name, network, variant, epsilons, seed, options))
-                    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-                    print(rows[-1], flush=True)
+                    run |= chosen(seed, options)
+                    cells.append((run, partial(table_run, name, network, variant, epsilons, seed, options)))
+    measure("tables", cells)
+
+
+def chosen(seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Choices of a run that its row is known by."""
+    return {"steps": options.steps, "seed": seed, "step_size": options.step_size, "momentum": options.momentum}
+
+
+def measure(part: str, cells: list[Cell]) -> None:
+    """Measure what has no row yet, and keep each row as soon as it is there."""
+    rows = kept(RESULTS).get(part, [])
+    for row in missing(rows, cells):
+        rows.append(row)
+        keep(RESULTS, part, rows)
+        print(row, flush=True)
 
 
 def table_run(

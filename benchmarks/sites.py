@@ -105,11 +105,15 @@ class Hospitals:
         return release, total_spread(self.joint.roster, document)
 
 
-def neighbours(quick: bool) -> Iterator[Cell]:
-    """Method neighbours, one round about 9,000 public points: labels right, and the student `consistency`."""
+def _cells(measure: Callable[[int, str], Row], quick: bool) -> Iterator[Cell]:
     for split in range(1 if quick else 3):
         for mode in MODES:
-            yield {"split": split, "mode": mode}, lambda split=split, mode=mode: _neighbours(split, mode)
+            yield {"split": split, "mode": mode}, lambda split=split, mode=mode: measure(split, mode)
+
+
+def neighbours(quick: bool) -> Iterator[Cell]:
+    """Method neighbours, one round about 9,000 public points: labels right, and the student `consistency`."""
+    return _cells(_neighbours, quick)
 
 
 def _neighbours(split: int, mode: str) -> Row:
@@ -158,9 +162,7 @@ def _neighbours(split: int, mode: str) -> Row:
 
 def steps(quick: bool) -> Iterator[Cell]:
     """Individual steps with public curvature, a question for each: the linear model on wavelets, without a student."""
-    for split in range(1 if quick else 3):
-        for mode in MODES:
-            yield {"split": split, "mode": mode}, lambda split=split, mode=mode: _steps(split, mode)
+    return _cells(_steps, quick)
 
 
 def _steps(split: int, mode: str) -> Row:

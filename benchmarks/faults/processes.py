@@ -146,3 +146,12 @@ def until(seconds: float, pause: float = 0.01) -> Iterator[None]:
     while time.monotonic() < end:
         yield
         time.sleep(pause)
+
+
+def fill(ballast: Path) -> None:
+    """Write until nothing fits any more."""
+    with suppress(OSError), ballast.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12):
+            with suppress(OSError):
+                while file.write(bytes(size)):
+                    pass

@@ -20,7 +20,7 @@ import httpx
 
 from benchmarks.faults.cables import Cable
 from benchmarks.faults.clocks import ShiftedClock
-from benchmarks.faults.processes import until
+from benchmarks.faults.processes import fill, until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Size of the file system that the site's files are on.
@@ -231,11 +231,7 @@ class Soak:
         ballast = self.disk / "ballast"
         try:
             for _ in until(seconds, pause=0.5):
-                with suppress(OSError), ballast.open("ab", buffering=0) as file:
-                    for size in (1 << 20, 1 << 12):
-                        with suppress(OSError):
-                            while file.write(bytes(size)):
-                                pass
+                fill(ballast)
         finally:
             ballast.unlink()
 

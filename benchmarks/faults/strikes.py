@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.faults.hooks import AFTER_COMMIT, BEFORE_COMMIT, HALF_A_FILE, LOCK_TIMEOUT, order_path
 from benchmarks.faults.people import Deed
-from benchmarks.faults.processes import HEARTBEAT_TIMEOUT, Claim, Processes, children, claims, send_signal, until
+from benchmarks.faults.processes import HEARTBEAT_TIMEOUT, Claim, Processes, children, claims, fill, send_signal, until
 from benchmarks.faults.studies import Studies
 
 #: Seconds within which an order is carried out, or withdrawn.
@@ -217,21 +217,13 @@ class Strikes:
         done, before = deed.done(), self.processes.logged(*FULL)
         ballast = self.disk / "ballast"
         try:
-            self._fill(ballast)
+            fill(ballast)
             status = deed.ask(self.processes.address)
             for _ in until(10, pause=0.1):
-                self._fill(ballast)
+                fill(ballast)
                 if self.processes.logged(*FULL) > before:
                     break
         finally:
             ballast.unlink()
         self._compare(deed, done, status)
         return target.stage if self.processes.logged(*FULL) > before else None
-
-    def _fill(self, ballast: Path) -> None:
-        """Write until nothing fits any more."""
-        with suppress(OSError), ballast.open("ab", buffering=0) as file:
-            for size in (1 << 20, 1 << 12):
-                with suppress(OSError):
-                    while file.write(bytes(size)):
-                        pass

@@ -19,8 +19,7 @@ import time
 def main() -> None:
     for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(threads, "1")
-    from benchmarks.reproduce.folders import DataMissing
-    from benchmarks.reproduce.progress import progress
+    from benchmarks.reproduce.folders import DataMissing, progress
     from benchmarks.reproduce.registry import TABLES
     from benchmarks.reproduce.rendering import DOCUMENT, document, text_of
     from benchmarks.reproduce.results import keep, kept, measured

@@ -152,9 +152,8 @@ def held_out(ensemble: Ensemble, images: torch.Tensor, labels: torch.Tensor) -> 
 
 def predictions(teachers: int, passes: int) -> NDArray[np.int8]:
     """Classes `(teachers, public)` by the first of 250 teachers, each of 240 private images."""
-    from benchmarks.reproduce.cache import kept_array
     from benchmarks.reproduce.divided import divided
-    from benchmarks.reproduce.progress import progress
+    from benchmarks.reproduce.folders import kept_array, progress
 
     data = divided("mnist")
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -189,9 +188,8 @@ def predictions(teachers: int, passes: int) -> NDArray[np.int8]:
 
 def weaker_predictions(teachers: int) -> NDArray[np.int8]:
     """Return classes `(teachers, public)` by teachers of the same images that learn for less long."""
-    from benchmarks.reproduce.cache import kept_array
     from benchmarks.reproduce.divided import divided
-    from benchmarks.reproduce.progress import progress
+    from benchmarks.reproduce.folders import kept_array, progress
 
     data, learner = divided("mnist"), learner_create("cnn", {"epochs": WEAKER_PASSES})
     parts = np.arange(len(data.private.y)).reshape(TEACHERS, -1)

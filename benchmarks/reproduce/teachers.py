@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.reproduce.cache import Json, kept_array
-from benchmarks.reproduce.progress import progress
+from benchmarks.reproduce.folders import Json, kept_array, progress
 from benchmarks.students.teachers import LEARNERS
 from learning.learners import learner_parameters
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from benchmarks.reproduce.published import published
+from benchmarks.reproduce.folders import published
 from benchmarks.reproduce.results import Row
 
 Json = dict[str, Any]

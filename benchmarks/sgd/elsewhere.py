@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.reproduce.cache import kept_array
+from benchmarks.reproduce.folders import kept_array
 from learning.encoders import EncoderProcess
 from learning.formats import TabularSchema
 from learning.formats.catalogue import Splits

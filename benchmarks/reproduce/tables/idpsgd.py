@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from accounting.privacy import epsilon_from_rdp, gdp_mu, sampled_gaussian_rdp
-from benchmarks.reproduce.published import published
+from benchmarks.reproduce.folders import published
 from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.tables import ipate
 from learning.mechanisms.sampled_steps.rates import (

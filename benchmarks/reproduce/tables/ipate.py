@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import fmean
 
-from benchmarks.reproduce.cache import Json, kept_json
 from benchmarks.reproduce.divided import SIZES, divided
-from benchmarks.reproduce.folders import CLASSES, DIVISIONS, WEAKER
-from benchmarks.reproduce.published import published
+from benchmarks.reproduce.folders import CLASSES, DIVISIONS, WEAKER, Json, kept_json, published
 from benchmarks.reproduce.rehearsals import (
     AGGREGATORS,
     AS_PRINTED,

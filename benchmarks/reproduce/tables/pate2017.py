@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from accounting.caps import epsilon_of
 from accounting.privacy import epsilon_from_rdp, gdp_epsilon, lnmax_charge, lnmax_rdp
 from benchmarks.reproduce import teachers
-from benchmarks.reproduce.cache import Json, kept_json
-from benchmarks.reproduce.folders import data_dir
+from benchmarks.reproduce.folders import Json, data_dir, kept_json
 from benchmarks.reproduce.results import Case, Promises, Row, mean_row
 from benchmarks.reproduce.votes import (
     Votes,

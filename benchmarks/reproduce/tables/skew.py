@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.reproduce import teachers
-from benchmarks.reproduce.cache import Json, kept_json
 from benchmarks.reproduce.divided import Divided, divided
-from benchmarks.reproduce.folders import data_dir
-from benchmarks.reproduce.published import published
+from benchmarks.reproduce.folders import Json, data_dir, kept_json, published
 from benchmarks.reproduce.rehearsals import AGGREGATORS, by_paper, plan_of
 from benchmarks.reproduce.results import Case, Promises, Row, mean_row
 from benchmarks.reproduce.votes import votes_of
