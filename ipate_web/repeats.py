@@ -86,7 +86,7 @@ RULES: dict[str, Repeat] = {
         "staff:letters_pdf staff:paper_blank staff:policy_affordable staff:policy_odds staff:receipt_check "
         "api:run-plan",
     ),
-    **_all(Repeat.EACH, "join account address staff:holder_look api:model-predict"),
+    **_all(Repeat.EACH, "join account address staff:holder_look staff:model api:model-predict"),
     **_all(Repeat.PROTOCOL, "api:site-name api:site-register api:site-exchange"),
 }
 """Rule of each address, by its name."""

@@ -157,6 +157,12 @@ def confusion_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, list[float 
 
 
 @register.filter
+def shade(share: float | None) -> int:
+    """Shade of a cell with a share, from 0 to 4."""
+    return min(4, 1 + int(4 * share)) if share else 0
+
+
+@register.filter
 def at_most(number: float, most: float) -> float:
     """The smaller of two numbers: a bound, when no account can be charged more than ``most``."""
     return min(number, most)

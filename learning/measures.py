@@ -18,6 +18,8 @@ Classes = NDArray[np.int64]
 NORMAL_95 = 1.959964
 BINS = 10
 """Bins of a calibration curve, each with as many points; fewer if a bin would have fewer than ten points."""
+GRID = tuple(step / 20 for step in range(21))
+"""Rates at which curves are given."""
 SEED, RESAMPLES = 29, 200
 """Seed of bootstrap intervals: public, so they are reproducible."""
 
@@ -239,6 +241,28 @@ def _resamples(points: int) -> Iterator[Floats]:
     for start in range(0, RESAMPLES, block):
         drawn = rng.integers(points, size=(min(block, RESAMPLES - start), points))
         yield np.stack([np.bincount(each, minlength=points) for each in drawn]).astype(np.float64)
+
+
+def curves(probabilities: Floats, truth: Classes) -> tuple[Floats, Floats, int]:
+    """Return ROC and precision-recall curves as means over the classes that `area` judges.
+
+    Returns:
+        True positive rate at each false positive rate of `GRID`, precision at each recall of ``GRID[1:]``, and the
+        smallest number of points on which one of these shares rests (0, with empty curves, if nothing is judged).
+    """
+    found, precise, fewest = [], [], len(truth)
+    for number in _judged(probabilities, truth):
+        order = np.argsort(-probabilities[:, number], kind="stable")
+        scores, hits = probabilities[order, number], truth[order] == number
+        ends = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))
+        right, called = np.cumsum(hits)[ends], ends + 1
+        recall = np.append(0.0, right / hits.sum())
+        found.append(np.interp(GRID, np.append(0.0, (called - right) / (~hits).sum()), recall))
+        precise.append((right / called)[np.searchsorted(recall[1:], np.array(GRID[1:]) - 1e-9)])
+        fewest = min(fewest, int(hits.sum()), int((~hits).sum()))
+    if not found:
+        return np.zeros(0), np.zeros(0), 0
+    return np.mean(found, axis=0), np.mean(precise, axis=0), fewest
 
 
 def gain(predicted: Classes, truth: Classes) -> Estimate:

@@ -212,6 +212,7 @@ TABLE: dict[str, Row] = {
     "staff:joint_run_without": Row(OPERATORS, VERSION, answer=404),  # it is not over sites
     "staff:ledger_export": Row(STAFF, ("slug", "format")),
     **rows("staff:ledger_report staff:ledger_report_pdf", STAFF, RUN),
+    "staff:model": Row(RUNNERS, RUN),
     **rows("staff:model_stage staff:model_threshold", OPERATORS, RUN),
     # What programs see. Lists hold what the caller may see; 415 is said behind the door, to those who send no JSON.
     **rows("schema api-docs api:keys", EVERYBODY),

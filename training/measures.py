@@ -7,6 +7,7 @@ import numpy as np
 
 from common.sentences import Sentence, gettext_noop
 from learning.measures import (
+    GRID,
     Bin,
     Estimate,
     area,
@@ -14,6 +15,7 @@ from learning.measures import (
     base_loss,
     brier,
     calibration,
+    curves,
     gain,
     losses,
     mean_estimate,
@@ -21,7 +23,7 @@ from learning.measures import (
 )
 from learning.outcomes import Target
 
-CURVES = ("calibration", "confusion", "classes", "dataset")
+CURVES = ("calibration", "roc", "precision_recall", "confusion", "classes", "dataset")
 """Parts of an evaluation that are lists or describe it; the others are measures with their intervals."""
 
 
@@ -66,6 +68,7 @@ def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) 
         "confidence": published_mean(float(probabilities.max(axis=1).sum()), points),
         **_measure("calibration_error", error, points),
         "calibration": [_bin(each) for each in bins],
+        **_curves(probabilities, truth),
         "confusion": [
             [published_accuracy(count, int(counts[true])) for count in row]
             for true, row in enumerate(_crossed(truth, predicted, len(classes)).tolist())
@@ -164,6 +167,21 @@ def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
     return {
         name: None if value is None else published_mean(value * points, points),
         f"{name}_interval": None if ends is None else [round(end, 3) for end in ends],
+    }
+
+
+def _curves(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """Return points of the ROC and precision-recall curves, rounded like accuracies of the fewest points under them."""
+    found, precise, points = curves(probabilities, truth)
+
+    def published(values: np.ndarray) -> list[float | None]:
+        return [published_mean(float(value) * points, points) for value in values]
+
+    roc = zip(GRID, published(found), strict=False)
+    precision_recall = zip(GRID[1:], published(precise), strict=False)
+    return {
+        "roc": [{"false_positive": x, "true_positive": y} for x, y in roc],
+        "precision_recall": [{"recall": x, "precision": y} for x, y in precision_recall],
     }
 
 

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
+from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
 
 from ipate_web.run_words import cell_words, group_label
 from learning.mechanisms.counts.tables import CountTable
+from training.comparison import fairness_of
 from training.methods.neighbours import LEADS
 from training.methods.pate_plan import TeachersPlan
 from training.methods.planning import MethodPlan
@@ -196,6 +199,26 @@ def calibration_chart(student: StudentModel) -> Chart | None:
     return Chart(predicted, series, x_label=_("mean probability"), y_label=_("share of the points"), y_max=1)
 
 
+def roc_chart(student: StudentModel) -> Chart | None:
+    """ROC curve beside chance."""
+    points = (student.card.get("evaluation") or {}).get("roc")
+    if not points:
+        return None
+    rates = [each["false_positive"] for each in points]
+    series = [Series(_("model"), [each["true_positive"] for each in points]), Series(_("by chance"), rates)]
+    return Chart(rates, series, x_label=_("false positive rate"), y_label=_("true positive rate"), y_max=1)
+
+
+def precision_chart(student: StudentModel) -> Chart | None:
+    """Precision at each recall."""
+    points = (student.card.get("evaluation") or {}).get("precision_recall")
+    if not points:
+        return None
+    series = [Series(_("model"), [each["precision"] for each in points])]
+    recalls = [each["recall"] for each in points]
+    return Chart(recalls, series, x_label=_("recall"), y_label=_("precision"), y_max=1)
+
+
 def survival_chart(student: StudentModel) -> Chart | None:
     """Share of people to whom it has not happened by each time, as predicted and as observed, with its interval."""
     curve = (student.card.get("evaluation") or {}).get("curve")
@@ -213,3 +236,16 @@ def survival_chart(student: StudentModel) -> Chart | None:
         Series(_("observed, upper end"), [ends[1] if ends else None for ends in intervals]),
     ]
     return Chart(times, series, x_label=_("time"), y_label=_("share of the people"), y_max=1)
+
+
+def evaluation_charts(student: StudentModel) -> dict[str, Any]:
+    """Return the charts of a student's evaluation under the names of ``staff/runs/student_results.html``, on demand."""
+    charts = {
+        "classes": class_chart,
+        "calibration": calibration_chart,
+        "roc": roc_chart,
+        "precision": precision_chart,
+        "survival": survival_chart,
+    }
+    lazy = {name: SimpleLazyObject(partial(chart, student)) for name, chart in charts.items()}
+    return {"student": student, **lazy, "fairness": SimpleLazyObject(partial(fairness_of, student.run, student))}

@@ -1,6 +1,7 @@
 """Page on which runs are compared: parameters, measures and charts beside each other."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
-from consent.models import Study
+from consent.models import Level, Study
 from ipate_web.measures import Measure, measures
 from ipate_web.run_words import choice_label, group_label, learner_label, value_words
 from ipate_web.staff.charts import Chart, Series
@@ -199,7 +200,41 @@ def step_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
     return [(capfirst(_(name)), _over_each_other(line, _("step"), _(name))) for name, line in quantities.items()]
 
 
-def recall_chart(runs: Sequence[ComparedRun]) -> Chart | None:
+def result_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
+    """ROC and precision-recall curves of those students that were evaluated, each kind in one chart."""
+    kinds = (
+        ("roc", "false_positive", "true_positive", _("false positive rate"), _("true positive rate"), _("ROC curve")),
+        ("precision_recall", "recall", "precision", _("recall"), _("precision"), _("Precision and recall")),
+    )
+    charts = []
+    for kind, x, y, x_label, y_label, caption in kinds:
+        lines = [
+            (title, {point[x]: point[y] for point in each.evaluation[kind]})
+            for title, each in zip(run_titles(runs), runs, strict=True)
+            if each.evaluation and each.evaluation.get(kind)
+        ]
+        if lines:
+            charts.append((caption, replace(_over_each_other(lines, x_label, y_label), y_max=1)))
+    return charts
+
+
+def group_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
+    """Cost of each run for each level: the share of the cap that it used at most, in rehearsals its ε."""
+    costs: dict[str, dict[str, float | None]] = {}
+    for title, each in zip(run_titles(runs), runs, strict=True):
+        costs[title] = {level: group.spent_share for group in each.groups for level in group.levels}
+        if not each.groups and each.run.outcome:
+            costs[title] = {item["level"]: item["spent"] for item in each.run.outcome["epsilons"]}
+    levels = [level for level in Level.values if any(level in cost for cost in costs.values())]
+    if not levels:
+        return None
+    of_caps = any(each.groups for each in runs)
+    series = [Series(title, [cost.get(level) for level in levels]) for title, cost in costs.items()]
+    names, y_label = [group_label(level) for level in levels], _("share of the cap") if of_caps else "ε"
+    return _("Cost for each group"), Chart(names, series, kind="bar", scale="category", y_label=y_label)
+
+
+def recall_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
     """Recall by class of those students that were evaluated on the same classes."""
     points = []
     for title, each in zip(run_titles(runs), runs, strict=True):
@@ -210,7 +245,8 @@ def recall_chart(runs: Sequence[ComparedRun]) -> Chart | None:
         return None
     classes = list(dict.fromkeys(name for _title, recalls in points for name in recalls))
     series = [Series(title, [recalls.get(name) for name in classes]) for title, recalls in points]
-    return Chart(classes, series, kind="bar", scale="category", y_label=_("recall"), y_max=1)
+    chart = Chart(classes, series, kind="bar", scale="category", y_label=_("recall"), y_max=1)
+    return _("Share of each class's points that a student finds (recall)"), chart
 
 
 def run_titles(runs: Sequence[ComparedRun]) -> list[str]:
@@ -244,8 +280,8 @@ def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
             "tells_classes": any(each.run.classes for each in compared),
             "measures": measure_rows(compared),
             "parameters": parameter_rows(comparison.parameters, runs),
-            "charts": [*cost_charts(compared), *step_charts(compared)],
-            "recalls": recall_chart(compared),
+            "charts": [*result_charts(compared), *cost_charts(compared), *step_charts(compared)],
+            "bars": [found for found in (group_chart(compared), recall_chart(compared)) if found],
         }
     return render_page(request, study, "staff/runs/compare.html", context, status=404 if problem else 200)
 

@@ -51,6 +51,7 @@ SECTIONS: Final = {
     "run_student_withdraw": "rights.html#withdrawn-models",
     "run_result_withdraw": "rights.html#withdrawn-models",
     "models": "evaluation.html",
+    "model": "evaluation.html#measures",
     "model_threshold": "evaluation.html#threshold",
     "model_stage": "api.html#threshold-and-stage",
     "ledger": "life-of-a-run.html#storage-of-charges",

@@ -79,7 +79,8 @@ def _charge(release: Release, reader: Any) -> str:
     return f"{floatformat(min(release.charge, reader.cap), 5)}{mark}"
 
 
-def _by(release: Release, _reader: Reader) -> object:
+def by_whom(release: Release, _reader: Reader) -> object:
+    """Return the account that an entry of the register names, also if it was deleted."""
     if release.recorded_by:
         return release.recorded_by
     number = release.recorded_by_id
@@ -131,7 +132,7 @@ REGISTER = Listing(
         Column("queries", gettext_lazy("Queries"), _number("queries"), kind="number", is_minor=True),
         Column("labels", gettext_lazy("Labels"), _number("labels"), kind="number", is_minor=True),
         Column("charge", gettext_lazy("Maximum charge (μ²)"), _charge, kind="number"),
-        Column("by", gettext_lazy("By"), _by, is_minor=True),
+        Column("by", gettext_lazy("By"), by_whom, is_minor=True),
     ),
     filters=(
         Filter("run", "run", gettext_lazy("Run"), options=_runs),

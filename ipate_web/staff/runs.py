@@ -25,12 +25,10 @@ from ipate_web.lists import Reader
 from ipate_web.run_list import COMPARE, RUNS
 from ipate_web.run_words import leads_to_table
 from ipate_web.staff.charts import (
-    calibration_chart,
-    class_chart,
     cost_chart,
     curve_chart,
+    evaluation_charts,
     lead_chart,
-    survival_chart,
     table_chart,
 )
 from ipate_web.staff.comparison import change_rows
@@ -39,7 +37,7 @@ from ipate_web.staff.pages import Section, attachment, file_name, paginate, rend
 from ipate_web.staff.proposals import second_person
 from learning.mechanisms.counts.tables import CountTable, summaries
 from training.alliances.selectors import joint_document
-from training.comparison import MOST, came_of, fairness_of, outcomes_of
+from training.comparison import MOST, came_of, outcomes_of
 from training.methods import method_of
 from training.models import Run, RunResult
 from training.queue import queue_for, queue_watchable, run_wait
@@ -168,13 +166,8 @@ def _live_context(run: Run, tab: str) -> dict[str, Any]:
     if result is not None:
         context |= result_context(result)
     if run.student is not None:
-        student = run.student
         context |= {
-            "student": student,
-            "classes": _on_demand(lambda: class_chart(student)),
-            "calibration": _on_demand(lambda: calibration_chart(student)),
-            "survival": _on_demand(lambda: survival_chart(student)),
-            "fairness": _on_demand(lambda: fairness_of(run, student)),
+            **evaluation_charts(run.student),
             "versions": run_versions(run),
         }
     elif (first := run.students.first()) is not None:

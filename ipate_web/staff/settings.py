@@ -181,7 +181,7 @@ class FactsForm(StudyForm):
 class NewStudyForm(forms.ModelForm):
     """Form with the five questions that a new study begins with; the settings have the rest."""
 
-    rehearsal = forms.TypedChoiceField(
+    rehearsal = forms.ChoiceField(
         label=gettext_lazy("Whose data will it use?"),
         required=False,
         initial="",
@@ -189,8 +189,6 @@ class NewStudyForm(forms.ModelForm):
             ("", gettext_lazy("People's, who are asked for their consent")),
             ("on", gettext_lazy("Data that is not secret: a rehearsal, which asks no one and makes no promises")),
         ),
-        coerce=bool,
-        empty_value=False,
         widget=forms.RadioSelect,
         help_text=gettext_lazy("You cannot change this later."),
     )
@@ -213,6 +211,9 @@ class NewStudyForm(forms.ModelForm):
         self.fields["slug"].required = False
         self.fields["slug"].error_messages["invalid"] = _("Use only letters, digits, hyphens and underscores.")
         self.questions = [field for field in self.visible_fields() if field.name != "slug"]
+
+    def clean_rehearsal(self) -> bool:
+        return self.cleaned_data["rehearsal"] == "on"
 
     def clean_slug(self) -> str:
         slug = self.cleaned_data["slug"] or _free_slug(self.cleaned_data.get("title", ""))

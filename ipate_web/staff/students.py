@@ -62,7 +62,7 @@ _Stage = StudentModel.Stage
 
 
 def _title(model: StudentModel, reader: Reader) -> SafeString:
-    address = reverse("staff:run", args=[reader.study.slug, model.run_id])
+    address = reverse("staff:model", args=[reader.study.slug, model.run_id])
     made = {"number": model.version, "date": date_format(timezone.localtime(model.created_at), "SHORT_DATE_FORMAT")}
     version = _("version %(number)s, %(date)s") % made
     return format_html('<a href="{}">{}</a><br><span class="soft small">{}</span>', address, model.run.title, version)

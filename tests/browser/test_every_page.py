@@ -254,7 +254,7 @@ def see_datasets(tour: Tour, study: Study) -> None:
 def see_runs(tour: Tour) -> None:
     """Runs of every method, as drafts, under way and finished."""
     pages = {
-        "First vote": "run model_stage model_threshold run_labels ledger_report run_student_new",
+        "First vote": "run model model_stage model_threshold run_labels ledger_report run_student_new",
         "Next vote": "run run_approve",
         "Waiting": "run run_cancel",
         "All were asked": "run run_labels ledger_report",

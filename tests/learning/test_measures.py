@@ -15,11 +15,13 @@ from learning.calibration import Calibration, StepCheck, fit_to_sums
 from learning.class_shares import ClassShare, differing, first_step_shares, voted_shares
 from learning.forecasts import LABELS, MODEL, Forecast, few_people, headline, judged_forecast, thirds, useless
 from learning.measures import (
+    GRID,
     area,
     average_precision,
     base_loss,
     brier,
     calibration,
+    curves,
     gain,
     losses,
     mean_estimate,
@@ -67,6 +69,12 @@ def test_areas_are_those_of_scikit_learn() -> None:
     precise = metrics.average_precision_score(truth, two[:, 1])
     assert average_precision(two, truth).value == pytest.approx(precise, abs=1e-12)
     assert brier(two, truth).value == pytest.approx(metrics.brier_score_loss(truth, two[:, 1]), abs=1e-12)
+    found, precisions, fewest = curves(two, truth)
+    rates, recalls, _thresholds = metrics.roc_curve(truth, two[:, 1], drop_intermediate=False)
+    assert found == pytest.approx(np.interp(GRID, rates, recalls))
+    exact, recall, _thresholds = metrics.precision_recall_curve(truth, two[:, 1])
+    assert precisions[-1] == exact[recall == 1].max() and fewest == min(np.bincount(truth))
+    assert curves(two, np.zeros(300, int))[2] == 0, "one class alone is not judged"
     four, truth = drawn(300, 4)
     assert area(four, truth).value == pytest.approx(metrics.roc_auc_score(truth, four, multi_class="ovr"), abs=1e-12)
     single = [metrics.average_precision_score(truth == number, four[:, number]) for number in range(4)]

@@ -69,18 +69,22 @@ def model_takers(model: StudentModel) -> set[int]:
     return takers(model.run, _digests(model))
 
 
+def model_downloads(model: StudentModel) -> QuerySet[Release]:
+    """Return the entries of the register of downloads of a model and first requests for predictions."""
+    return _downloads(model.run, _digests(model))
+
+
 def takers(run: Run, digests: Collection[str]) -> set[int]:
     """Return ids of the accounts that took one of these files of a run; as in `model_takers`."""
     if run.rehearsal:
         return set(members_with_permission(run.study, "training.use_student").values_list("pk", flat=True))
-    taken = Release.objects.filter(
-        study_id=run.study_id,
-        kind=Release.Kind.DOWNLOAD,
-        run=run.pk,
-        content__digest__in=digests,
-        recorded_by__isnull=False,
-    )
+    taken = _downloads(run, digests).filter(recorded_by__isnull=False)
     return set(taken.values_list("recorded_by_id", flat=True))
+
+
+def _downloads(run: Run, digests: Collection[str]) -> QuerySet[Release]:
+    files = {"run": run.pk, "content__digest__in": digests}
+    return Release.objects.filter(study_id=run.study_id, kind=Release.Kind.DOWNLOAD, **files)
 
 
 def _digests(model: StudentModel) -> list[str]:

@@ -243,6 +243,27 @@ def test_a_model_goes_from_candidate_to_production_on_record(finished: Run) -> N
     assert browse(f"{models}?stage=archived").json()["results"][0]["id"] == str(finished.pk)
 
 
+def test_one_row_is_tried_on_a_models_page_which_refuses_what_the_api_refuses(finished: Run) -> None:
+    page = reverse("staff:model", args=[finished.study.slug, finished.pk])
+    client, ask = as_("researcher"), reverse("api:model-predict", args=[finished.pk])
+    first = client.get(page)
+    for part in (ask, "No downloads yet", "ROC curve", "Try one row", "ipate_client"):
+        assert part in first.text, part
+    sent = {f"column-{place}": "0.25" for place in range(len(first.context["form"].columns))}
+    row = dict.fromkeys((column["name"] for column in first.context["form"].columns), 0.25)
+    told = client.post(ask, {"rows": [row]}, content_type="application/json").json()
+    tried = client.post(page, sent)
+    assert tried.context["prediction"].answer == told["predictions"][0]
+    assert dict(tried.context["prediction"].values) == dict(zip(told["classes"], told["probabilities"][0], strict=True))
+    assert "0.25" in tried.context["snippets"][0][2]
+    assert client.post(page, sent | {"column-0": "9"}).context["prediction"].outside == ["length"]
+    wrong = client.post(page, sent | {"column-0": "wide"})
+    refused = client.post(ask, {"rows": [row | {"length": "wide"}]}, content_type="application/json").json()
+    assert wrong.status_code == 422 and wrong.context["form"].errors["column-0"] == [refused["errors"][0]["message"]]
+    assert "Try one row" not in as_("auditor").get(page).text and as_("auditor").post(page, sent).status_code == 403
+    assert "researcher" in as_("auditor").get(page).text, "who asked for predictions is in the register"
+
+
 def test_a_withdrawn_model_has_no_stage(finished: Run) -> None:
     olga = factories.user_create("olga")
     student_withdraw(run=finished, version=1, reason="It was wrong.", acting_user=olga)
