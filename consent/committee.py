@@ -55,7 +55,7 @@ class Deadline:
 
 
 @dataclass(frozen=True)
-class Decided:
+class CommitteeAct:
     """Entry of the history: who did what, when, and in which words."""
 
     at: datetime
@@ -88,7 +88,7 @@ class CommitteeState:
     deadlines: list[Deadline]
     conditions: list[Remark]
     conflicts: list[ConflictOfInterest]
-    history: list[Decided]
+    history: list[CommitteeAct]
 
 
 def committee_state(study: Study) -> CommitteeState:
@@ -155,17 +155,17 @@ def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
         yield Deadline(study.retention_until, _("last day of the records, after which the study is closed"))
 
 
-def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInterest]) -> Iterator[Decided]:
+def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInterest]) -> Iterator[CommitteeAct]:
     policies = EpsilonPolicy.objects.filter(study=study).prefetch_related("proposed_by")
     for policy in policies:
         message = _("proposed ε policy, version %(version)d") % {"version": policy.version}
-        yield Decided(policy.proposed_at, actor_name(policy, "proposed_by"), message, policy.reason)
+        yield CommitteeAct(policy.proposed_at, actor_name(policy, "proposed_by"), message, policy.reason)
     for proposal in ConsentFormProposal.objects.filter(study=study).prefetch_related("proposed_by"):
         message = _("proposed version %(version)d of the consent form") % {"version": proposal.follows + 1}
-        yield Decided(proposal.proposed_at, actor_name(proposal, "proposed_by"), message)
+        yield CommitteeAct(proposal.proposed_at, actor_name(proposal, "proposed_by"), message)
     for form in ConsentForm.objects.filter(study=study).prefetch_related("published_by"):
         message = _("published version %(version)d of the consent form") % {"version": form.version}
-        yield Decided(form.published_at, actor_name(form, "published_by"), message)
+        yield CommitteeAct(form.published_at, actor_name(form, "published_by"), message)
     for remark in remarks:
         if remark.policy is not None:
             about = _("ε policy, version %(version)d") % {"version": remark.policy.version}
@@ -173,7 +173,7 @@ def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInte
             assert remark.form is not None, "a remark is about one proposal"
             about = _("version %(version)d of the consent form") % {"version": remark.form.follows + 1}
         what = f"{remark.get_kind_display()}: {about}"
-        yield Decided(remark.made_at, actor_name(remark, "made_by"), what, remark.text)
+        yield CommitteeAct(remark.made_at, actor_name(remark, "made_by"), what, remark.text)
     for conflict in conflicts:
         what = _("declared a conflict of interest")
-        yield Decided(conflict.declared_at, actor_name(conflict, "user"), what, conflict.reason)
+        yield CommitteeAct(conflict.declared_at, actor_name(conflict, "user"), what, conflict.reason)

@@ -88,8 +88,6 @@ def options(policy: EpsilonPolicy, delta: float, last: LastPromise | None = None
     """All answers, in the order in which they are offered.
 
     Args:
-        policy: the policy in force.
-        delta: the study's δ.
         last: the promise that the person has; if its level has become weaker, keeping it is another answer.
     """
     high = mu_of(policy.epsilon(Level.HIGH), delta)
@@ -205,7 +203,7 @@ class DeclarationForm(forms.Form):
         return Declaration(self.cleaned_data["authority"], self.statement)
 
 
-class CodeForm(forms.Form):
+class InvitationCodeForm(forms.Form):
     """Form for the code of an invitation, typed from paper; of a mistyped one it says which groups are wrong."""
 
     code = forms.CharField(
@@ -257,7 +255,7 @@ class AccountForm(forms.Form):
         return self.cleaned_data
 
 
-class AddressForm(forms.Form):
+class HolderAddressForm(forms.Form):
     """Form for an address that a holder without an account leaves."""
 
     email = forms.EmailField(
@@ -269,7 +267,7 @@ class AddressForm(forms.Form):
     )
 
 
-class LaterForm(AddressForm):
+class LaterForm(HolderAddressForm):
     """Form for a reminder to decide: in how many days, and an email address if no email reaches the person yet."""
 
     DAYS = (3, 7, 14)

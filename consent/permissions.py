@@ -9,8 +9,15 @@ account types the address to which its password goes, and a superuser can set it
 therefore count as one person if one of them was made or changed by the other, or got its role in the study only through
 the other. The records of accounts and roles show this; a role that a second person confirmed is independent of its
 giver.
+
+Deciders (operators, the ethics committee, researchers) see releases and acts of staff alone, nothing that changes
+exactly with what one person does: condition 1 of the guarantee. Exact numbers of people, and lists that name them, are
+for data stewards, who handle them, and for auditors, who decide nothing. This module has the one list of what is public
+of a study's chains; a chain that is not on the list is not public.
 """
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -19,8 +26,10 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
+from common.append_only import Chained
 from consent.models import AccountChange, Administrator, ConflictOfInterest, Membership, Role, RoleChange, Study
 from consent.models.roles import CONFIRM, GIVERS
 
@@ -177,9 +186,7 @@ def changes_roles_alone(user: Any, study: Study, *, whose: int, giving: bool) ->
 
     Args:
         user: who proposes it; None at the command line.
-        study: the study.
         whose: the account (id) that the role is given to or taken from.
-        giving: whether it is given.
     """
     if user is None or study.rehearsal:
         return True
@@ -204,7 +211,6 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
     Args:
         study: The study in which it was made.
         proposer_id: The account that made it; None if it has been deleted.
-        acting_user: Who is about to approve.
         own: Message for an approver who is the proposer.
 
     Raises:
@@ -248,4 +254,65 @@ def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
         {change.user_id, change.changed_by_id} == {first_id, second_id} and change.proposed_by_id is None
         for role, change in gifts.items()
         if role in roles
+    )
+
+
+#: The permission of those who see exact numbers of people.
+SEES_PEOPLE = "consent.view_group_sizes"
+
+#: Chains that grow with releases and with acts of staff about runs, policies, forms and roles. How long all others are
+#: follows from single people: decisions, who answers for somebody, erasures, new links, looks.
+PUBLIC_CHAINS = frozenset(
+    {
+        "accounting.release",
+        "accounting.sharerecord",
+        "consent.configurationchange",
+        "consent.consentform",
+        "consent.consentformproposal",
+        "consent.epsilonpolicy",
+        "consent.epsilonpolicyapproval",
+        "consent.remark",
+        "consent.rolechange",
+        "training.proposalchange",
+    }
+)
+
+
+def sees_people(user: Any, study: Model) -> bool:
+    """Whether ``user`` sees exact numbers of people in ``study``, and faults with the rows that they are about."""
+    return user.has_perm(SEES_PEOPLE, study)
+
+
+@dataclass(frozen=True)
+class ToldChain:
+    """Facts of a chain that one reader is told.
+
+    Attributes:
+        name: of its rows, with a capital first letter.
+        rows: how many there are; None where the reader is not told.
+        is_whole: whether no fault was found.
+        faults: the faults, in words; none where the reader is told only that there are some.
+    """
+
+    name: str
+    rows: int | None
+    is_whole: bool
+    faults: list[str]
+
+
+def chain_report(
+    model: type[Chained], study_id: int, find: Callable[[], Iterable[str]], *, sees_people: bool
+) -> ToldChain:
+    """Facts that a reader is told of a study's chain and of the faults that ``find()`` yields.
+
+    Faults name rows by their sequence number, and so tell how long a chain is: of none of them is a decider told more
+    than that there is one.
+    """
+    name, faults = str(model._meta.verbose_name), list(find())
+    is_public = sees_people or model._meta.label_lower in PUBLIC_CHAINS
+    return ToldChain(
+        name if name.startswith("ε") else capfirst(name),  # the capital of ε looks like an E
+        model.head(study_id).sequence if is_public else None,
+        not faults,
+        faults if sees_people else [],
     )

@@ -354,7 +354,6 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
     """Participants of a study with their levels and ε: the only way in which training learns who takes part.
 
     Args:
-        study: the study.
         at: the moment; now by default.
         among: (A,) holder ids to which the snapshot is restricted; fast for up to ``FEW_HOLDERS``.
 
@@ -547,7 +546,6 @@ def is_weaker_unsaid(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRul
     """Whether a consent gave a weaker promise than the one before, without a separate yes to exactly that.
 
     Args:
-        event: the consent.
         before: the holder's consent before it.
         rule: of their study, by now.
     """

@@ -5,20 +5,18 @@ from django.conf import settings
 
 from common.jobs import task_of
 from consent.services import (
-    addresses,
-    answers,
     checkpoints,
     committee,
     consent_forms,
+    decisions,
     holders,
     mail,
-    reminders,
     webhooks,
 )
 
 mails_deliver = task_of("consent.tasks.mails_deliver", mail.mails_deliver)
 webhooks_deliver = task_of("consent.tasks.webhooks_deliver", webhooks.webhooks_deliver)
-reminders_send = task_of("consent.tasks.reminders_send", reminders.reminders_send)
+reminders_send = task_of("consent.tasks.reminders_send", mail.reminders_send)
 corrections_publish = task_of("consent.tasks.corrections_publish", consent_forms.corrections_publish)
 overdue_mails_send = task_of("consent.tasks.overdue_mails_send", committee.overdue_mails_send)
 hand_overs = task_of("consent.tasks.hand_overs", holders.hand_overs)
@@ -27,8 +25,8 @@ hand_overs = task_of("consent.tasks.hand_overs", holders.hand_overs)
 @shared_task
 def addresses_sweep(*_: object, **__: object) -> None:
     """Delete addresses that nobody confirmed, or of people whose records were erased; and answers kept long enough."""
-    addresses.addresses_sweep()
-    answers.answer_drafts_sweep()
+    mail.addresses_sweep()
+    decisions.answer_drafts_sweep()
 
 
 @shared_task

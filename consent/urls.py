@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from consent.views import addresses, decision, joining, records
+from consent.views import decision, joining, records
 
 #: Of one study, behind its short name.
 study_patterns = [
@@ -20,8 +20,8 @@ study_patterns = [
     path("receipts/<int:n>/proof.json", records.receipt_proof, name="receipt_proof"),
     path("uses/", records.uses, name="uses"),
     path("learned/", records.results, name="results"),
-    path("later/", addresses.later, name="later"),
-    path("told/", addresses.contact_way, name="contact_way"),
+    path("later/", joining.later, name="later"),
+    path("told/", joining.contact_way, name="contact_way"),
     path("export/", records.export, name="export"),
 ]
 

@@ -1,7 +1,16 @@
-"""App configuration of the Django project."""
+"""App configuration of the project, and its checks: what readers of files can reach, checkpoints, the database."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core import checks
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+
+from common.confinement import protections
 
 
 class IpateWebConfig(AppConfig):
@@ -11,7 +20,6 @@ class IpateWebConfig(AppConfig):
 
     def ready(self) -> None:
         from ipate_web.catalogues import catalogues_check
-        from ipate_web.checks import confinement_check, encoding_check, key_check
         from ipate_web.watching import register
 
         register()
@@ -19,3 +27,54 @@ class IpateWebConfig(AppConfig):
         checks.register(confinement_check, checks.Tags.security, deploy=True)
         checks.register(key_check, checks.Tags.security, deploy=True)
         checks.register(encoding_check, checks.Tags.database)
+
+
+_WHAT = {"network": "the network", "files": "the other files of the site's user"}
+
+
+def confinement_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
+    """Check of ``manage.py check --deploy``."""
+    protection = protections()
+    return [
+        Warning(
+            f"On this machine a process that reads an uploaded file can reach {words}.",
+            hint="Run the site on Linux 5.13 or later, x86_64 or aarch64, with seccomp and Landlock.",
+            id=f"ipate.W00{number}",
+        )
+        for number, (name, words) in enumerate(_WHAT.items(), 1)
+        if not protection.get(name)
+    ]
+
+
+def key_is_readable() -> bool:
+    """Whether this process could sign checkpoints."""
+    return bool(settings.CHECKPOINT_KEY_FILE) and os.access(settings.CHECKPOINT_KEY_FILE, os.R_OK)
+
+
+def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
+    """Check of ``ipate check --deploy``, called with the user and the environment of the site."""
+    if not key_is_readable():
+        return []
+    return [
+        Error(
+            "This user, with this environment, can read the private key of signed checkpoints "
+            "(IPATE_CHECKPOINT_KEY_FILE).",
+            hint="Name it to the process that signs alone, and let another user own it. See docs/operations.md.",
+            id="ipate.E001",
+        )
+    ]
+
+
+def encoding_check(app_configs: Any, databases: Iterable[str] | None = None, **_: object) -> Iterable[CheckMessage]:
+    """Check of ``ipate migrate``: the first German word or ε would fail later."""
+    for alias in databases or ():
+        if connections[alias].vendor == "postgresql":
+            with connections[alias].cursor() as cursor:
+                cursor.execute("SHOW server_encoding")
+                (encoding,) = cursor.fetchone()
+            if encoding != "UTF8":
+                yield Error(
+                    f"The database stores texts as {encoding}, not as UTF8.",
+                    hint="Create it as docs/install.md does: … ENCODING 'UTF8' TEMPLATE template0.",
+                    id="ipate.E002",
+                )

@@ -10,9 +10,8 @@ from django.utils.translation import gettext_lazy
 
 from accounting.group_budgets import head_counts
 from consent import selectors
-from consent.disclosure import SEES_PEOPLE
 from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Study
-from consent.permissions import studies_with_permission, study_permissions
+from consent.permissions import SEES_PEOPLE, studies_with_permission, study_permissions
 from consent.wording.facts import facts_missing
 from training.models import Dataset, Run
 

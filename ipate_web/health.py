@@ -1,19 +1,51 @@
-"""Health endpoints: ``/healthz``, whether the site is alive, and ``/readyz``, whether all that it needs answers."""
+"""Endpoints for programs that watch the site: health, readiness and metrics.
+
+``/healthz`` says whether the site is alive, ``/readyz`` whether all that it needs answers. ``/metrics`` counts requests
+for Prometheus, and the work in the background, read from database and broker when asked for.
+
+Nothing in the metrics is about a holder or a single run: sums over the installation, durations in classes too wide to
+reveal the size of a batch, and public bounds on the use by studies' privacy groups. None changes with one person's
+decision, although mails and tasks follow from it: mails to holders are left out, waiting tasks are counted in hundreds,
+and silences in minutes.
+
+How often pages of holders or of data stewards are opened follows the people of a study: a request more may be one more
+withdrawal. Such requests are not counted, unless the site failed on them; no sizes of answers are kept.
+"""
 
 import logging
-from collections.abc import Callable
+import math
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from secrets import compare_digest
+from typing import Any
 from uuid import uuid4
 
+from amqp.exceptions import ChannelError
 from celery import current_app
+from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.db import DatabaseError, connection
-from django.http import HttpRequest, JsonResponse
+from django.db.models import Max, Min
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
+from django_prometheus.middleware import Metrics, PrometheusAfterMiddleware, PrometheusBeforeMiddleware
 from kombu.exceptions import OperationalError
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from common.worker_heartbeats import live_worker_count
+from consent.models import Checkpoint, Mail, Study
+from consent.services.mail import KINDS
 from ipate_web.watching import PARTS as WATCHED
+from ipate_web.watching import backup_age, backup_last, beat_age, certificate_lifetime, disk_free
+from training.selectors import STAGES, longest_silence, runs_by_status, stage_durations, study_budgets, worker_deaths
+from training.watch import all_watches, alliances_silence, longest_time_unverified
 
 logger = logging.getLogger(__name__)
 
@@ -93,3 +125,252 @@ def readyz(request: HttpRequest) -> JsonResponse:
     state = {name: "ok" if fine[name] else fault for name, (_, fault) in PARTS.items()}
     notes = {name: _note(part.state) for name, part in WATCHED.items()}
     return JsonResponse({"status": "ready" if ready else "not ready", **state, **notes}, status=200 if ready else 503)
+
+
+# --- Metrics ----------------------------------------------------------------------------------------------------------
+
+
+#: Upper ends of the classes of durations, in seconds: up to 10 s, a minute, ten minutes, an hour, six hours, a day.
+CLASSES = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0)
+
+
+#: Kinds of mail that follow no holder: those that staff can do without, and those about the installation.
+_STAFF_WISHES = ("approvals", "ends", "shares")
+_STAFF_KINDS = ("alarm", "checkpoint", "fault_found", "fault_found_committee", "installation_fault")
+#: Pages and addresses of the API that are counted, each by itself; what is not named here may follow a person.
+COUNTED = (
+    *("staff:stud", "staff:run", "staff:polic", "staff:dataset", "staff:ledger", "healthz", "readyz"),
+    *("api:aggregators", "api:learners", "api:methods", "api:model", "api:representations", "api:run", "api:schema"),
+    *("api:students", "api:studies", "api:study-datasets", "api:study-encoders"),
+)
+#: The view of all others, where the site failed on them.
+OTHER = "other"
+#: Exceptions with which a page refuses a request: no failures of the site.
+_REFUSALS = ("Http404", "PermissionDenied")
+_KEPT = {
+    "django_http_requests_latency_including_middlewares_seconds",
+    "django_http_requests_latency_seconds_by_view_method",
+    "django_http_responses_total_by_status_view_method",
+    "django_http_exceptions_total_by_type",
+}
+
+
+def queue_length() -> int:
+    """Number of tasks that wait at the broker, rounded down to hundreds."""
+    with current_app.connection_for_read() as broker:
+        broker.ensure_connection(max_retries=1, timeout=2)
+        try:
+            queue = current_app.conf.task_default_queue
+            return broker.default_channel.queue_declare(queue, passive=True).message_count // 100 * 100
+        except ChannelError:  # nothing was ever sent
+            return 0
+
+
+def _mail_overdue() -> float:
+    kinds = [kind.name for kind in KINDS.values() if kind.wish in _STAFF_WISHES]
+    waiting = Mail.objects.filter(state=Mail.State.WAITING, kind__in=[*kinds, *_STAFF_KINDS])
+    due = waiting.aggregate(due=Min("due_at"))["due"]
+    return _minutes(timezone.now() - due) if due else 0.0
+
+
+def _minutes(duration: timedelta) -> float:
+    """A duration rounded down to whole minutes, in seconds, at least 0."""
+    return max(0.0, duration // timedelta(minutes=1) * 60.0)
+
+
+def _disk_free() -> float:
+    return math.floor(100 * disk_free()) / 100
+
+
+def _backup_age() -> float:
+    return backup_age().total_seconds() if backup_last() else math.inf
+
+
+def _seconds(duration: timedelta) -> float:
+    return math.inf if duration == timedelta.max else duration.total_seconds()
+
+
+def _checkpoint_age() -> float:
+    if not settings.CHECKPOINT_KEYS:
+        return 0.0
+    made = Checkpoint.objects.aggregate(last=Max("made_at"))["last"]
+    return (timezone.now() - made).total_seconds() if made else math.inf
+
+
+def _gauge(name: str, text: str, value: Callable[[], float]) -> Callable[[], Metric]:
+    return lambda: GaugeMetricFamily(name, text, value=value())
+
+
+def _runs() -> Metric:
+    family = GaugeMetricFamily("ipate_runs", "Runs of all studies, by status.", labels=["status"])
+    for status, number in runs_by_status().items():
+        family.add_metric([status], number)
+    return family
+
+
+def _budgets() -> Metric:
+    family = GaugeMetricFamily(
+        "ipate_group_budget_share",
+        "Part of a privacy group's budget over all runs: used, at most, and left beside what runs under way hold.",
+        labels=["study", "level", "policy", "part"],
+    )
+    for study in Study.objects.filter(rehearsal=False, closed_at=None).order_by("slug"):
+        for group in study_budgets(study):
+            for part, share in (("used", group.share_used), ("left", group.share_left)):
+                family.add_metric([study.slug, group.level, str(group.policy), part], share)
+    return family
+
+
+def _stages() -> Metric:
+    family = HistogramMetricFamily(
+        "ipate_run_stage_seconds", "How long runs were in a stage, in wide classes.", labels=["stage"]
+    )
+    counts = {stage: [0] * (len(CLASSES) + 1) for stage in STAGES}
+    for stage, duration in stage_durations():
+        counts[stage][bisect_left(CLASSES, duration.total_seconds())] += 1
+    for stage, numbers in counts.items():
+        ends = [*map(str, CLASSES), "+Inf"]
+        # No sum: the difference between two sums is the exact duration of one stage of one run.
+        family.add_metric([stage], [(end, sum(numbers[: place + 1])) for place, end in enumerate(ends)], None)
+    return family
+
+
+_FAMILIES: Iterable[Callable[[], Metric]] = (
+    _gauge("ipate_workers", "Workers heard from within their heartbeat.", live_worker_count),
+    _gauge("ipate_queue_length", "Tasks that wait at the broker, in hundreds.", queue_length),
+    _runs,
+    _budgets,
+    _stages,
+    _gauge(
+        "ipate_run_silence_seconds",
+        "Time since anything looked at the run under way that was left alone longest, in minutes.",
+        lambda: _minutes(longest_silence()),
+    ),
+    _gauge("ipate_worker_deaths", "Workers that died over parts of runs still on record.", worker_deaths),
+    _gauge(
+        "ipate_mail_overdue_seconds",
+        "How long a mail to staff has been due at most, in minutes.",
+        _mail_overdue,
+    ),
+    _gauge("ipate_backup_age_seconds", "Time since the last backup that succeeded; +Inf: none has.", _backup_age),
+    _gauge(
+        "ipate_beat_age_seconds",
+        "Time since beat and a worker were at work together.",
+        lambda: beat_age().total_seconds(),
+    ),
+    _gauge("ipate_disk_free_ratio", "Least free share of the disks with local state and journal.", _disk_free),
+    _gauge(
+        "ipate_certificate_seconds",
+        "Time until the site's certificate ends; infinite where none was seen.",
+        lambda: _seconds(certificate_lifetime()),
+    ),
+    _gauge(
+        "ipate_verification_age_seconds",
+        "Time since the verification of the study of which that is longest ago.",
+        lambda: longest_time_unverified().total_seconds(),
+    ),
+    _gauge(
+        "ipate_studies_faulty",
+        "Studies of which the last verification found a fault; what belongs to no study counts as one.",
+        lambda: sum(each.fault for each in all_watches()),
+    ),
+    _gauge(
+        "ipate_studies_locked",
+        "Studies that are locked because their database is older than their journal.",
+        lambda: sum(each.locked for each in all_watches()),
+    ),
+    _gauge(
+        "ipate_alliance_silence_seconds",
+        "Time since the hub or site of an alliance was heard that has been silent longest; 0 without any.",
+        lambda: alliances_silence().total_seconds(),
+    ),
+    _gauge(
+        "ipate_checkpoint_age_seconds",
+        "Time since the last signed checkpoint; 0 where none are made, infinite before the first.",
+        _checkpoint_age,
+    ),
+)
+
+
+class WorkCollector(Collector):
+    """Collector of the metrics of this module; what cannot be read is left out and logged."""
+
+    def collect(self) -> Iterator[Metric]:
+        for family in _FAMILIES:
+            try:
+                yield family()
+            except (OperationalError, OSError):
+                logger.exception("A metric of the broker could not be read.")
+
+
+class _Dropped:
+    """Metric that keeps nothing."""
+
+    def labels(self, **_: str) -> "_Dropped":
+        return self
+
+    def inc(self) -> None:
+        pass
+
+    def observe(self, _: float) -> None:
+        pass
+
+
+class RequestMetrics(Metrics):
+    """Metrics of django-prometheus that are kept; the others exist without a content."""
+
+    def register_metric(
+        self, metric_cls: type, name: str, documentation: str, labelnames: Any = (), **kwargs: Any
+    ) -> Any:
+        if name not in _KEPT:
+            return _Dropped()
+        return super().register_metric(metric_cls, name, documentation, labelnames, **kwargs)
+
+
+def _is_counted(request: HttpRequest) -> bool:
+    return request.resolver_match is not None and request.resolver_match.view_name.startswith(COUNTED)
+
+
+class BeforeMiddleware(PrometheusBeforeMiddleware):
+    """First middleware: measures whole requests."""
+
+    metrics_cls = RequestMetrics
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        return super().process_response(request, response) if _is_counted(request) else response
+
+
+class AfterMiddleware(PrometheusAfterMiddleware):
+    """Last middleware: measures views."""
+
+    metrics_cls = RequestMetrics
+
+    def label_metric(
+        self, metric: Any, request: HttpRequest, response: HttpResponse | None = None, **labels: str
+    ) -> Any:
+        if "status" in labels:
+            labels["status"] = f"{labels['status'][0]}xx"
+        if not _is_counted(request):
+            is_failure = labels.get("status") == "5xx" or labels.get("type", "Http404") not in _REFUSALS
+            if not is_failure:
+                return _Dropped()
+            labels |= {name: value for name, value in (("view", OTHER), ("method", "any")) if name in labels}
+        return super().label_metric(metric, request, response, **labels)
+
+
+def _is_allowed(request: HttpRequest) -> bool:
+    token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return bool(settings.METRICS_TOKEN) and compare_digest(token.encode(), settings.METRICS_TOKEN.encode())
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Metrics of all processes of this site and of the work in the background; 404 without the token."""
+    if not _is_allowed(request):
+        raise Http404
+    registry = CollectorRegistry()
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(registry)
+    else:
+        registry.register(REGISTRY)
+    registry.register(WorkCollector())
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

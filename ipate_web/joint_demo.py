@@ -67,7 +67,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class StepsProcess:
-    """Process that carries out steps of `training.alliances.demonstration` in an installation, one after the other."""
+    """Process that carries out steps of ``manage.py demo_step`` in an installation, one after the other."""
 
     at: Installation
     process: subprocess.Popen

@@ -13,7 +13,7 @@ DECIMALS = 3
 
 
 @dataclass(frozen=True)
-class Measure:
+class MeasureWords:
     """A measure with its interval, and what it is compared with, in words; "" for none."""
 
     name: str
@@ -34,7 +34,7 @@ def ends_words(ends: Sequence[float] | None) -> str:
     return _("%(low)s to %(high)s") % {"low": decimal(ends[0]), "high": decimal(ends[1])}
 
 
-def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
+def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
     """All measures of an evaluation beside its accuracy by class."""
     if "measures" in evaluation:
         return [target_measure(each) for each in evaluation["measures"]]
@@ -59,11 +59,11 @@ def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
         value = decimal(evaluation.get(key), digits if key == "accuracy" else DECIMALS)
         if key == "log_loss" and evaluation.get("impossible"):
             value = "∞"
-        entries.append(Measure(name, value, ends_words(evaluation.get(ends)), compared))
+        entries.append(MeasureWords(name, value, ends_words(evaluation.get(ends)), compared))
     return entries
 
 
-def target_measure(evaluation: Mapping[str, Any]) -> Measure:
+def target_measure(evaluation: Mapping[str, Any]) -> MeasureWords:
     """A measure of another outcome than classes, as an evaluation holds it."""
     unit = evaluation["unit"]
 
@@ -71,7 +71,7 @@ def target_measure(evaluation: Mapping[str, Any]) -> Measure:
         return f"{number_format(value)} {unit}" if unit and value is not None else decimal(value)
 
     ends, nothing = evaluation["interval"], evaluation["nothing"]
-    return Measure(
+    return MeasureWords(
         f"{_(evaluation['label'])}: {evaluation['of']}" if evaluation["of"] else _(evaluation["label"]),
         words(evaluation["value"]),
         _("%(low)s to %(high)s") % {"low": words(ends[0]), "high": words(ends[1])} if ends else "",

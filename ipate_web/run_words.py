@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from common.sentences import Sentence
 from common.templatetags.components import COMPONENTS, component_render
 from consent.models import Level
-from ipate_web.measures import Measure, decimal, ends_words, measures, target_measure
+from ipate_web.measures import MeasureWords, decimal, ends_words, measures, target_measure
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.counts.table_plan import EITHER, NOT_KNOWN
@@ -112,7 +112,7 @@ def forecast_number(forecast: Any, name: str) -> str:
 
 
 @register.filter
-def measure_rows(evaluation: Mapping[str, Any]) -> list[Measure]:
+def measure_rows(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
     """Measures of an evaluation in words, for a table."""
     return measures(evaluation)
 

@@ -85,7 +85,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "ipate_web.metrics.BeforeMiddleware",
+    "ipate_web.health.BeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -102,7 +102,7 @@ MIDDLEWARE = [
     "ipate_web.accounts.second_factor.SecondFactorMiddleware",
     "ipate_web.middleware.TooManyTriesMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "ipate_web.metrics.AfterMiddleware",
+    "ipate_web.health.AfterMiddleware",
     "ipate_web.repeats.RepeatsMiddleware",
 ]
 
@@ -130,7 +130,7 @@ TEMPLATES = [
                 "django.templatetags.i18n",
                 "django.templatetags.static",
                 "common.templatetags.components",
-                *(f"consent.templatetags.{name}" for name in ("elements", "navigation", "texts")),
+                "consent.templatetags.elements",
                 "ipate_web.staff.templatetags.moments",
                 "ipate_web.run_words",
             ],
@@ -266,7 +266,7 @@ if BROKER_URL.startswith("filesystem"):
     _queue = VAR_DIR / "queue"
     for _folder in ("messages", "control"):
         (_queue / _folder).mkdir(parents=True, exist_ok=True, mode=0o700)
-    CELERY_BROKER_TRANSPORT = "ipate_web.file_broker:Transport"
+    CELERY_BROKER_TRANSPORT = "ipate_web.brokers:FileTransport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(_queue / "messages"),
         "data_folder_out": str(_queue / "messages"),
@@ -275,7 +275,7 @@ if BROKER_URL.startswith("filesystem"):
     }
 else:
     # Above the longest task: with late acknowledgement, Redis would otherwise hand a running task to a second worker.
-    CELERY_BROKER_TRANSPORT = "ipate_web.redis_broker:Transport"
+    CELERY_BROKER_TRANSPORT = "ipate_web.brokers:RedisTransport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_TASK_TIME_LIMIT + 3600}
 
 # --- The life of a run ----------------------------------------------------------------------------------------------

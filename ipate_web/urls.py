@@ -5,23 +5,21 @@ from django.contrib import admin
 from django.urls import include, path
 
 from consent.urls import joining_patterns
-from consent.views.addresses import address
+from consent.views.joining import address
 from consent.wording.glossary import glossary
-from ipate_web import site_pages
-from ipate_web.health import healthz, readyz
-from ipate_web.metrics import metrics
+from ipate_web import views
+from ipate_web.health import healthz, metrics, readyz
 from ipate_web.staff import runs
 from ipate_web.staff.search import search
-from ipate_web.views import home
 
 # The admin has no sign-in of its own, which would ask for no second factor.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 
-handler404 = "ipate_web.errors.not_found"
-handler500 = "ipate_web.errors.server_error"
+handler404 = "ipate_web.middleware.not_found"
+handler500 = "ipate_web.middleware.server_error"
 
 urlpatterns = [
-    path("", home, name="home"),
+    path("", views.home, name="home"),
     path("", include("ipate_web.accounts.urls")),
     path("language/", include("django.conf.urls.i18n")),
     # What holders see
@@ -29,11 +27,11 @@ urlpatterns = [
     path("join/", include(joining_patterns)),
     path("address/<str:token>/", address, name="address"),
     path("glossary/", glossary, name="glossary"),
-    path("privacy/", site_pages.privacy, name="privacy"),
-    path("accessibility/", site_pages.accessibility, name="accessibility"),
-    path("logo", site_pages.logo, name="logo"),
-    path("docs/", site_pages.documents, name="documents"),
-    path("docs/<path:path>", site_pages.documents, name="document"),
+    path("privacy/", views.privacy, name="privacy"),
+    path("accessibility/", views.accessibility, name="accessibility"),
+    path("logo", views.logo, name="logo"),
+    path("docs/", views.documents, name="documents"),
+    path("docs/<path:path>", views.documents, name="document"),
     # What staff see
     path("studies/", include("ipate_web.staff.urls")),
     path("search/", search, name="search"),

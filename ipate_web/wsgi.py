@@ -8,7 +8,7 @@ from django.core.wsgi import get_wsgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ipate_web.settings")
 application = get_wsgi_application()
 
-from ipate_web.checks import key_is_readable  # noqa: E402, it needs the settings
+from ipate_web.apps import key_is_readable  # noqa: E402, it needs the settings
 
 if key_is_readable():
     raise ImproperlyConfigured(

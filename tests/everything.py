@@ -40,7 +40,7 @@ from training.services.drawings import head_counts_draw
 from training.services.encoders import encoder_register
 from training.services.erasures import records_erase
 from training.services.imports import Upload, import_begin, import_declare, import_work
-from training.services.trainings import student_ask, student_learn
+from training.services.students import student_ask, student_learn
 
 #: Half of every cap pays for all of its points.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}

@@ -24,7 +24,7 @@ from aiosmtpd.controller import Controller
 from django.conf import settings
 from django.db import connection
 
-from ipate_web.checks import encoding_check
+from ipate_web.apps import encoding_check
 from ipate_web.processes import running
 from tests.hooks import certificate_make
 from tests.ipate_web.accounts.conftest import Mailbox, words
@@ -115,7 +115,7 @@ def test_every_variable_of_an_installation_is_documented() -> None:
 @pytest.mark.django_db
 def test_a_database_that_stores_no_unicode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(encoding_check(None, ["default"])) == []
-    monkeypatch.setattr("ipate_web.checks.connections", {"default": (database := MagicMock(vendor="postgresql"))})
+    monkeypatch.setattr("ipate_web.apps.connections", {"default": (database := MagicMock(vendor="postgresql"))})
     database.cursor.return_value.__enter__.return_value.fetchone.return_value = ("SQL_ASCII",)
     assert [fault.id for fault in encoding_check(None, ["default"])] == ["ipate.E002"]
 

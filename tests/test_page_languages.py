@@ -30,10 +30,10 @@ from django.urls import Resolver404, get_resolver, resolve, reverse
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
-from consent.documents import letters, paper, receipts
+from consent.documents import letters, receipts
 from consent.models import Answerer, HolderAddress, Letter, Mail, MailWishes, Role, Study
 from consent.people.circumstances import Answering
-from consent.people.lists import Invited
+from consent.people.pseudonyms import Invited
 from consent.services import consent_give, holder_link, invitations, membership_add
 from consent.services.mail import address_link, mail_render
 from consent.wording import third_person
@@ -43,7 +43,7 @@ from tests.everything import addresses, imports_begin, is_page, study_with_every
 from tests.ipate_web.accounts.test_mails import people_with_mails
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
-from training.services.closing import study_close
+from training.services.erasures import study_close
 
 pytestmark = pytest.mark.django_db
 
@@ -420,7 +420,7 @@ def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytes
     """What PDF files are made of: receipts, letters, forms on paper and the report of a run."""
     study = study_with_everything()
     reports: list[Any] = []
-    for module in (receipts, report, letters, paper):
+    for module in (receipts, report, letters):
         monkeypatch.setattr(module, "tagged_pdf", partial(_kept, reports))
     client = Client()
     client.cookies["django_language"] = "de"
@@ -434,8 +434,8 @@ def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytes
     written = [letters.LetterWritten(issued, "de", kind) for kind in ("", *Letter.Kind.values)]
     letters.letters_pdf(study, written, date(2031, 5, 4))
     guardian = Answering(Answerer.GUARDIAN, date(2040, 1, 1))
-    forms = [paper.FormWritten("de"), paper.FormWritten("de", "p-1", guardian, issued)]
-    paper.paper_forms_pdf(paper.FormsOnPaper(study), forms, date(2031, 5, 4))
+    forms = [letters.FormWritten("de"), letters.FormWritten("de", "p-1", guardian, issued)]
+    letters.paper_forms_pdf(letters.FormsOnPaper(study), forms, date(2031, 5, 4))
     found = {each for words in reports for each in _texts(words) if plain_words(each)}
     assert found == set()
 

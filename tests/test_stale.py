@@ -35,7 +35,7 @@ from consent.models import (
     WebhookEndpoint,
 )
 from consent.services import consent_withdraw, holder_link, proposal_remark, study_update
-from consent.services.reminders import reminder_ask
+from consent.services.mail import reminder_ask
 from learning.formats import DataError
 from tests import factories
 from tests.test_repeats import MORE, policy, state

@@ -36,7 +36,7 @@ from django.utils import timezone
 
 from accounting.models import Release, ShareRecord
 from common.append_only import Chained
-from consent import disclosure
+from consent import permissions
 from consent.models import DataHolder, Mail, Role, WebhookDelivery, WebhookEndpoint
 from consent.permissions import ROLE_PERMISSIONS
 from consent.selectors import role_changes_waiting
@@ -508,7 +508,7 @@ def test_deciders_see_the_same_after_answers_a_release_and_a_withdrawal() -> Non
 
 
 def _a_chain_of_people_is_public(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(disclosure, "PUBLIC_CHAINS", disclosure.PUBLIC_CHAINS | {"consent.circumstance"})
+    patch.setattr(permissions, "PUBLIC_CHAINS", permissions.PUBLIC_CHAINS | {"consent.circumstance"})
 
 
 def _everybody_sees_faults(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from tests.test_roles import addresses_of, client_of, parts, study
 from tests.training.asking import EVERYBODY, SAMPLED_RUN, run_ask
 from tests.training.runs import digits, run_draft, run_start, study_with_data
 from training.models import Run
-from training.services.trainings import student_ask, student_learn
+from training.services.students import student_ask, student_learn
 
 __all__ = ("parts", "study")
 pytestmark = [

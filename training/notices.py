@@ -62,7 +62,6 @@ def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) ->
     """Notify the operators if a group has just used most of a run's share, or all of it.
 
     Args:
-        run: the run.
         used: the part of the run's share that each group of the plan has used: public.
         before: the same before the latest charge.
     """

@@ -15,7 +15,7 @@ from common.jobs import Part, without_worker
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
-from training.methods import METHODS, Stage, method_of
+from training.methods import METHODS, RunStage, method_of
 from training.methods.counts import rounds_of_counts
 from training.models import (
     Dataset,
@@ -45,7 +45,7 @@ class Progress:
     one between two rounds.
     """
 
-    stages: list[Stage]
+    stages: list[RunStage]
     position: int
     size: int
     labels: int
@@ -53,7 +53,7 @@ class Progress:
     student: float | None = None
 
     @property
-    def under_way(self) -> Stage | None:
+    def under_way(self) -> RunStage | None:
         """The first stage that is not done yet."""
         return next((stage for stage in self.stages if stage.share < 1), None)
 

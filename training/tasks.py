@@ -9,7 +9,7 @@ from common.jobs import task_of
 from training import notices, verification
 from training.alliances import runs as joint_runs
 from training.alliances import services as alliances
-from training.services import advance, closing, encoders, erasures, imports
+from training.services import advance, encoders, erasures, imports
 
 run_advance, chunk_train, shard_ask, student_learn = (
     task_of(f"training.tasks.{work}", partial(advance.turn_take, work), ids=1)
@@ -18,7 +18,7 @@ run_advance, chunk_train, shard_ask, student_learn = (
 import_work = task_of("training.tasks.import_work", imports.import_work, ids=1)
 encoding_work = task_of("training.tasks.encoding_work", encoders.encoding_work, ids=1)
 records_erase = task_of("training.tasks.records_erase", erasures.records_erase, ids=1)
-records_due_erase = task_of("training.tasks.records_due_erase", closing.records_due_erase)
+records_due_erase = task_of("training.tasks.records_due_erase", erasures.records_due_erase)
 years_tell = task_of("training.tasks.years_tell", notices.years_tell)
 studies_verify = task_of("training.tasks.studies_verify", verification.studies_verify)
 runs_sweep = task_of("training.tasks.runs_sweep", advance.runs_sweep)

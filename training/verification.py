@@ -26,8 +26,8 @@ from consent.services.erasures import holders_waiting
 from consent.services.mail import mails_send
 from learning.sites.documents import AnswerDocument, Refused
 from training.alliances.documents import roster, vector_load
+from training.engine.commits import used_share
 from training.engine.records import ring_of
-from training.engine.spending import used_share
 from training.methods import MethodOutcome, method_of
 from training.models import Batch, Dataset, JointQuestion, JointRun, Query, Run, RunResult, Verification
 from training.services.cards import card_digest
@@ -324,7 +324,6 @@ def outcome_keep(
 
     Args:
         study: the study; None: the installation.
-        checks: the checks to run.
         report: called with each check and its faults.
 
     Returns:

@@ -33,9 +33,15 @@ from consent.forms import level_option
 from consent.languages import language_of, own_name
 from consent.models import Answerer, ConsentEvent, DataHolder, Disposal, Letterhead, Level, Study
 from consent.people.circumstances import answering_for, last_day, renew_by
-from consent.promises.comparisons import Column, columns_of_answer, odds_words, promise_of, record_odds_words
 from consent.promises.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at
-from consent.promises.standing import standing
+from consent.promises.standing import (
+    ComparisonColumn,
+    columns_of_answer,
+    odds_words,
+    promise_of,
+    record_odds_words,
+    standing,
+)
 from consent.selectors import consent_form_in_force, policy_in_force, promise_before
 from consent.services.letters import letterhead_of
 from consent.wording.facts import contact_text, study_of_form, study_text
@@ -388,7 +394,6 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
     """All that a receipt says as a letter, in the reader's language: first in words, then what others check.
 
     Args:
-        event: the decision.
         head: a letterhead that may not be saved yet; that of the study by default.
         address: lines of the recipient; empty if none is known.
     """
@@ -427,7 +432,7 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
     }
 
 
-def _columns(event: ConsentEvent) -> list[Column]:
+def _columns(event: ConsentEvent) -> list[ComparisonColumn]:
     """The promise before a consent and the promise of that consent; none before the first consent."""
     before = promise_before(event) if event.pk else None
     if before is None or event.policy is None:

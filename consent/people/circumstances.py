@@ -31,6 +31,8 @@ from consent.models import (
     Validity,
 )
 
+#: So long before a consent ends people are reminded, and asked to decide again.
+REMINDED = timedelta(days=30)
 _KIND = Circumstance.Kind
 #: Kinds after which somebody else than the person answers.
 REPRESENTED = (_KIND.GUARDIAN, _KIND.PROXY)
@@ -153,7 +155,6 @@ class Lapses:
     """Reasons why consents of a study do not count at ``at``; one query, whatever the number of consents.
 
     Args:
-        study: the study.
         at: the moment.
         among: ids of the holders who will be asked about; everybody by default.
     """
@@ -190,7 +191,6 @@ class Lapses:
             holder: id of the holder.
             form: id of the version that was answered.
             answered_by: the role of whoever gave it.
-            recorded_at: when it was recorded.
             renew_by: see :class:`consent.models.ConsentEvent`.
         """
         if holder in self._of:

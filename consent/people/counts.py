@@ -39,7 +39,7 @@ _STATE = Case(When(level="", then=Upper("kind")), default="level")
 _DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 
 
-class Decided(NamedTuple):
+class LastDecision(NamedTuple):
     """Content of a holder's last decision, as far as it says how they stand."""
 
     kind: str
@@ -58,7 +58,7 @@ def holders_per_level(study: Study) -> dict[str, int]:
     lapses = Lapses(study, now)
     counts = dict.fromkeys((*LEVELS, "WITHDRAWN", "REFUSED", "SUSPENDED"), 0)
 
-    def add(last: Decided, number: int, suspended: bool) -> None:
+    def add(last: LastDecision, number: int, suspended: bool) -> None:
         counts["SUSPENDED" if suspended else last.level or last.kind.upper()] += number
 
     for holder, answered_by, recorded_at, last in _last_of(study, lapses.holders):
@@ -82,7 +82,7 @@ def _registered(study: Study) -> int:
     return number
 
 
-def _decided(study: Study) -> Counter[Decided]:
+def _decided(study: Study) -> Counter[LastDecision]:
     """Number of holders by their last decision."""
     kept = DecisionCount.objects.filter(study=study).first()
     counts = Counter({_from_json(row): row[-1] for row in kept.counts}) if kept else Counter()
@@ -95,9 +95,9 @@ def _decided(study: Study) -> Counter[Decided]:
     if kept is None or len(new) > MANY:
         counts = _counted(study, sequence)
     else:
-        last: dict[int, Decided] = {}
+        last: dict[int, LastDecision] = {}
         for _number, holder, *columns in new:
-            last.setdefault(holder, Decided(*columns))
+            last.setdefault(holder, LastDecision(*columns))
         counts.update(last.values())
         counts.subtract(before for _holder, _by, _at, before in _last_of(study, last, since))
     if len(new) < FEW:
@@ -112,17 +112,17 @@ def _decided(study: Study) -> Counter[Decided]:
     return counts
 
 
-def _counted(study: Study, sequence: int) -> Counter[Decided]:
+def _counted(study: Study, sequence: int) -> Counter[LastDecision]:
     """Number of holders by their last decision up to ``sequence``, counted in one walk over all."""
     events = ConsentEvent.objects.filter(study=study, sequence__lte=sequence)
     ends = events.order_by().values("holder_id").annotate(last=Max("sequence")).values("last")
     numbers = ConsentEvent.objects.filter(study=study, sequence__in=ends).order_by().values_list(*_COLUMNS)
-    return Counter({Decided(*columns): number for *columns, number in numbers.annotate(number=Count("pk"))})
+    return Counter({LastDecision(*columns): number for *columns, number in numbers.annotate(number=Count("pk"))})
 
 
 def _last_of(
     study: Study, holders: Iterable[int], until: int | None = None
-) -> Iterator[tuple[int, str, datetime, Decided]]:
+) -> Iterator[tuple[int, str, datetime, LastDecision]]:
     """Last decision, up to event ``until``, of each of ``holders`` who had decided: id, who answered, when, what."""
     ids = list(holders)
     for start in range(0, len(ids), FEW_HOLDERS):
@@ -134,17 +134,17 @@ def _last_of(
         ends = DataHolder.objects.filter(study=study, pk__in=some).annotate(last=last).values("last")
         events = ConsentEvent.objects.filter(pk__in=ends.order_by()).order_by()
         for holder, by, at, *columns in events.values_list("holder_id", "answered_by", "recorded_at", *_COLUMNS):
-            yield holder, by, at, Decided(*columns)
+            yield holder, by, at, LastDecision(*columns)
 
 
-def _to_json(decided: Decided) -> list[str | int | None]:
+def _to_json(decided: LastDecision) -> list[str | int | None]:
     kind, level, form, renew_by = decided
     return [kind, level, form, renew_by.isoformat() if renew_by else None]
 
 
-def _from_json(row: list) -> Decided:
+def _from_json(row: list) -> LastDecision:
     kind, level, form, renew_by, _number = row
-    return Decided(kind, level, form, parse_datetime(renew_by) if renew_by else None)
+    return LastDecision(kind, level, form, parse_datetime(renew_by) if renew_by else None)
 
 
 @dataclass(frozen=True)

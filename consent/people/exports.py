@@ -137,7 +137,6 @@ def export_faults(
     Later rows are no fault, nor is a file from under an earlier key for signatures that is still known.
 
     Args:
-        study: the study.
         rows: as :func:`decisions` gives them, in JSON or as texts of CSV.
         circumstance_rows: as :func:`circumstances` gives them.
     """

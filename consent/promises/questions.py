@@ -19,7 +19,7 @@ _RIGHT_FIRST = tuple(combinations(range(len(KEYS)), len(KEYS) // 2))
 
 
 @dataclass(frozen=True)
-class Answer:
+class CheckAnswer:
     """Answer to open, with the explanation behind it."""
 
     text: str
@@ -33,10 +33,10 @@ class CheckQuestion:
 
     key: str
     text: str
-    answers: tuple[Answer, Answer]
+    answers: tuple[CheckAnswer, CheckAnswer]
 
     @property
-    def right_answer(self) -> Answer:
+    def right_answer(self) -> CheckAnswer:
         """The answer that is right."""
         return next(answer for answer in self.answers if answer.right)
 
@@ -50,7 +50,7 @@ def questions(holder: DataHolder, right_guesses: int) -> list[CheckQuestion]:
     right_first = _RIGHT_FIRST[number % len(_RIGHT_FIRST)]
     listed = []
     for place, (text, wrong, right) in enumerate(_questions(holder, right_guesses)):
-        answers = (Answer(*wrong, right=False), Answer(*right, right=True))
+        answers = (CheckAnswer(*wrong, right=False), CheckAnswer(*right, right=True))
         listed.append(CheckQuestion(KEYS[place], text, answers[::-1] if place in right_first else answers))
     return listed
 

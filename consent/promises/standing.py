@@ -1,23 +1,145 @@
-"""Standing of a holder at this moment: one answer, in one wording, for every page, receipt and list."""
+"""Standing of a holder at this moment: one answer, in one wording, for every page, receipt and list.
 
+It includes the comparison of what a holder was promised with what an answer given now means, side by side in odds.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from django.conf import settings
 from django.utils import timezone
 from django.utils.formats import date_format
+from django.utils.timezone import localtime
 
 from common.templatetags.components import component_render
-from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, DataHolder, Renewal, Study
-from consent.people.circumstances import Answering, Lapse, answering_for, counts_after, last_day
-from consent.promises.comparisons import Column, agreement_of, columns_since, odds_words, offer_of, promise_of
-from consent.selectors import LastPromise, consent_current, consent_form_in_force, forms_waiting, lapse_of, promise_last
+from consent.forms import Option, level_option
+from consent.models import (
+    ConsentEvent,
+    ConsentForm,
+    ConsentFormProposal,
+    DataHolder,
+    EpsilonPolicy,
+    Level,
+    Renewal,
+    Study,
+)
+from consent.people.circumstances import REMINDED, Answering, Lapse, answering_for, counts_after, last_day
+from consent.selectors import (
+    LastPromise,
+    consent_current,
+    consent_form_in_force,
+    forms_waiting,
+    lapse_of,
+    policy_in_force,
+    promise_last,
+    promises_possible,
+)
 from consent.wording.facts import fact_differences, study_of_form
 from consent.wording.rendering import DiffLine, line_differences, sentence_differences
 from consent.wording.third_person import gettext as _
 
-#: So long before a consent ends people are reminded, and asked to decide again.
-REMINDED = timedelta(days=30)
+
+@dataclass(frozen=True)
+class ComparisonColumn:
+    """Column of a comparison: when, and the level with its odds."""
+
+    heading: str
+    option: Option
+
+
+def times_words(right: int) -> str:
+    """Largest number of right guesses in 100, in words."""
+    return _("nearly always") if right == 100 else _("at most %(right)d times in 100") % {"right": right}
+
+
+def odds_words(option: Option) -> str:
+    """Largest number of right guesses whether the person took part, in words."""
+    return times_words(option.right_guesses)
+
+
+def record_odds_words(option: Option) -> str:
+    """Largest number of right guesses which of two possible records is the person's, in words."""
+    return times_words(option.right_record_guesses)
+
+
+def promise_of(last: LastPromise) -> Option:
+    """The promise that a holder has, as an answer."""
+    return level_option(last.level, last.epsilon, last.event.study.delta)
+
+
+def offer_of(last: LastPromise) -> Option:
+    """The answer with the same level, given now."""
+    return level_option(last.level, last.offered, last.event.study.delta)
+
+
+def agreement_of(last: LastPromise) -> Option:
+    """The promise as it was when the consent was given, as an answer."""
+    return level_option(last.level, last.agreed, last.event.study.delta)
+
+
+def columns_since(last: LastPromise) -> list[ComparisonColumn]:
+    """Promise at the holder's decision, today's if a policy has made it stronger, and that of a decision made now."""
+    day = date_format(localtime(last.event.recorded_at), "DATE_FORMAT")
+    columns = [ComparisonColumn(_("Before: when you decided (%(day)s)") % {"day": day}, agreement_of(last))]
+    if last.agreed != last.epsilon != last.offered:
+        columns.append(ComparisonColumn(_("Your promise today"), promise_of(last)))
+    columns.append(ComparisonColumn(_("Now: if you decide today"), offer_of(last)))
+    return columns
+
+
+def columns_of_answer(last: LastPromise, answer: Option) -> list[ComparisonColumn]:
+    """Promise that the holder has, and that of their answer."""
+    return [
+        ComparisonColumn(_("Before: your promise"), promise_of(last)),
+        ComparisonColumn(_("Now: your answer"), answer),
+    ]
+
+
+@dataclass(frozen=True)
+class LevelChange:
+    """Level of a study for people who agreed earlier, smallest ε first, and for people who agree now."""
+
+    level: Level
+    before: list[Option]
+    now: Option
+
+    @property
+    def words(self) -> str:
+        """The change as a line of a mail: right guesses whether someone took part."""
+        return self._line(odds_words)
+
+    @property
+    def record_words(self) -> str:
+        """The change as a line of a mail: right guesses about which of two possible sets of records is a person's."""
+        return self._line(record_odds_words)
+
+    def _line(self, odds: Callable[[Option], str]) -> str:
+        words = {"level": self.level.label, "before": ", ".join(map(odds, self.before)), "now": odds(self.now)}
+        return _("%(level)s: before %(before)s, now %(now)s") % words
+
+
+def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[LevelChange]:
+    """Levels that mean something else for people who agreed earlier. Public, because only policies determine them.
+
+    Args:
+        policy: an approved policy, which is compared with all promises from before it. By default the one in force,
+            which is compared with the promises that holders can have now.
+    """
+    now, before = policy or policy_in_force(study), None
+    if now is None:
+        return []
+    if policy is not None:
+        before = policy.approval.effective_from - timedelta(microseconds=1)
+    earlier = promises_possible(study, before)
+    changes = []
+    for level in Level:
+        epsilon = now.epsilon(level)
+        others = [each.epsilon for each in earlier if each.level == level and each.epsilon != epsilon]
+        if others:
+            options = [level_option(level, other, study.delta) for other in others]
+            changes.append(LevelChange(level, options, level_option(level, epsilon, study.delta)))
+    return changes
 
 
 @dataclass(frozen=True)
@@ -46,7 +168,7 @@ class Standing:
     ends_with_form: bool = False
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[ComparisonColumn]:
         """Protection before and now, if what the person agreed to differs from what is asked now."""
         return columns_since(self.promise) if self.promise is not None and self.is_renewed else []
 

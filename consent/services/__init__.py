@@ -1,7 +1,6 @@
 """Write operations of the consent app: one transaction each, with the acting user."""
 
 from consent.models import study_lock
-from consent.services.answers import check_answer_keep, check_answers_clear
 from consent.services.committee import conflict_declare, harm_write, proposal_remark, quorum_set
 from consent.services.consent_forms import (
     FOR_GOOD,
@@ -15,7 +14,14 @@ from consent.services.consent_forms import (
     draft_facts,
     form_digest,
 )
-from consent.services.decisions import consent_give, consent_keep, consent_refuse, consent_withdraw
+from consent.services.decisions import (
+    check_answer_keep,
+    check_answers_clear,
+    consent_give,
+    consent_keep,
+    consent_refuse,
+    consent_withdraw,
+)
 from consent.services.holders import holder_link, holders_register, invitations_end, owners_register
 from consent.services.memberships import (
     membership_add,

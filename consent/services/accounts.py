@@ -154,9 +154,6 @@ def account_deletion_record(user: User) -> None:
 def accounts_review(*, acting_user: User) -> int:
     """Record that staff accounts were reviewed after a backup was restored that lacks some of their changes.
 
-    Args:
-        acting_user: who reviewed them.
-
     Returns:
         The number of changes that the backup lacked; if it is 0, nothing is recorded.
     """
@@ -206,10 +203,6 @@ def account_create(
     """Make an account without a password and without any role; a mail with a link for the password goes to ``email``.
 
     Args:
-        username: the name to sign in with.
-        first_name: the person's first name.
-        last_name: the person's last name.
-        email: their address.
         acting_user: the administrator; None from the command line.
 
     Raises:
@@ -247,7 +240,6 @@ def account_close(*, user: User, acting_user: User | None) -> None:
     """Close an account of staff: its sessions and tokens end at once. Roles and records stay; closing again is nothing.
 
     Args:
-        user: the account.
         acting_user: the administrator; None from the command line.
 
     Raises:
@@ -321,8 +313,6 @@ def administrator_set(*, user: User, appointed: bool, acting_user: User | None) 
     """Make an account an administrator of the installation, or take that away; doing so again changes nothing.
 
     Args:
-        user: the account.
-        appointed: whether it is to be one.
         acting_user: a superuser; None from the command line.
 
     Raises:

@@ -451,8 +451,6 @@ def proof_of(event: ConsentEvent, checkpoint: Checkpoint, state: State | None = 
     """Proof that a decision is under a checkpoint, for its holder: it reveals nothing about other holders.
 
     Args:
-        event: the decision.
-        checkpoint: one that was made after it.
         state: that of the checkpoint, if it is at hand; by default the one that is kept.
     """
     state = state or _state_kept(checkpoint)

@@ -42,8 +42,6 @@ def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[st
     """Write the study's example of harm, as long as nobody can decide yet.
 
     Args:
-        study: the study.
-        acting_user: the member of the ethics committee who writes it.
         texts: the example by language code, in each of the study's languages.
 
     Raises:
@@ -115,7 +113,6 @@ def approval_record(
     Args:
         study: the study, as the lock returned it.
         proposal: the proposal that waits.
-        acting_user: who approves it.
         conditions: of the approval; empty if there are none.
         last: whether it is to be the last approval that is needed.
 
@@ -152,7 +149,6 @@ def proposal_remark(
 
     Args:
         proposal: an ε policy or a consent form that waits for a second person.
-        acting_user: who remarks.
         kind: one of :class:`consent.models.Remark.Kind`.
         text: the comment, or the reason.
 

@@ -26,9 +26,9 @@ from consent.languages import own_name
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Remark, Renewal, Study, study_lock
 from consent.people.circumstances import day_begin, day_of
 from consent.permissions import in_one_hand, members_with_permission, second_person_check
-from consent.services.answers import check_answers_supersede
 from consent.services.changes import changes_recorded
 from consent.services.committee import answer_day, approval_record, approvers_mail, not_rejected_check
+from consent.services.decisions import check_answers_supersede
 from consent.services.mail import holders_mail, mails_send
 from consent.services.studies import study_asks_check, study_open_check
 from consent.services.webhooks import event_send
@@ -100,8 +100,6 @@ def consent_form_draft_save(
     """Save ``texts`` as the study's draft, replacing the one before. A draft may be unfinished.
 
     Args:
-        study: the study.
-        acting_user: who saves it.
         texts: Markdown by language code.
         facts: what the study states about itself; by default, the facts of the previous draft or of the study.
     """
@@ -136,8 +134,6 @@ def consent_form_propose(
     """Propose the next version of a study's form; a second person publishes it.
 
     Args:
-        study: the study.
-        acting_user: who proposes it.
         texts: Markdown by language code.
         renewal: what it asks of those who consented to an earlier version, see :class:`consent.models.Renewal`.
         valid: how long a consent to it counts.
@@ -176,8 +172,6 @@ def consent_form_correct(
     """Announce a small correction, which comes into force automatically unless someone on the committee objects.
 
     Args:
-        study: the study.
-        acting_user: who corrects.
         texts: Markdown by language code, of the same languages as the version in force.
 
     Raises:
@@ -298,8 +292,6 @@ def consent_form_approve(
     """Approve a proposed version as the last one who has to, which publishes it.
 
     Args:
-        proposal: the proposal.
-        acting_user: the approver, not the proposer.
         conditions: recorded conditions of the approval; empty if there are none.
 
     Raises:

@@ -1,17 +1,23 @@
-"""Decisions of holders: consent given, refused or withdrawn."""
+"""Decisions of holders: consent given, refused or withdrawn; drafts of them, and answers to the check questions."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from common.models import locked
 from consent import selectors
 from consent.models import (
     AUTHORITIES,
+    AnswerDraft,
     Answerer,
+    CheckAnswers,
     ConsentEvent,
     ConsentForm,
     DataHolder,
@@ -21,8 +27,7 @@ from consent.models import (
     study_lock,
 )
 from consent.people.circumstances import answering_for, day_of, renew_by
-from consent.services.answers import check_answers_forget
-from consent.services.erasures import withdrawals_follow
+from consent.services.erasures import withdrawn_records_erase
 from consent.services.mail import holder_mail
 from consent.services.studies import study_open_check
 from consent.wording.third_person import gettext as _
@@ -93,18 +98,12 @@ def consent_give(
 ) -> ConsentEvent:
     """Record that a holder takes part at ``level``: a first consent, a new one, or a change.
 
+    Arguments that are not explained here are fields of :class:`Decision`.
+
     Args:
-        holder: the holder.
-        level: one of :class:`consent.models.Level`.
-        form: the version that they read.
-        acting_user: who recorded it; None for the bearer of an invitation.
         policy: the policy whose odds they were shown; the one in force by default.
-        channel: one of :class:`consent.models.ConsentEvent.Channel`.
         accepts_weaker_than: ε of the promise that they give up for a weaker one, with a yes to that and nothing else;
             None without such a yes.
-        declared: declaration of a person who decides for the holder about their authority; kept with the decision.
-        text_read: code of the text of the form that they read, as in its ``texts``; empty if it is not known.
-        talked: whether they said that they had talked to someone about it.
 
     Returns:
         The new event, or the current one if it says the same, counts, and would count no longer if given again.
@@ -164,24 +163,8 @@ def consent_keep(
     """Record that a holder takes part with the promise of their last consent, though its level is weaker by now.
 
     The decision names the policy whose ε holds for that promise. So it is one that a consent can have led to already:
-    privacy groups, head counts, caps and plans know it.
-
-    Args:
-        holder: the holder.
-        epsilon: ε of the promise that they were shown.
-        form: the version that they read.
-        acting_user: who recorded it; None for the bearer of an invitation.
-        policy: the policy whose odds they were shown; the one in force by default.
-        channel: one of :class:`consent.models.ConsentEvent.Channel`.
-        declared: as of :func:`consent_give`.
-        text_read: as of :func:`consent_give`.
-        talked: as of :func:`consent_give`.
-
-    Returns:
-        As :func:`consent_give`.
-
-    Raises:
-        ValidationError: as :func:`consent_give`, or no such promise.
+    privacy groups, head counts, caps and plans know it. ``epsilon`` is that of the promise that they were shown; all
+    else is as in :func:`consent_give`.
     """
     study = study_lock(holder.study_id)
     locked(holder)
@@ -216,17 +199,13 @@ def consent_refuse(
     text_read: str = "",
     talked: bool = False,
 ) -> ConsentEvent:
-    """Record that a holder does not take part; a standing consent is withdrawn.
+    """Record that a holder does not take part; a standing consent is withdrawn (see :func:`consent_withdraw`).
+
+    Arguments that are not explained here are fields of :class:`Decision`.
 
     Args:
-        holder: the holder.
-        acting_user: who recorded it; None for the bearer of an invitation.
-        form: the version that they read.
-        channel: one of :class:`consent.models.ConsentEvent.Channel`.
-        keep: if a standing consent is withdrawn, whether they asked for their records to be kept; if they did not, the
-            records are erased.
-        text_read: code of the text of the form that they read; empty if it is not known.
-        talked: as of :func:`consent_give`.
+        keep: if a standing consent is withdrawn, whether they asked for their records to be kept; if they did not, or
+            the study does not offer it, the records are erased.
 
     Returns:
         The new event, or the current one if they refused the same form before.
@@ -234,11 +213,16 @@ def consent_refuse(
     study = study_lock(holder.study_id)
     locked(holder)
     current = selectors.consent_current(holder)
-    same = (form.pk if form else None, answering_for(holder).role)
-    if current and not current.grants and (current.form_id, current.answered_by) == same:
+    withdraws, answers = current is not None and current.grants, answering_for(holder).role
+    same = (form.pk if form else None, answers)
+    if current and not withdraws and (current.form_id, current.answered_by) == same:
         return current
+    check_answers_forget([holder.pk])
     decision = Decision(acting_user=acting_user, channel=channel, form=form, text_read=text_read, talked=talked)
-    return _take_no_part(study, holder, decision, withdraws=current is not None and current.grants, keep=keep)
+    event = _append(holder, ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED, answers, decision)
+    if withdraws:
+        withdrawn_records_erase(study, [holder.pk], keep=keep, acting_user=acting_user)
+    return event
 
 
 @transaction.atomic
@@ -249,25 +233,21 @@ def consent_withdraw(
     channel: str = ConsentEvent.Channel.FORM,
     keep: bool = False,
 ) -> ConsentEvent:
-    """Withdraw a holder's consent, effective at once.
+    """Withdraw a holder's consent, effective at once; arguments as of :func:`consent_refuse`.
 
-    Args:
-        holder: the holder.
-        acting_user: who recorded it; None for the bearer of an invitation.
-        channel: one of :class:`consent.models.ConsentEvent.Channel`.
-        keep: whether they said that their records stay stored. Without that answer, and where the study promises it,
-            these are erased.
+    From then on :func:`consent.selectors.consent_snapshot` leaves them out: no batch asks them any more
+    (``training.engine.questions.participants``), and before a vote opens their teachers learn without them
+    (``training.methods.pate_teachers.withdrawn_since_snapshot``). Their records are erased soon
+    (``training.services.erasures.records_erase``). What was released before stays released.
 
     Raises:
         ValidationError: the holder has no consent in force.
     """
-    study = study_lock(holder.study_id)
-    locked(holder)
+    study_lock(holder.study_id)
     current = selectors.consent_current(holder)
     if current is None or not current.grants:
         raise ValidationError(_("There is no consent to withdraw."))
-    decision = Decision(acting_user=acting_user, channel=channel)
-    return _take_no_part(study, holder, decision, withdraws=True, keep=keep)
+    return consent_refuse(holder=holder, acting_user=acting_user, channel=channel, keep=keep)
 
 
 def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -> EpsilonPolicy:
@@ -314,16 +294,6 @@ def _take_part(holder: DataHolder, current: ConsentEvent | None, decision: Decis
     return _append(holder, kind, answers.role, decision)
 
 
-def _take_no_part(study: Study, holder: DataHolder, decision: Decision, *, withdraws: bool, keep: bool) -> ConsentEvent:
-    """Append a refusal, or a withdrawal with what follows from it for stored records."""
-    kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED
-    check_answers_forget([holder.pk])
-    event = _append(holder, kind, answering_for(holder).role, decision)
-    if withdraws:
-        withdrawals_follow(study, [holder.pk], keep=keep, acting_user=decision.acting_user)
-    return event
-
-
 def _append(holder: DataHolder, kind: str, answered_by: Answerer, decision: Decision) -> ConsentEvent:
     """Append the event of a decision to the study's chain; the caller holds the study's lock."""
     now = timezone.now()
@@ -349,3 +319,70 @@ def _append(holder: DataHolder, kind: str, answered_by: Answerer, decision: Deci
     ConsentEvent.append([event])
     holder_mail("receipt", holder)
     return event
+
+
+# --- Answers beside the decision --------------------------------------------------------------------------------------
+
+
+#: So long an answer is kept.
+LASTS = timedelta(days=30)
+
+
+def answer_draft_keep(*, holder: DataHolder, answer: Mapping[str, Any]) -> None:
+    """Keep what a holder ticked, in place of what they ticked earlier."""
+    AnswerDraft.objects.update_or_create(holder=holder, defaults={"answer": dict(answer), "kept_at": timezone.now()})
+
+
+def answer_draft_of(holder: DataHolder) -> dict[str, Any] | None:
+    """What a holder ticked and has not decided since, or None."""
+    draft = AnswerDraft.objects.filter(holder=holder).exclude(pk__in=_over().values("pk")).first()
+    return draft.answer if draft is not None else None
+
+
+def answer_drafts_forget(holders: Collection[int]) -> None:
+    """Delete what is kept of some holders."""
+    AnswerDraft.objects.filter(holder__in=holders).delete()
+
+
+def answer_drafts_sweep() -> None:
+    """Delete what was kept long enough, and what was decided since in another way, for example on paper."""
+    _over().delete()
+
+
+def _over() -> QuerySet[AnswerDraft]:
+    decided = ConsentEvent.objects.filter(holder=OuterRef("holder"), recorded_at__gt=OuterRef("kept_at"))
+    return AnswerDraft.objects.filter(Q(kept_at__lte=timezone.now() - LASTS) | Exists(decided))
+
+
+@transaction.atomic
+def check_answer_keep(*, holder: DataHolder, form: ConsentForm, place: int, right: bool) -> None:
+    """Keep whether a holder's first answer to one question was right; later answers and counted people change nothing.
+
+    Without the study's lock: nothing is decided by it, and many people read at the same time.
+
+    Args:
+        place: the question's place in :data:`consent.promises.odds.KEYS`.
+    """
+    CheckAnswers.objects.get_or_create(holder=holder, form=form)
+    row = CheckAnswers.objects.select_for_update().filter(holder=holder, form=form).first()
+    bit = 1 << place
+    if row is None or row.counted or row.answered & bit:
+        return
+    row.answered |= bit
+    row.right |= bit if right else 0
+    row.save(update_fields=["answered", "right"])
+
+
+def check_answers_forget(holders: Collection[int]) -> None:
+    """Delete what is kept of holders who do not take part; the caller holds a transaction."""
+    CheckAnswers.objects.filter(holder__in=holders).delete()
+
+
+def check_answers_supersede(form: ConsentForm) -> None:
+    """Delete what was answered to earlier versions of the form; the caller holds a transaction."""
+    CheckAnswers.objects.filter(form__study=form.study_id).exclude(form=form).delete()
+
+
+def check_answers_clear(form: ConsentForm) -> None:
+    """Clear all answers to ``form`` once they were counted: those of people who do not take part, too."""
+    CheckAnswers.objects.filter(form=form, counted=False).update(answered=0, right=0, counted=True)

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
 from consent.people import pseudonyms
-from consent.services.addresses import addresses_sweep
-from consent.services.answers import answer_drafts_forget, check_answers_forget
 from consent.services.changes import changes_recorded
+from consent.services.decisions import answer_drafts_forget, check_answers_forget
 from consent.services.erasures import disposal_record, holders_granting, holders_waiting
+from consent.services.mail import addresses_sweep
 from consent.services.paper import scan_delete
 
 
@@ -50,7 +50,6 @@ def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
     """Erase scans and pseudonyms of holders and record that all of theirs is erased; the study's lock is held.
 
     Args:
-        study: the study.
         rows: holder id → number of rows of private datasets that were erased.
     """
     pseudonyms.key_make(study)
@@ -101,7 +100,6 @@ def holders_return(study: Study, pseudonyms: Sequence[str], owners: NDArray[np.i
     """Take note that records of holders who were erased, and have consented since, are stored again.
 
     Args:
-        study: the study.
         pseudonyms: of each record the pseudonym of its owner.
         owners: (N,) of each record the holder id of its owner.
         refused: ids of holders whose records are not stored.
@@ -122,7 +120,6 @@ def study_close_record(
     """Close a study on record; the study's lock is held, and nothing of it is under way.
 
     Args:
-        study: the study.
         acting_user: who closes it; None for its date.
         reason: why; holders read it.
         erase_after: the last day of the records; not after the one that holders were told.

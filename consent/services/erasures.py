@@ -40,7 +40,6 @@ def erasure_ask(*, holder: DataHolder, acting_user: AbstractBaseUser | None, rea
     """Ask that the stored records of a holder who does not take part are erased; a worker does it soon.
 
     Args:
-        holder: the holder.
         acting_user: who asks: the holder's account or a data steward; None for the bearer of a link.
         reason: of a data steward, how the holder asked for it.
 
@@ -86,17 +85,15 @@ def erasure_state(holder: DataHolder) -> ErasureState:
     return ErasureState(done_at=holder.erased_at, kept_at=decision.recorded_at if decision else None)
 
 
-def withdrawals_follow(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:
+def withdrawn_records_erase(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:
     """Have records erased after withdrawals; the study's lock is held, the withdrawals are recorded.
 
     Without consent there is no legal basis for storing them (EDPB Guidelines 05/2020, paragraphs 117 to 119). They are
     kept only if the study gives holders that choice and the holder says so, which is recorded.
 
     Args:
-        study: the study.
         holders: ids of those who withdrew.
         keep: whether they said that their records stay stored.
-        acting_user: who recorded it.
     """
     keep = keep and study.after_withdrawal == AfterWithdrawal.ASKED
     for holder in DataHolder.objects.filter(pk__in=holders):

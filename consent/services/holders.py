@@ -25,10 +25,9 @@ from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, L
 from consent.people.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
 from consent.people.pseudonyms import holder_named, holders_by_pseudonym, spelling_fault
 from consent.selectors import consent_current
-from consent.services.addresses import addresses_forget
-from consent.services.answers import answer_drafts_forget
 from consent.services.changes import changes_recorded
-from consent.services.mail import mails_send
+from consent.services.decisions import answer_drafts_forget
+from consent.services.mail import addresses_forget, mails_send
 from consent.services.studies import study_open_check
 
 _AT_ONCE = 500
@@ -63,7 +62,6 @@ def owners_register(*, study: Study, pseudonyms: Sequence[str], progress: Progre
     """Register holders like :func:`holders_register`, in batches, so that millions of records take little memory.
 
     Args:
-        study: the study.
         pseudonyms: the pseudonym of each record's owner.
         progress: called with the number of records done and the total.
 
@@ -115,7 +113,6 @@ def holder_link(
     Mails then go to the account, including a reminder that they asked for; an address that they left is deleted.
 
     Args:
-        holder: the holder.
         user: the account, or None.
         acting_user: member of staff who links it; None if the holder does.
 
@@ -168,8 +165,6 @@ def circumstance_record(
     """Record who answers for a holder from now on, or that they have died or can no longer decide.
 
     Args:
-        study: the study.
-        pseudonym: the holder's pseudonym.
         kind: one of :class:`consent.models.Circumstance.Kind`.
         until: the first day on which a guardian (who needs one) or proxy no longer answers.
         reason: how it is known; kept with the record.
@@ -274,9 +269,6 @@ def holder_level_access(
     """Record a staff member's access to a holder's choice, then return the choice.
 
     Args:
-        study: the study of the holder.
-        pseudonym: the holder's pseudonym.
-        acting_user: the staff member.
         reason: why the choice has to be seen; kept with the record.
 
     Returns:

@@ -33,8 +33,7 @@ from common.throttle import Attempt, Counter, attempt_begin, counters_check, key
 from consent.documents.codes import code_in_groups, code_new, code_normalise
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study, study_lock
 from consent.people.circumstances import Answering, answering_for, circumstances_last, circumstances_over
-from consent.people.lists import Invited
-from consent.people.pseudonyms import holder_named
+from consent.people.pseudonyms import Invited, holder_named
 from consent.services.changes import changes_recorded
 from consent.services.holders import circumstance_record, hand_over, holder_link, holders_register, invitations_end
 from consent.services.mail import confirmed_address, holder_mail
@@ -115,7 +114,6 @@ def invitations_create(
     for a person, this is recorded, and the previous answerer can no longer decide.
 
     Args:
-        study: the study.
         acting_user: the operator; None from the command line.
         pseudonyms: holders to invite, with who answers for them if that is to be recorded; unknown ones are registered.
         open_places: the number of open invitations.
@@ -277,7 +275,6 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
     :func:`account_join` once that was given, too.
 
     Args:
-        holder: the holder.
         email: the address, which is the user name, too.
         password: the password; of an existing account, its own.
         request: says where the password of an existing account comes from: it is limited like any sign-in.
@@ -377,10 +374,7 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
     Every earlier link ends, with the visits that it opened. The holder's account, if any, still works, and is notified.
 
     Args:
-        study: the study.
-        pseudonym: the holder's pseudonym.
         reason: why the link is needed and how it was made sure who asks; kept with the record.
-        acting_user: who issues it.
 
     Raises:
         ValidationError: no holder of the study has this pseudonym, or the reason is empty.

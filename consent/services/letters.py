@@ -56,8 +56,7 @@ from consent.models import (
     Study,
     study_lock,
 )
-from consent.people.circumstances import circumstances_last, ends_with_form
-from consent.promises.standing import REMINDED
+from consent.people.circumstances import REMINDED, circumstances_last, ends_with_form
 from consent.services.changes import changes_recorded
 from consent.services.holders import holder_level_access
 from consent.services.invitations import IssuedInvitation, invitations_create
@@ -98,7 +97,7 @@ class LettersWaiting:
     since: datetime
 
 
-class Way(models.TextChoices):
+class ContactWay(models.TextChoices):
     """Ways of informing people about decisions and news."""
 
     ACCOUNT = "account", gettext_lazy("emails to the account")
@@ -110,18 +109,18 @@ class Way(models.TextChoices):
 
 
 def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[str, str]]:
-    """Return the pseudonym and the `Way` of contact of people whom a study asks, if their pseudonym contains ``name``.
+    """Return pseudonym and `ContactWay` of the people whom a study asks, if their pseudonym contains ``name``.
 
     This depends only on accounts and preferences, not on what anybody decided.
     """
     address = HolderAddress.objects.filter(holder=OuterRef("pk"))
     way = Case(
-        When(Exists(_confirmed("user")), then=Value(Way.ACCOUNT)),
-        When(Exists(address.filter(confirmed_at__isnull=False)), then=Value(Way.ADDRESS)),
-        When(Q(user__isnull=False) | Exists(address.filter(way="mail")), then=Value(Way.UNCONFIRMED)),
-        When(Exists(address.filter(way="letter")), then=Value(Way.WISH)),
-        When(Exists(address.filter(way="nothing")), then=Value(Way.NO_NEWS)),
-        default=Value(Way.LETTER),
+        When(Exists(_confirmed("user")), then=Value(ContactWay.ACCOUNT)),
+        When(Exists(address.filter(confirmed_at__isnull=False)), then=Value(ContactWay.ADDRESS)),
+        When(Q(user__isnull=False) | Exists(address.filter(way="mail")), then=Value(ContactWay.UNCONFIRMED)),
+        When(Exists(address.filter(way="letter")), then=Value(ContactWay.WISH)),
+        When(Exists(address.filter(way="nothing")), then=Value(ContactWay.NO_NEWS)),
+        default=Value(ContactWay.LETTER),
     )
     people = DataHolder.objects.filter(study=study, erased_at=None, pseudonym__icontains=name)
     return people.annotate(way=way).order_by("pseudonym").values_list("pseudonym", "way")
@@ -247,9 +246,7 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
     A new link replaces the earlier one. Receipts show levels, so each is logged as a look-up of a choice.
 
     Args:
-        study: the study.
         kind: one of :class:`consent.models.Letter.Kind`.
-        acting_user: who prints them.
         again: also those that were printed before.
     """
     study_lock(study.pk)
@@ -309,7 +306,6 @@ def letterhead_save(
     """Save the words and the logo of a study's letters, and record this.
 
     Args:
-        study: the study.
         texts: language → text → words; empty ones are left out.
         logo: from :func:`logo_read`; empty: none.
         acting_user: who saves them; None at the command line.

@@ -1,4 +1,4 @@
-"""Mail and news to people: stored with their cause, delivered by a worker, tried again, and logged.
+"""Mail and news to people: stored with their cause, delivered by a worker, tried again, and logged; their addresses.
 
 A mail is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
 contains it, nor the links in it. It goes only to a confirmed address, of an account or left by a person without one,
@@ -7,28 +7,42 @@ a link that deletes the address. No mail mentions a level, or whether a person t
 
 News about results goes to everyone who has decided, regardless of the decision, unless they have withdrawn, had their
 records erased, or are recorded as having died. People whom no email reaches get it as letters.
+
+An address that a person without an account leaves gets only the mail that asks for its confirmation. It is deleted by
+its holder on every page and from every mail, and automatically once the holder has an account, someone else answers,
+their records are erased, or nobody has confirmed it in time.
+
+Reminders to renew a decision go to everyone who has answered a form that asks for renewal, regardless of the answer.
+People who withdrew get none.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
 from django.core.signing import BadSignature, Signer
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Cast
 from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.functional import Promise
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 
 from common.jobs import send
+from common.models import locked
 from common.templatetags.components import component_render
+from common.throttle import Counter, TooManyTriesError, attempt_begin, keyed_hash
 from consent.models import (
     Circumstance,
     ConsentEvent,
@@ -40,7 +54,9 @@ from consent.models import (
     Study,
     study_lock,
 )
-from consent.people.circumstances import answering_for, circumstances_last
+from consent.models.addresses import new_key
+from consent.people.circumstances import REMINDED, answering_for, circumstances_last, ends_with_form
+from consent.services.changes import changes_recorded
 from consent.wording.third_person import in_third_person
 
 logger = logging.getLogger(__name__)
@@ -143,8 +159,6 @@ def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool =
     """Queue an email for everybody whose records a study asks for and whom email reaches, regardless of their decision.
 
     Args:
-        kind: the kind of mail.
-        study: the study.
         about: key of the row that it is about.
         wishing: only to people who want to hear of uses.
     """
@@ -260,7 +274,6 @@ def news_tell(*, study: Study, kind: str, about: str = "") -> News | None:
     """Record news, and queue an email for everybody whom email reaches and who wants it.
 
     Args:
-        study: the study.
         kind: one of :class:`consent.models.News.Kind`.
         about: key of the result, of news about one.
 
@@ -275,3 +288,161 @@ def news_tell(*, study: Study, kind: str, about: str = "") -> News | None:
     readers = DataHolder.objects.filter(pk__in=news_readers([study]).values("holder"))
     mails_to_holders(MAILS[News.Kind(kind)], readers, study, about=news.pk)
     return news
+
+
+# --- Addresses of holders without an account --------------------------------------------------------------------------
+
+
+#: So long an address waits for its confirmation.
+WAITS = timedelta(days=7)
+#: So many confirmations are sent in a day for one holder, and to one address.
+_IN_A_DAY = 5
+
+
+def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
+    """Keep an address to which a holder without an account wishes mails, and send it a mail that asks to confirm it.
+
+    A reminder to decide that they asked for goes to it, in place of an earlier one.
+
+    Raises:
+        ValidationError: the holder has an account, or too many such mails were sent in a day.
+    """
+    email = email.strip().lower()
+    subjects = (str(holder.pk), email)
+    day = timedelta(days=1)
+    try:
+        attempt_begin([Counter(keyed_hash("address left", each), _IN_A_DAY, day) for each in subjects])
+    except TooManyTriesError as error:
+        raise ValidationError(_("Too many confirmation emails were sent. Try again tomorrow.")) from error
+    with transaction.atomic():
+        reminders = list(Mail.objects.filter(address__holder=holder, kind="decide_later", state=Mail.State.WAITING))
+        address = _kept(holder, HolderAddress.Way.MAIL, email)
+        for each in reminders:
+            each.pk, each.address = None, address
+        Mail.objects.bulk_create(reminders)
+        Mail.objects.create(address=address, kind="address_left")
+        send("consent.tasks.mails_deliver")
+    return address
+
+
+@transaction.atomic
+def way_wish(*, holder: DataHolder, way: str) -> HolderAddress:
+    """Keep that a holder without an account wishes letters, or no news; an address that they left is deleted.
+
+    Args:
+        way: ``LETTER`` or ``NOTHING`` of :class:`consent.models.HolderAddress.Way`.
+
+    Raises:
+        ValidationError: the holder has an account.
+    """
+    return _kept(holder, way, "")
+
+
+def _kept(holder: DataHolder, way: str, email: str) -> HolderAddress:
+    study_lock(holder.study_id)
+    if locked(holder).user_id is not None:
+        raise ValidationError(_("You have an account, so emails go to its address."))
+    addresses_forget(holders=[holder.pk])
+    address = HolderAddress(
+        study_id=holder.study_id, holder=holder, way=way, email=email, key=new_key(), language=get_language() or ""
+    )
+    with changes_recorded([address], acting_user=None):
+        address.save()
+    return address
+
+
+@transaction.atomic
+def address_confirm(*, address: HolderAddress) -> None:
+    """Confirm an address for the person who reads its mails, unless it was deleted or confirmed before."""
+    waiting = HolderAddress.objects.select_for_update().filter(pk=address.pk, confirmed_at=None)
+    if waiting.exists():
+        with changes_recorded([address], acting_user=None):
+            address.confirmed_at = timezone.now()
+            address.save(update_fields=["confirmed_at"])
+
+
+@transaction.atomic
+def addresses_forget(*, holders: Collection[int]) -> None:
+    """Delete what holders of one study left, with the mails to it, and log it."""
+    rows = HolderAddress.objects.filter(holder__in=list(holders))
+    with changes_recorded(rows, acting_user=None):
+        rows.delete()
+
+
+def addresses_sweep(*, study: Study | None = None) -> int:
+    """Delete addresses that nobody confirmed in time, and those of whom everything is erased, once they are told so.
+
+    One that was left after the erasure stays: its holder takes part again, or wants to hear of the study.
+
+    Args:
+        study: of this study alone; its lock is held.
+
+    Returns:
+        The number of addresses.
+    """
+    waiting = Mail.objects.filter(address=OuterRef("pk"), state=Mail.State.WAITING)
+    late = Q(way=HolderAddress.Way.MAIL, confirmed_at=None, left_at__lte=timezone.now() - WAITS)
+    over = HolderAddress.objects.filter(late | (Q(holder__erased_at__gte=F("left_at")) & ~Exists(waiting)))
+    of_studies: dict[int, list[int]] = defaultdict(list)
+    for study_id, holder in (over.filter(study=study) if study else over).values_list("study", "holder"):
+        of_studies[study_id].append(holder)
+    for holders in of_studies.values():
+        addresses_forget(holders=holders)
+    return sum(map(len, of_studies.values()))
+
+
+# --- Reminders --------------------------------------------------------------------------------------------------------
+
+
+KIND = "renewal"
+#: Kind of the mail that somebody asked for who decides later.
+LATER = "decide_later"
+
+
+def reminders_send() -> int:
+    """Queue one email for each last decision that is due for renewal soon, if its holder can be reached by email.
+
+    No email is queued if a new decision would not be valid for longer: that needs a new form, which has its own email.
+
+    Returns:
+        The number of mails.
+    """
+    now = timezone.now()
+    soon = ConsentEvent.objects.filter(renew_by__gt=now, renew_by__lte=now + REMINDED, study__closed_at=None)
+    later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
+    mine = Q(user=OuterRef("holder__user")) | Q(address__holder=OuterRef("holder"))
+    reminded = Mail.objects.filter(mine, kind=KIND, about=OuterRef("key"))
+    reached = Q(holder__user__isnull=False) | Q(holder__address__confirmed_at__isnull=False)
+    due = soon.annotate(key=Cast("pk", CharField())).filter(
+        reached, ~Exists(later), ~Exists(reminded), ~ends_with_form()
+    )
+    due = due.select_related("holder", "study").order_by("pk")
+    for event in due:
+        holder_mail(KIND, event.holder, about=event.pk)
+    return len(due)
+
+
+def is_reached(holder: DataHolder) -> bool:
+    """Whether a holder has an account, or left an address that is confirmed."""
+    return any(each.exists() for each in holders_reached(DataHolder.objects.filter(pk=holder.pk)))
+
+
+@transaction.atomic
+def reminder_ask(*, holder: DataHolder, days: int) -> datetime:
+    """Schedule one mail that reminds a holder to decide, replacing any earlier one; this does not count as a decision.
+
+    It goes to their account, or to the address they left. Nothing is sent if that address has not been confirmed by
+    then, if they have already decided, or if the study is closed.
+
+    Returns:
+        When it is sent.
+    """
+    due_at = timezone.now() + timedelta(days=days)
+    study_lock(holder.study_id)
+    locked(holder)
+    address = HolderAddress.objects.filter(holder=holder).first()
+    reader: dict[str, Any] = {"user_id": holder.user_id} if holder.user_id else {"address": address}
+    mine = Mail.objects.filter(kind=LATER, study=holder.study_id, state=Mail.State.WAITING, **reader)
+    mine.delete()
+    Mail.objects.create(kind=LATER, study=holder.study, due_at=due_at, **reader)
+    return due_at

@@ -20,7 +20,6 @@ def membership_add(
     """Give ``user`` a role in ``study``, or propose it if a second person has to confirm it, and record this.
 
     Args:
-        study: The study.
         user: Who gets the role; giving it again changes nothing.
         role: One of :class:`Role`.
         acting_user: Who gives it; None for an administrator at the command line.

@@ -41,12 +41,10 @@ from consent.models import (
     study_lock,
 )
 from consent.people.circumstances import Answering, answering, day_begin, day_of, renew_by
-from consent.people.lists import heading
-from consent.people.pseudonyms import holders_by_pseudonym, spelling_fault
+from consent.people.pseudonyms import heading, holders_by_pseudonym, spelling_fault
 from consent.selectors import GRANTING, EpsilonRule
-from consent.services.answers import check_answers_forget
-from consent.services.decisions import declaration_statement
-from consent.services.erasures import withdrawals_follow
+from consent.services.decisions import check_answers_forget, declaration_statement
+from consent.services.erasures import withdrawn_records_erase
 from consent.services.mail import mails_to_holders
 
 #: What a list says of somebody who does not take part.
@@ -230,10 +228,7 @@ def paper_consents_record(
     """Record the decisions of a list, all or none.
 
     Args:
-        study: the study of the holders.
-        consents: the rows.
         scans: content by the file name that the rows give.
-        acting_user: the operator who records them.
         dry_run: only look for errors.
         watch: the rows pass through it when they are checked and again when they are recorded; a progress bar, for
             example.
@@ -263,7 +258,7 @@ def paper_consents_record(
                     for consent, event in zip(chunk, events, strict=True)
                     if event.kind == ConsentEvent.Kind.WITHDRAWN and (consent.records == KEEP) is keep
                 ]
-                withdrawals_follow(study, withdrawn, keep=keep, acting_user=acting_user)
+                withdrawn_records_erase(study, withdrawn, keep=keep, acting_user=acting_user)
             check_answers_forget([event.holder_id for event in events if not event.grants])
             decided = DataHolder.objects.filter(pk__in=[event.holder_id for event in events])
             mails_to_holders("receipt", decided, study)

@@ -97,12 +97,6 @@ def epsilon_policy_propose(
     """Propose an ε policy.
 
     Args:
-        study: the study.
-        acting_user: who proposes it.
-        high: ε at high protection.
-        average: ε at average protection.
-        low: ε at low protection.
-        reason: why these values.
         name_reason: why levels bear their names, where one promises more than its odds hold; people read it.
         answer_by: the last day on which an answer is wanted; in two weeks by default.
 
@@ -145,8 +139,6 @@ def epsilon_policy_approve(
     """Approve a policy as the last one who has to, effective at once or from a later moment.
 
     Args:
-        policy: the proposal.
-        acting_user: the approver, not the proposer.
         effective_from: the moment from which it counts; at once if None or past.
         conditions: of the approval, on record; empty if there are none.
 
@@ -203,8 +195,6 @@ def proposal_approve(
     """Approve an ε policy or a consent form; with the last approval that the quorum asks for, it counts.
 
     Args:
-        proposal: the proposal.
-        acting_user: the approver, not the proposer.
         conditions: of the approval, on record and shown to operators; empty if there are none.
         effective_from: of a policy, the moment from which it counts; what the last one says is taken.
 

@@ -40,7 +40,6 @@ def study_create(
     """A new study; the acting user becomes its operator, in a rehearsal study its data steward, too.
 
     Args:
-        acting_user: Who creates it.
         members: Other people with the role that each of them gets, or is proposed for.
         **fields: Of the study.
 
@@ -117,7 +116,6 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
     """Change the settings of a study, on record.
 
     Args:
-        study: the study.
         acting_user: who changes them; None at the command line.
         **fields: what changes.
 

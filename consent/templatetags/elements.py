@@ -1,21 +1,39 @@
-"""Tags and filters for elements of pages: sections, tables, icon arrays of odds, moments and days, checkpoints."""
+"""Tags and filters of all pages: sections, tables, odds, days; navigation; texts about a study or another person.
 
-from collections.abc import Iterable
+The tags ``translate`` and ``blocktranslate`` are Django's. Inside :func:`consent.wording.third_person.in_third_person`
+they use a text's third person, if it has one.
+"""
+
+from collections.abc import Collection, Iterable
+from copy import copy
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
 from django import template
 from django.conf import settings
+from django.template import Context
+from django.template.base import Parser, Token, render_value_in_context
+from django.template.loader_tags import BLOCK_CONTEXT_KEY
+from django.templatetags.i18n import BlockTranslateNode, TranslateNode, do_block_translate, do_translate
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from common.moments import moment_words, zone_name
 from consent.forms import Option
-from consent.models import Checkpoint
+from consent.models import Checkpoint, DataHolder, Study
 from consent.people.circumstances import day_of
+from consent.permissions import administers, permissions_anywhere
 from consent.promises.odds import CHANCE
+from consent.views.visits import Visit, visit_of
+from consent.wording.facts import contact_text, study_text, together
+from consent.wording.glossary import WORDS, WORDS_OF_STAFF
+from consent.wording.third_person import third_person
 
 register = template.Library()
 
@@ -107,3 +125,181 @@ def checkpoint_keys() -> list[str]:
 def last_checkpoint() -> Checkpoint | None:
     """The last signed checkpoint of the installation."""
     return Checkpoint.objects.last()
+
+
+# --- The frame of all pages -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Link:
+    url: str
+    text: str
+
+
+def _links(user: Any, by_invitation: bool, can: Collection[str]) -> list[tuple[str, str]]:
+    if by_invitation:
+        return [("consent:my_studies", _("My studies"))]
+    if user is None or not user.is_authenticated:
+        return [("account_login", _("Sign in"))]
+    names: list[tuple[str, str]] = []
+    if DataHolder.objects.filter(user_id=user.pk).exists():
+        names.append(("consent:my_studies", _("My studies")))
+    if "training.view_run" in can:
+        names.append(("home", _("Studies")))
+    is_administrator = administers(user)
+    if "training.use_student" in can or is_administrator:
+        names += [("api-tokens", _("API tokens")), ("api-docs", _("API docs"))]
+    if is_administrator:
+        names.append(("staff_accounts", _("Staff accounts")))
+    return [*names, ("account_overview", _("My account"))]
+
+
+@register.simple_tag
+def site_name() -> str:
+    """Name of the installation."""
+    return settings.SITE_NAME
+
+
+@register.simple_tag
+def has_documents() -> bool:
+    """Whether the installation has the site of documents."""
+    return (settings.DOCUMENTS / "index.html").is_file()
+
+
+@register.simple_tag(name="words_of")
+def glossary_words(keys: str) -> list[tuple[str, str | Promise, str | Promise]]:
+    """Return the words with these keys, divided by spaces: key, word, meaning."""
+    known = WORDS | WORDS_OF_STAFF
+    return [(key, *known[key]) for key in keys.split()]
+
+
+@register.inclusion_tag("components/words.html")
+def words(keys: str) -> dict[str, Any]:
+    """The words with these keys, divided by spaces, each with a pop-up that says what it means."""
+    return {"words": glossary_words(keys)}
+
+
+@register.simple_tag(takes_context=True)
+def block_text(context: Context, name: str) -> str:
+    """What a page fills the block ``name`` with, for a second place: a block itself stands in one."""
+    return context.render_context[BLOCK_CONTEXT_KEY].get_block(name).render(context)
+
+
+@register.simple_tag(takes_context=True)
+def visit_open(context: Context) -> Visit | None:
+    """The visit by invitation of this request that is not over, or None."""
+    request = context.get("request")
+    visit = visit_of(request) if request is not None and hasattr(request, "user") else None
+    return visit if visit is not None and not visit.is_over else None
+
+
+@register.inclusion_tag("components/navigation.html", takes_context=True)
+def navigation(context: Context) -> dict[str, Any]:
+    """Navigation links for the user of this request; those to apps that are not installed are left out."""
+    links = []
+    by_invitation = visit_open(context) is not None
+    user = context.get("user")
+    is_known = user is not None and user.is_authenticated and not by_invitation
+    can = permissions_anywhere(user) if is_known else frozenset()
+    for name, text in _links(user, by_invitation, can):
+        try:
+            links.append(Link(reverse(name), text))
+        except NoReverseMatch:
+            continue
+    brand = {"name": settings.SITE_NAME, "has_logo": bool(settings.SITE_LOGO)}
+    return {
+        "brand": brand,
+        "links": links,
+        "can_search": bool(can),
+        "study": context.get("study"),
+        "searched": context.get("words", ""),
+        "by_invitation": by_invitation,
+        **{key: context.get(key) for key in ("user", "request")},
+    }
+
+
+# --- A study's texts, and sentences about another person --------------------------------------------------------------
+
+
+@register.filter
+def text_of(study: Study, field: str) -> SafeString | str:
+    """Text of a study for the reader, marked with its language if that differs from the page's."""
+    return text_in(study, field)
+
+
+@register.simple_tag
+def text_in(study: Study, field: str, language: str | None = None) -> SafeString | str:
+    """Text of a study in a language that the reader chose; their own by default."""
+    text = study_text(study, field, language)
+    if text.language == get_language():
+        return text.text
+    return format_html('<span lang="{}">{}</span>', text.language, text.text)
+
+
+@register.filter
+def words_of(study: Study, field: str) -> str:
+    """Text of a study for the reader, for places without markup: titles of pages, mails, addresses."""
+    return study_text(study, field).text
+
+
+@register.filter
+def contact_of(study: Study) -> str:
+    """Contact for holders, for places without markup: mails and letters."""
+    return contact_text(study)
+
+
+@register.filter
+def together_of(study: Study) -> str:
+    """Partners with whom a study learns, and what leaves it for that; empty if it learns on its own."""
+    return together(study.alliance)
+
+
+class Translate(TranslateNode):
+    """Text in one line; a variable is translated as Django does."""
+
+    def render(self, context: Context) -> SafeString | str:
+        text = getattr(self.filter_expression.var, "literal", None)
+        third = None
+        if isinstance(text, str) and not self.noop and self.message_context is None:
+            third = third_person(text.replace("%", "%%"))
+        if third is None:
+            return super().render(context)
+        expression = copy(self.filter_expression)
+        expression.var, expression.is_var = mark_safe(third), False  # noqa: S308 – the name in it is escaped
+        value = render_value_in_context(expression.resolve(context), context).replace("%%", "%")
+        value = mark_safe(value)  # noqa: S308 – as the text was, or escaped by the line above
+        if self.asvar:
+            context[self.asvar] = value
+            return ""
+        return value
+
+
+class BlockTranslate(BlockTranslateNode):
+    """Text with values."""
+
+    def render_token_list(self, tokens: Any) -> tuple[str, list[str]]:
+        text, names = super().render_token_list(tokens)
+        third = third_person(text) if self.message_context is None else None
+        return text if third is None else third, names
+
+
+@register.tag("translate")
+def translate(parser: Parser, token: Token) -> Translate:
+    node = do_translate(parser, token)
+    return Translate(node.filter_expression, node.noop, node.asvar, node.message_context)
+
+
+@register.tag("blocktranslate")
+def blocktranslate(parser: Parser, token: Token) -> BlockTranslate:
+    node = do_block_translate(parser, token)
+    return BlockTranslate(
+        node.extra_context,
+        node.singular,
+        node.plural,
+        node.countervar,
+        node.counter,
+        node.message_context,
+        trimmed=node.trimmed,
+        asvar=node.asvar,
+        tag_name=node.tag_name,  # type: ignore[attr-defined]
+    )

@@ -23,21 +23,22 @@ from consent.forms import KEEPING, NOT_TAKING_PART, DecisionForm, DeclarationFor
 from consent.languages import own_name
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, LinkReissue, Study
 from consent.people.circumstances import answering_for
-from consent.promises.comparisons import columns_of_answer, promise_of
 from consent.promises.odds import CHANCE, right_guesses_at
 from consent.promises.questions import KEYS, CheckQuestion, questions
-from consent.promises.standing import Standing, next_correction, standing
+from consent.promises.standing import Standing, columns_of_answer, next_correction, promise_of, standing
 from consent.promises.uses import results_of, right_guesses_together, usage_of
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.mail import confirmed_address
-from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import (
+    acting_user,
     answer_forget,
     answer_keep,
     answer_kept,
     answer_postpone,
     erasure_forget,
     erasure_kept,
+    holder_page,
+    own_page,
     visit_of,
 )
 from consent.wording.rendering import consent_text

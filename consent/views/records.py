@@ -29,16 +29,15 @@ from consent.models import (
     LinkReissue,
     Mail,
 )
-from consent.promises.comparisons import agreement_of, offer_of, promise_of
 from consent.promises.questions import KEYS
-from consent.promises.standing import standing
+from consent.promises.standing import agreement_of, offer_of, promise_of, standing
 from consent.promises.uses import Usage, results_of, usage_of
 from consent.selectors import consent_form_in_force
-from consent.services.answers import answer_draft_of
 from consent.services.checkpoints import checkpoint_over, proof_of
+from consent.services.decisions import answer_draft_of
 from consent.services.paper import scan_load
 from consent.views.decision import events_of, option_in_force
-from consent.views.page import holder_page
+from consent.views.visits import holder_page
 from consent.wording.facts import fact_words, study_of_form
 from consent.wording.rendering import consent_text
 from consent.wording.third_person import gettext as _

@@ -88,12 +88,9 @@ def changes_of(
     """Changes of a study that fit everything that is given, newest first.
 
     Args:
-        study: the study.
         sealed: those that concern people and secrets, in place of the open ones.
         model: label of the model whose rows were changed.
         by: name of the user who changed them.
-        since: first day.
-        until: last day.
     """
     chain = SealedChange if sealed else ConfigurationChange
     users = get_user_model()._default_manager.filter(username=by)

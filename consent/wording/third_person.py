@@ -2,7 +2,7 @@
 
 Guardians and proxies read “Anna Example's records” where everybody else reads “your records”. The texts are chosen
 where texts are translated: by :func:`gettext` and :func:`gettext_lazy` of this module, and by the tags ``translate``
-and ``blocktranslate`` of every template (:mod:`consent.templatetags.texts`), but not by ``_("…")`` within other tags.
+and ``blocktranslate`` of every template (:mod:`consent.templatetags.elements`), but not by ``_("…")`` in other tags.
 So templates and services say everything once, to the reader. The catalogues ``person`` of each language, English too,
 have the same texts about another person, whose name is ``%(person)s`` there. A text that they do not have is about the
 reader, and stays as it is.

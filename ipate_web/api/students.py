@@ -26,8 +26,7 @@ from ipate_web.tokens.models import Scope
 from training.errors import STATE
 from training.models import Run, StudentModel, StudentTraining
 from training.selectors import run_versions
-from training.services.students import student_publish, student_withdraw
-from training.services.trainings import student_ask
+from training.services.students import student_ask, student_publish, student_withdraw
 
 _LONGEST_REASON = StudentModel._meta.get_field("withdrawal_reason").max_length
 

@@ -3,32 +3,44 @@
 The files are those named by rows in a snapshot of the database. A file is restored next to existing ones: under its
 name if it is free, else under ``restoring/`` until the database has been replaced. No file that the live database names
 is touched before then.
+
+The keys of people's records are copied apart from the backups that hold the records. There is one copy, which each
+backup replaces: so it forgets a key a day after the installation did, and with it all backups forget the records that
+this key encrypts. A restored backup takes only missing keys from the copy, because those that the installation still
+has are newer.
 """
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
+from zipfile import BadZipFile
 
 from django.apps import apps
 from django.conf import settings
 from django.core.files.base import File
 from django.core.files.storage import Storage, storages
 from django.db import DatabaseError, connection
+from pyrage.x25519 import Identity
 from tqdm import tqdm
 
+from common.artifacts import arrays_load
+from common.keyrings import ring_load
 from common.sealed_storage import UNFINISHED, SealError
 from ipate_web.backups import LEFT_OUT, STORAGES, BackupError
-from ipate_web.backups.archives import digest_of
+from ipate_web.backups.archives import archive_open, archive_write, digest_of
 from ipate_web.backups.databases import Query, beside_remove
+from training.engine.records import ring_of
+from training.models import Dataset
 
 #: A file: the storage and its name there.
 Name = tuple[str, str]
@@ -292,3 +304,64 @@ def _clear(folder: Path) -> None:
     leftovers_remove(folder)
     if folder.exists():
         shutil.rmtree(folder)
+
+
+# --- Keys of people's records -----------------------------------------------------------------------------------------
+
+
+NAME = "ipate-keys.tar"
+
+
+def keys_check() -> None:
+    """Raise BackupError if the keys of a whole dataset are missing: a copy of the rest would lose them."""
+    for dataset in Dataset.objects.filter(kind=Dataset.Kind.PRIVATE, removed_at=None, rows__gt=0):
+        try:
+            owners = arrays_load(dataset.artifact, "holder")["holder"]
+            is_there = ring_load(ring_of(dataset.artifact)).has(owners).any()
+        except (OSError, ValueError, KeyError, BadZipFile):  # not the file that was stored: verify_ledger tells
+            continue
+        if not is_there:
+            raise BackupError(
+                f"The keys of the dataset “{dataset.name}” are missing (IPATE_KEYS_STORAGE), so its records cannot be "
+                f"read. Call ipate restore again with --keys {NAME}.age of the last backup; or remove the dataset."
+            )
+
+
+def keys_copy(folder: Path, recipients: Sequence[str]) -> Path:
+    """Copy all keys into ``folder``, encrypted to the ``recipients``, replacing the previous copy."""
+    target = folder / f"{NAME}{'.age' if recipients else ''}"
+    partial = target.with_name(f"{target.name}.new")
+    umask = os.umask(0o077)
+    try:
+        with partial.open("wb") as file:
+            with archive_write(file, recipients) as archive:
+                for name in names_in(storages["keys"]):
+                    with storages["keys"].open(name) as ring:
+                        content = ring.read()
+                    member_add(archive, name, len(content), io.BytesIO(content))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(target)
+    except OSError as error:
+        raise BackupError(f"The keys of people's records could not be copied: {error}") from error
+    finally:
+        os.umask(umask)
+        with suppress(OSError):
+            partial.unlink()
+    return target
+
+
+def keys_beside(backup: Path) -> Path | None:
+    """The copy of the keys that lies in the folder of a backup, if there is one."""
+    return next((path for end in (".age", "") if (path := backup.parent / f"{NAME}{end}").is_file()), None)
+
+
+def keys_bring_back(copy: Path, identities: Sequence[Identity]) -> int:
+    """Restore the keys of a copy whose names this installation does not have; return how many there were."""
+    brought = 0
+    with archive_open(copy, identities) as members:
+        for name, content in members:
+            if not storages["keys"].exists(name):
+                storages["keys"].save(name, File(io.BytesIO(content.read())))
+                brought += 1
+    return brought

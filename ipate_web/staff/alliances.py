@@ -23,10 +23,10 @@ from ipate_web.staff.pages import faults_in, faults_show, render_page, study_for
 from ipate_web.staff.templatetags.moments import moment
 from training.alliances import renewals, services
 from training.alliances.approvals import form_tells
-from training.alliances.keys import invitation_write
 from training.alliances.runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
 from training.alliances.selectors import hub_fingerprint, left_without, participant_rows, waits_for
 from training.alliances.services import private_datasets
+from training.alliances.wire import invitation_write
 from training.models import Alliance, Dataset, JointRun, Run
 from training.selectors import runs_visible_to
 

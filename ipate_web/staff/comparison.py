@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Level, Study
-from ipate_web.measures import Measure, measures
+from ipate_web.measures import MeasureWords, measures
 from ipate_web.run_words import choice_label, group_label, learner_label, value_words
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.pages import render_page, study_page
@@ -51,7 +51,7 @@ def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list
     ]
 
 
-def measure_rows(runs: Sequence[ComparedRun]) -> list[tuple[str, str, tuple[Measure, ...]]]:
+def measure_rows(runs: Sequence[ComparedRun]) -> list[tuple[str, str, tuple[MeasureWords, ...]]]:
     """The name of each measure but accuracy, what it is compared with in all of the runs, and what it is in each.
 
     Models of different outcomes have different measures: what one of them has not is a dash.
@@ -61,7 +61,7 @@ def measure_rows(runs: Sequence[ComparedRun]) -> list[tuple[str, str, tuple[Meas
     names.pop(_("Accuracy"), None)
     rows = []
     for name in names:
-        row = tuple(each.get(name, Measure(name, "–", "", "")) for each in known)
+        row = tuple(each.get(name, MeasureWords(name, "–", "", "")) for each in known)
         compared = {each[name].compared for each in known if name in each}
         rows.append((name, compared.pop() if len(compared) == 1 else "", row))
     return rows

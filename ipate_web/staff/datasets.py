@@ -30,9 +30,9 @@ from learning.encoders.files import FIRST, LARGEST_SIDE, LAST, MOST_TOKENS
 from learning.formats import ImageSchema, schema_from_json
 from training.models import Dataset, DatasetImport, Encoder
 from training.selectors import encoders_seen, runs_visible_to
-from training.services.closing import dataset_remove
 from training.services.datasets import dataset_provenance_state
 from training.services.encoders import encoder_is_used, encoder_register, encoder_withdraw
+from training.services.erasures import dataset_remove
 
 
 def _name(dataset: Dataset, reader: Reader) -> SafeString:

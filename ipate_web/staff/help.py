@@ -4,7 +4,7 @@ from typing import Final
 
 from django.urls import reverse
 
-from consent.templatetags.navigation import has_documents
+from consent.templatetags.elements import has_documents
 
 #: Name of an address → the place in the site of documents. Other pages of staff have `EVERYWHERE`.
 SECTIONS: Final = {

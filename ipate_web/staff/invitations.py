@@ -18,8 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from common.requests import SignedInRequest
 from consent.models import Invitation, Study
-from consent.people.lists import Invited, invitees_read
-from consent.people.pseudonyms import look_alikes_in, look_alikes_said
+from consent.people.pseudonyms import Invited, invitees_read, look_alikes_in, look_alikes_said
 from consent.services import study_asks_check
 from consent.services.invitations import (
     IssuedInvitation,

@@ -25,8 +25,8 @@ from accounting.shares import Share, decimal_sum, shares
 from accounting.verification import Check
 from common.append_only import chained_models
 from common.requests import SignedInRequest
-from consent.disclosure import chain_report, sees_people
 from consent.models import Study
+from consent.permissions import chain_report, sees_people
 from ipate_web.lists import Column, Filter, Listing, Reader
 from ipate_web.staff.charts import cost_chart
 from ipate_web.staff.pages import attachment, file_name, render_page, streamed_attachment, study_page

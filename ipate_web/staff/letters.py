@@ -24,8 +24,7 @@ from django.views.decorators.http import require_POST
 from common.requests import SignedInRequest
 from common.spreadsheets import CsvWriter
 from consent.documents import letters as documents
-from consent.documents.letters import LetterWritten, default_texts
-from consent.documents.paper import FormsOnPaper, FormWritten, sample_form_pdf
+from consent.documents.letters import FormsOnPaper, FormWritten, LetterWritten, default_texts, sample_form_pdf
 from consent.documents.receipts import receipts_pdf, sample_receipt_pdf
 from consent.languages import VARIANTS, translated_name
 from consent.models import Letter, Letterhead, Study
@@ -33,7 +32,7 @@ from consent.services.invitations import IssuedInvitation, invitations_with
 from consent.services.letters import (
     AT_ONCE,
     MOST_BYTES,
-    Way,
+    ContactWay,
     letterhead_of,
     letterhead_save,
     letters_due,
@@ -250,7 +249,7 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         "language": get_language(),
         "name": name,
         "page": page,
-        "people": [(pseudonym, Way(way).label) for pseudonym, way in page],
+        "people": [(pseudonym, ContactWay(way).label) for pseudonym, way in page],
     }
     return render_page(request, study, "staff/people/letters.html", context)
 

@@ -23,9 +23,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
-from consent.disclosure import SEES_PEOPLE
 from consent.models import Study
-from consent.permissions import study_permissions
+from consent.permissions import SEES_PEOPLE, study_permissions
 from ipate_web.staff.help import WORDS, help_address
 from training.models import Run
 from training.watch import watch_of

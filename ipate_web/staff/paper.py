@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from common.identities import spelling
 from common.requests import SignedInRequest
-from consent.documents.paper import FormsOnPaper, FormWritten, paper_forms_pdf
+from consent.documents.letters import FormsOnPaper, FormWritten, paper_forms_pdf
 from consent.languages import own_name
 from consent.models import Authority, ConsentForm, Level, Study
 from consent.people.circumstances import answering_for

@@ -55,8 +55,7 @@ from training.services.publication import (
     publication_doubts,
     registered_models,
 )
-from training.services.students import student_publish, student_withdraw
-from training.services.trainings import recipe_check, student_ask
+from training.services.students import recipe_check, student_ask, student_publish, student_withdraw
 
 _Stage = StudentModel.Stage
 

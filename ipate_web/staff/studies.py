@@ -18,10 +18,10 @@ from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors
 from consent.committee import conditions_in_force
-from consent.disclosure import SEES_PEOPLE
 from consent.forms import options
 from consent.models import Level, Study
 from consent.people.counts import holders_per_level
+from consent.permissions import SEES_PEOPLE
 from consent.wording.changes import change_lines, changers, changes_of, models_recorded
 from ipate_web.first_run import next_steps
 from ipate_web.lists import DayField, FilterForm, Reader
@@ -36,7 +36,7 @@ from training.models import Run, StudentModel
 from training.queue import runs_under_way
 from training.selectors import run_totals
 from training.selectors import study_budgets as budgets_of
-from training.services.closing import study_close
+from training.services.erasures import study_close
 from training.services.publication import registered_models
 
 LATEST_RUNS = 5

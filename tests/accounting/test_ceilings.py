@@ -35,8 +35,8 @@ from tests.workers import wait_until
 from training.methods import pate_teachers
 from training.models import Run
 from training.services.advance import run_advance
-from training.services.closing import records_expire
 from training.services.drawings import check_answers_count, head_counts_draw
+from training.services.erasures import records_expire
 
 pytestmark = pytest.mark.django_db
 

@@ -28,7 +28,7 @@ from learning.mechanisms.pate.ballots import VoteBudget
 from learning.mechanisms.protocol import People, Records
 from learning.mechanisms.steps import descent
 from tests.accounting.forced import OTHERS, Step, World, differences, loss_and_charge, world_play
-from training.engine import asking, attempts, commits, questions
+from training.engine import asking, commits, questions
 from training.engine import budgets as planning
 from training.engine.asking import Asking
 from training.engine.questions import Released
@@ -458,7 +458,7 @@ def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     real = Asking._batch_begin
 
     def begin(self: Asking, run: Run, size: int) -> bool:
-        people = attempts.participants(run)
+        people = questions.participants(run)
         return self._close(run) if (people.spent > 0.2 * people.limits).any() else real(self, run, size)
 
     patch.setattr(Asking, "_batch_begin", begin)
@@ -466,33 +466,33 @@ def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def attempt_kept(patch: pytest.MonkeyPatch, world: World) -> None:
     """Release what holders said, whoever has left since."""
-    patch.setattr(attempts, "attempt_renew", lambda run, people_now: None)
+    patch.setattr(questions, "attempt_renew", lambda run, people_now: None)
 
 
 def attempt_made_anew(patch: pytest.MonkeyPatch, world: World) -> None:
     """Ask everybody who takes part by now where anybody asked was charged meanwhile."""
-    real = attempts.attempt_renew
+    real = questions.attempt_renew
 
     def renew(run: Run, people_now: Any) -> np.ndarray | None:
         before = arrays_load(run.assignment)
         if np.array_equal(balances(run.study).of(before["holder"]), before["spent"]):
             return real(run, people_now)
-        attempts.attempt_write(run, attempts.participants(run))
+        questions.attempt_write(run, questions.participants(run))
         return np.arange(run.shards.count())
 
-    patch.setattr(attempts, "attempt_renew", renew)
+    patch.setattr(questions, "attempt_renew", renew)
 
 
 def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
     """Each round begins with all of the cap."""
-    real, record = attempts.participants, commits.release_record
-    patch.setattr(attempts, "accounts_stand", lambda study, holders: np.zeros(len(holders)))
+    real, record = questions.participants, commits.release_record
+    patch.setattr(questions, "accounts_stand", lambda study, holders: np.zeros(len(holders)))
 
     def participants(run: Run) -> People:
         people = real(run)
         return dataclasses.replace(people, limits=np.full(len(people.limits), 0.3), spent=0.0 * people.spent)
 
-    patch.setattr(attempts, "participants", participants)
+    patch.setattr(questions, "participants", participants)
     patch.setattr(commits, "release_record", lambda **fields: record(**fields | {"limits": None}))
 
 
@@ -559,7 +559,7 @@ def takes_part_without_room(patch: pytest.MonkeyPatch, world: World) -> None:
     real, record = SampledGradients.people, commits.release_record
 
     def people_of(self: SampledGradients, run: Run) -> People:
-        people = attempts.participants(run)
+        people = questions.participants(run)
         with pytest.MonkeyPatch.context() as free:
             free.setattr(questions, "participants", lambda _run: dataclasses.replace(people, spent=0.0 * people.spent))
             kept = np.isin(people.holders, real(self, run).holders)

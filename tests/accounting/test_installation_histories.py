@@ -43,7 +43,7 @@ from tests.accounting.charging import share_charge
 from tests.accounting.test_restore_drills import backup, restore, settle
 from tests.factories import consent_choose, form_publish, holder_create, study_open, user_create
 from tests.pages import as_
-from training.services.closing import records_expire, studies_over, study_close
+from training.services.erasures import records_expire, studies_over, study_close
 from training.verification import checks_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]

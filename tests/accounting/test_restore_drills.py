@@ -29,7 +29,7 @@ from consent.selectors import answerer_faults, consent_form_in_force, consent_sn
 from consent.services import consent_refuse, holder_link, membership_add
 from consent.services.erasures import holders_waiting
 from consent.services.replays import acts_lost
-from ipate_web.backups.keys import NAME as KEYS
+from ipate_web.backups.files import NAME as KEYS
 from tests.accounting.charging import share_charge
 from tests.factories import consent_choose, form_publish, holder_create, policy_approve, study_open, user_create
 

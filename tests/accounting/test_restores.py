@@ -30,9 +30,9 @@ from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, stu
 from training.methods.pate_teachers import vote_open
 from training.models import Encoder, Run, RunResult, StudentModel
 from training.services.advance import shard_ask, step_of
-from training.services.closing import dataset_remove, study_close
 from training.services.drawings import SHARE, head_counts_draw, head_counts_enter
 from training.services.encoders import encoder_withdraw
+from training.services.erasures import dataset_remove, study_close
 from training.services.restores import restore_settle
 from training.services.results import result_withdraw
 from training.services.students import student_withdraw

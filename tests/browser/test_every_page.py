@@ -33,7 +33,7 @@ from tests.browser.conftest import Site
 from tests.everything import addresses, imports_begin, is_page, study_with_everything
 from tests.learning.encoders.networks import image_encoder
 from training.models import Alliance, Run
-from training.services.closing import study_close
+from training.services.erasures import study_close
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

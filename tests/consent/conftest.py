@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from consent import selectors
 from consent.models import Circumstance, ConsentEvent, DataHolder, Study
-from consent.people.lists import Invited
+from consent.people.pseudonyms import Invited
 from consent.services import membership_add
 from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create

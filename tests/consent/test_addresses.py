@@ -12,11 +12,10 @@ from django.utils import timezone
 from consent import services
 from consent.models import DataHolder, HolderAddress, Letter, Mail, SealedChange, Study
 from consent.selectors import consent_form_in_force
-from consent.services.addresses import WAITS, addresses_sweep
 from consent.services.changes import change_faults
 from consent.services.invitations import link_reissue
 from consent.services.letters import letters_due
-from consent.services.mail import mails_deliver
+from consent.services.mail import WAITS, addresses_sweep, mails_deliver
 from tests import factories
 from tests.consent.conftest import circumstance, link_opened
 from tests.factories import user_create

@@ -46,8 +46,8 @@ from tests.pages import as_
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_approve, run_draft, study_with_table, teachers_chosen
 from training.models import Dataset, Run
-from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_provenance_state
+from training.services.erasures import dataset_remove, records_expire, study_close
 from training.services.runs import run_cancel, run_edit, run_withdraw
 
 pytestmark = pytest.mark.django_db

@@ -36,7 +36,7 @@ from consent.services.checkpoints import (
     state_of,
 )
 from consent.tasks import checkpoints_make
-from ipate_web.checks import key_check
+from ipate_web.apps import key_check
 from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import Decide, member

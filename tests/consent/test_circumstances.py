@@ -14,13 +14,13 @@ from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, M
 from consent.people.circumstances import answering_for
 from consent.people.counts import holders_per_level
 from consent.people.exports import export_json
-from consent.people.lists import Invited
+from consent.people.pseudonyms import Invited
 from consent.promises.standing import standing
 from consent.selectors import answerer_faults
 from consent.services import Valid
 from consent.services.holders import circumstance_record, hand_overs
 from consent.services.invitations import invitation_open, invitations_create
-from consent.services.reminders import reminders_send
+from consent.services.mail import reminders_send
 from consent.services.replays import Lost, acts_apply
 from tests import factories
 from tests.clock import Clock

@@ -15,8 +15,7 @@ from consent.services.erasures import erasures_waiting, holders_waiting
 from consent.services.invitations import invitations_create
 from tests.consent.conftest import answer, circumstance, link_opened
 from tests.factories import study_open, user_create
-from training.services.closing import study_close
-from training.services.erasures import records_erase
+from training.services.erasures import records_erase, study_close
 
 pytestmark = pytest.mark.django_db
 

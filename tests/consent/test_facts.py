@@ -12,7 +12,7 @@ from django.utils.text import capfirst
 
 from common.append_only import triggers_remove
 from consent import selectors, services
-from consent.documents.paper import FormsOnPaper, FormWritten
+from consent.documents.letters import FormsOnPaper, FormWritten
 from consent.models import ConsentForm, ConsentFormProposal, Mail, Remark, Renewal, Role, Study
 from consent.promises.standing import standing
 from consent.services.consent_forms import OBJECTION_DAYS, form_faults

@@ -12,12 +12,11 @@ from django.test import Client
 from django.urls import reverse
 from PIL import Image, PngImagePlugin
 
-from consent.documents.letters import LetterWritten, letter_context, letters_pdf
-from consent.documents.paper import FormsOnPaper, FormWritten
+from consent.documents.letters import FormsOnPaper, FormWritten, LetterWritten, letter_context, letters_pdf
 from consent.documents.receipts import receipt_context, receipt_digests, receipt_number, receipt_pdf
 from consent.models import Answerer, ConfigurationChange, Letterhead, Study
 from consent.people.circumstances import Answering
-from consent.people.lists import Invited, invitees_read
+from consent.people.pseudonyms import Invited, invitees_read
 from consent.services.changes import change_faults
 from consent.services.invitations import IssuedInvitation, invitations_create
 from consent.services.letters import letterhead_of, letterhead_save, logo_read

@@ -16,7 +16,7 @@ from consent import services
 from consent.documents import receipts
 from consent.models import ConsentEvent, DataHolder, Mail, Study
 from consent.people import exports
-from consent.people.lists import Invited
+from consent.people.pseudonyms import Invited
 from consent.services import invitations
 from consent.services.decisions import Declaration
 from consent.services.mail import mail_render

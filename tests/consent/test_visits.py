@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from consent.models import AnswerDraft, ConsentEvent, DataHolder, Study
 from consent.services import invitations
-from consent.services.answers import answer_draft_of
+from consent.services.decisions import answer_draft_of
 from consent.services.disposals import holders_erase
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.tasks import addresses_sweep
@@ -16,7 +16,7 @@ from tests import factories
 from tests.clock import Clock
 from tests.consent.conftest import circumstance, url
 from tests.factories import user_create
-from training.services import closing
+from training.services import erasures
 
 ANSWER = {"form_version": 1, "policy_version": 1}
 HOURS = 1 / 24
@@ -164,7 +164,7 @@ def test_a_late_withdrawal_is_kept_with_its_choice_about_records(late, study, co
 
 def close(study: Study) -> None:
     olga, last = user_create("olga"), date(2027, 1, 1)
-    closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
+    erasures.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
 
 
 @pytest.mark.parametrize("meanwhile", [ask_anew, close], ids=["new form", "closed"])

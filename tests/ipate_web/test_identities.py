@@ -20,8 +20,7 @@ from django.utils import timezone
 
 from consent.admin import DataHolderForm
 from consent.models import Circumstance, DataHolder, Invitation, Study
-from consent.people.lists import Invited, invitees_read
-from consent.people.pseudonyms import holder_by_pseudonym, holder_named
+from consent.people.pseudonyms import Invited, holder_by_pseudonym, holder_named, invitees_read
 from consent.services import holders_register
 from consent.services.erasures import erasure_ask
 from consent.services.holders import circumstance_record, holder_level_access

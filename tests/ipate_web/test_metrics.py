@@ -21,7 +21,7 @@ from rest_framework.test import APIClient
 from common.models import WorkerHeartbeat
 from consent.models import Checkpoint, Mail
 from consent.services import consent_withdraw
-from ipate_web.metrics import COUNTED
+from ipate_web.health import COUNTED
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.test_roles import TABLE
@@ -127,7 +127,7 @@ def test_metrics_are_independent_of_who_takes_part(
 ) -> None:
     """The same run over other levels, fewer people, and with some who leave in the middle of it; and no label tells."""
     # One class of durations: how long a stage takes here depends on what else the machine does.
-    monkeypatch.setattr("ipate_web.metrics.CLASSES", (math.inf,))
+    monkeypatch.setattr("ipate_web.health.CLASSES", (math.inf,))
     seen: list[dict[Sample, float]] = []
     clocks = ("ipate_mail_overdue_seconds", "ipate_run_silence_seconds", "ipate_queue_length")
     clocks += ("ipate_backup_age_seconds", "ipate_verification_age_seconds", "ipate_beat_age_seconds")

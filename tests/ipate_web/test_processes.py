@@ -20,8 +20,8 @@ from django.utils import timezone
 from kombu import Connection
 from kombu.exceptions import ChannelError
 
+from ipate_web.brokers import FileTransport
 from ipate_web.celery import app
-from ipate_web.file_broker import Transport
 from ipate_web.processes import free_port, running, site_environment
 from tests.workers import wait_until
 
@@ -137,14 +137,14 @@ def folder(tmp_path: Path) -> Path:
 def connection(folder: Path) -> Iterator[Connection]:
     messages = str(folder / "messages")
     options = {"data_folder_in": messages, "data_folder_out": messages, "control_folder": str(folder / "control")}
-    with Connection("filesystem://", transport="ipate_web.file_broker:Transport", transport_options=options) as opened:
+    with Connection("filesystem://", transport="ipate_web.brokers:FileTransport", transport_options=options) as opened:
         yield opened
 
 
 @pytest.mark.skipif(not settings.BROKER_URL.startswith("filesystem"), reason="about the broker on the file system")
 def test_site_and_workers_use_it() -> None:
     with app.connection_for_write() as connection:
-        assert isinstance(connection.transport, Transport)
+        assert isinstance(connection.transport, FileTransport)
 
 
 def test_half_written_message_is_not_found(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_half_written_message_is_not_found(connection: Connection, monkeypatch: 
         begun.rename(name)
 
     with monkeypatch.context() as patched:
-        patched.setattr("ipate_web.file_broker.os.replace", replace)
+        patched.setattr("ipate_web.brokers.os.replace", replace)
         writer._put("box", [1, 2])
     assert reader._get("box") == [1, 2]
 

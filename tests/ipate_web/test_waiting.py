@@ -17,8 +17,7 @@ from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, run_start, study_with_table
 from training.models import Run
-from training.services.closing import study_close
-from training.services.erasures import records_erase
+from training.services.erasures import records_erase, study_close
 
 pytestmark = pytest.mark.django_db
 

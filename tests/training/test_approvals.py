@@ -18,15 +18,14 @@ from tests.factories import policy_approve, user_create
 from tests.pages import as_
 from tests.restored import backup_of, restore, settle
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_planned, run_start, study_with_table
-from training.engine.spending import spending_may_begin
+from training.engine.commits import spending_may_begin
 from training.engine.turns import piece_of, pieces_due
 from training.models import Run
 from training.services import approvals
 from training.services.advance import run_advance, runs_sweep
 from training.services.approvals import approval_undo, run_approve
-from training.services.closing import dataset_remove
 from training.services.drawings import head_counts_enter
-from training.services.erasures import records_erase
+from training.services.erasures import dataset_remove, records_erase
 from training.services.runs import run_cancel, run_edit, run_withdraw
 from training.verification import release_faults
 

@@ -43,7 +43,7 @@ from tests.training.runs import (
     study_with_data,
     table_rows,
 )
-from training.engine import asking, questions, spending
+from training.engine import asking, commits, questions
 from training.engine.records import records_load
 from training.methods import method_of, neighbours
 from training.methods.neighbours import Votes
@@ -396,7 +396,7 @@ def test_a_locked_study_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def locked(step: Callable[[Run], object]) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(spending, "missing_rows", lambda study: {"accounting.release": 1})
+            patch.setattr(commits, "missing_rows", lambda study: {"accounting.release": 1})
             assert step(run) is False
         run.refresh_from_db()
         assert "settle_restore" in run.message
@@ -420,7 +420,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     elsewhere = run_teach(run_start(small_study(slug="elsewhere"), **TABLE_RUN))
     assert vote_open(elsewhere), "other studies do not wait"
     teachers = run_teach(teachers)
-    assert (teachers.status, teachers.message) == (Run.Status.APPROVED, spending.WAITS), "it was approved later"
+    assert (teachers.status, teachers.message) == (Run.Status.APPROVED, commits.WAITS), "it was approved later"
     assert asking_of(holders).open(holders)
     assert not method_of(teachers).may_go_on(teachers)
     with pytest.raises(IntegrityError), transaction.atomic():
@@ -428,7 +428,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     second = approved_run(study, share=0.1)
     advance.run_advance(second.pk)
     second.refresh_from_db()
-    assert (second.status, second.message) == (Run.Status.APPROVED, spending.WAITS)
+    assert (second.status, second.message) == (Run.Status.APPROVED, commits.WAITS)
     for run in (holders, teachers, second):
         run = run_finish(Run.objects.get(pk=run.pk))
         assert run.status == Run.Status.FINISHED

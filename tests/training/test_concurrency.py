@@ -15,7 +15,7 @@ from accounting.verification import study_faults
 from learning.mechanisms.protocol import PlanError
 from tests.factories import user_create
 from tests.training.runs import TABLE_RUN, run_approve, run_draft, study_with_table
-from training.engine.attempts import run_folder
+from training.engine.questions import run_folder
 from training.models import Run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]

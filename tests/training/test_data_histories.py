@@ -31,15 +31,13 @@ from tests.training.test_outcomes import document, rows_of
 from tests.training.test_outcomes import study_of as target_study
 from training.models import Dataset, Encoder, Encoding, Run, RunResult, StudentModel, StudentTraining
 from training.services.advance import run_advance, shard_ask
-from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import, dataset_name
 from training.services.encoders import encoder_withdraw, encoding_work
-from training.services.erasures import records_erase
+from training.services.erasures import dataset_remove, records_erase
 from training.services.restores import restore_settle
 from training.services.results import result_withdraw
 from training.services.runs import run_cancel
-from training.services.students import student_publish, student_withdraw
-from training.services.trainings import student_ask, student_learn
+from training.services.students import student_ask, student_learn, student_publish, student_withdraw
 from training.verification import batches_kept, checks_of, replay_faults
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("storages_apart")]

@@ -23,13 +23,11 @@ from tests.reading import encode_here  # noqa: F401
 from tests.snapshots import built_once
 from tests.training.asking import STEPS_RUN
 from tests.training.runs import consents_give, head_counts_state, run_draft, run_finish, run_like
-from training.engine.records import records_key, records_load
-from training.methods.space import Space, labelled_points, points_of
+from training.engine.records import Space, labelled_points, points_of, records_key, records_load
 from training.models import Dataset, Encoder, Encoding
-from training.services.closing import dataset_remove
 from training.services.datasets import dataset_import
 from training.services.encoders import encoder_register, encoder_withdraw, encoding_work, encodings_sweep
-from training.services.erasures import records_erase
+from training.services.erasures import dataset_remove, records_erase
 from training.services.runs import run_withdraw
 from training.services.students import student_predict
 from training.verification import replay_faults

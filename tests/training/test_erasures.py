@@ -49,12 +49,12 @@ from training.engine.asking import are_shards_done
 from training.engine.records import owners_of, records_load
 from training.methods.pate_teachers import predictions_load, vote_open
 from training.models import Dataset, Run
-from training.services import closing
+from training.services import erasures
 from training.services.advance import run_advance
 from training.services.datasets import dataset_import
 from training.services.erasures import records_erase
 from training.services.runs import run_withdraw
-from training.services.trainings import student_ask
+from training.services.students import student_ask
 from training.verification import batches_kept, checks_of, erasure_faults, record_faults, replay_faults
 
 pytestmark = pytest.mark.django_db
@@ -261,14 +261,14 @@ def test_a_removed_dataset_leaves_its_row_and_takes_its_file(django_capture_on_c
     draft = run_draft(study, **ASKING_RUN)
     dataset = private(study)
     with pytest.raises(ValidationError, match="has not ended"):
-        closing.dataset_remove(dataset=dataset, reason="It was wrong.", acting_user=olga)
+        erasures.dataset_remove(dataset=dataset, reason="It was wrong.", acting_user=olga)
     assert dataset.artifact in files()
     run_withdraw(run=draft, acting_user=user_create("otto"))
     run = run_ask(run_start(study, **ASKING_RUN))
     with pytest.raises(ValidationError, match="Enter a reason"):
-        closing.dataset_remove(dataset=dataset, reason=" ", acting_user=olga)
+        erasures.dataset_remove(dataset=dataset, reason=" ", acting_user=olga)
     with django_capture_on_commit_callbacks(execute=True):
-        closing.dataset_remove(dataset=dataset, reason="It was wrong.", acting_user=olga)
+        erasures.dataset_remove(dataset=dataset, reason="It was wrong.", acting_user=olga)
     assert dataset.artifact not in files() and not files(f"runs/{run.pk}")
     removed = Dataset.objects.get(pk=dataset.pk)
     assert removed.removed_at and (removed.artifact, removed.rows, removed.holders) == ("", 0, 0)
@@ -276,7 +276,7 @@ def test_a_removed_dataset_leaves_its_row_and_takes_its_file(django_capture_on_c
         run_draft(study, **ASKING_RUN | {"private_dataset": removed})
     public = Dataset.objects.get(study=study, kind="public")
     with django_capture_on_commit_callbacks(execute=True):
-        closing.dataset_remove(dataset=public, reason="Not ours.", acting_user=olga)
+        erasures.dataset_remove(dataset=public, reason="Not ours.", acting_user=olga)
     with pytest.raises(ValidationError, match="public points were removed"):
         student_ask(run=run, student_learner="nearest_neighbour", student_parameters={}, acting_user=olga)
     assert [row.subject for row in Disposal.objects.filter(study=study, kind="dataset")] == ["private", "public"]
@@ -288,7 +288,7 @@ def test_a_closed_study_asks_nobody_learns_nothing_and_is_kept_until_the_announc
 ) -> None:
     last, olga = timezone.localdate() + timedelta(days=30), user_create("olga")
     study = small_study(levels="HA-", retention_until=last)
-    draft, close = run_draft(study, **ASKING_RUN), partial(closing.study_close, study=study, acting_user=olga)
+    draft, close = run_draft(study, **ASKING_RUN), partial(erasures.study_close, study=study, acting_user=olga)
     account, later = user_create("holder@example.org"), last + timedelta(days=1)
     holder = holder_of(study, "p-000")
     services.holder_link(holder=holder, user=account)
@@ -346,7 +346,7 @@ def test_after_their_last_day_no_private_record_is_left(
     assert study.expired_at is None, "the last day is not over"
     tomorrow = today + timedelta(days=1)
     with pytest.MonkeyPatch.context() as patch, django_capture_on_commit_callbacks(execute=True):
-        patch.setattr("training.services.closing.timezone.localdate", lambda: tomorrow)
+        patch.setattr("training.services.erasures.timezone.localdate", lambda: tomorrow)
         call_command("erase_due", "--dry-run")
         assert Study.objects.get(pk=study.pk).expired_at is None
         call_command("erase_due")
@@ -370,7 +370,7 @@ def test_after_their_last_day_no_private_record_is_left(
     assert np.array_equal(now.holders, account_before.holders) and np.array_equal(now.spent, account_before.spent)
     assert private(other).artifact in files() and DataHolder.objects.filter(study=other, erased_at=None).count() == 6
     assert faults(study) == []
-    assert closing.records_expire(study=study, today=tomorrow) == 0, "once is enough"
+    assert erasures.records_expire(study=study, today=tomorrow) == 0, "once is enough"
 
 
 def test_verification_finds_what_was_not_erased_and_without_a_key_nobody_is_taken_for_new(

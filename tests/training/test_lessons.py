@@ -29,10 +29,10 @@ from tests.training.runs import (
     table_rows,
 )
 from training.engine import questions
+from training.engine.records import points_of
 from training.methods import lesson_of
 from training.methods.lessons import HELD_OUT, Duel, Lesson, run_recipe, student_fit, student_try
 from training.methods.neighbours import question_load
-from training.methods.space import points_of
 from training.models import Query, Run
 from training.services import students
 from training.services.datasets import dataset_import

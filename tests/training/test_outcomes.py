@@ -34,8 +34,7 @@ from training.models import Run
 from training.services.datasets import dataset_import
 from training.services.downloads import labels_table
 from training.services.publication import model_threshold_set
-from training.services.students import student_predict
-from training.services.trainings import student_ask
+from training.services.students import student_ask, student_predict
 
 pytestmark = pytest.mark.django_db
 

@@ -49,8 +49,7 @@ from training.models import Run, StudentModel
 from training.services.datasets import dataset_import
 from training.services.downloads import onnx_store, version_load
 from training.services.publication import model_threshold_set, publication_doubts
-from training.services.students import student_predict, student_publish, student_withdraw
-from training.services.trainings import student_ask, student_learn
+from training.services.students import student_ask, student_learn, student_predict, student_publish, student_withdraw
 from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db

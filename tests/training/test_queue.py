@@ -43,7 +43,7 @@ from training.queue import queue_for, run_wait
 from training.services import advance
 from training.services.advance import run_advance, step_of
 from training.services.drawings import head_counts_enter
-from training.services.trainings import student_ask, student_learn
+from training.services.students import student_ask, student_learn
 
 pytestmark = pytest.mark.django_db
 

@@ -21,11 +21,10 @@ from consent.models import ConsentForm, DataHolder, Letter, Mail, News, Study
 from consent.promises.uses import results_of, right_guesses_together, usage_of
 from consent.selectors import consent_form_in_force
 from consent.services import holder_link
-from consent.services.addresses import addresses_forget, way_wish
 from consent.services.holders import circumstance_record
 from consent.services.invitations import invitations_create
 from consent.services.letters import letterhead_of, letters_due, letters_print
-from consent.services.mail import mail_render
+from consent.services.mail import addresses_forget, mail_render, way_wish
 from tests import factories
 from tests.factories import user_create
 from tests.ipate_web.accounts.test_mails import person
@@ -34,10 +33,9 @@ from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_finish, run_start, run_teach, study_with_table
 from training.models import Run, StudentModel
 from training.notices import years_tell
-from training.services.closing import study_close
 from training.services.downloads import predictions_record
 from training.services.drawings import head_counts_draw
-from training.services.erasures import records_erase
+from training.services.erasures import records_erase, study_close
 from training.services.publication import model_stage_set
 from training.services.students import student_withdraw
 

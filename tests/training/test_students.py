@@ -40,12 +40,11 @@ from training.methods import lesson_of, lessons
 from training.methods.lessons import checkpoints_folder
 from training.models import Dataset, Run, StudentModel
 from training.selectors import run_versions
-from training.services import trainings
-from training.services.closing import dataset_remove
+from training.services import students
 from training.services.datasets import dataset_import
+from training.services.erasures import dataset_remove
 from training.services.forecasts import forecast
-from training.services.students import student_predict, student_publish
-from training.services.trainings import student_ask, student_learn
+from training.services.students import student_ask, student_learn, student_predict, student_publish
 from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
@@ -282,12 +281,12 @@ def test_a_version_is_assessed_by_held_out_releases_and_beside_true_labels() -> 
     learned, held_out = lesson.releases.split(0.2, 0)
     model = students_learn(learner, points, learned, seed=0)
     assert version.score == held_out.score(model.predict_proba(points))
-    truth = trainings.truth_of(run.public_dataset)
+    truth = students.truth_of(run.public_dataset)
     assert truth is not None
     taught = students_learn(learner, points, labelled(np.arange(30), truth, classes=3), seed=0)
     test = run.test_dataset
     assert test is not None
-    right = (taught.predict(lessons.points_of(test)) == trainings.truth_of(test)).mean()
+    right = (taught.predict(lessons.points_of(test)) == students.truth_of(test)).mean()
     assert version.reference["accuracy"] == pytest.approx(right, abs=0.005)
     assert not run_versions(run).busy
 

@@ -24,7 +24,7 @@ from tests.factories import user_create
 from tests.pages import as_
 from tests.training import runs
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
-from training.engine.attempts import run_folder
+from training.engine.questions import run_folder
 from training.engine.records import records_load
 from training.methods import pate_teachers
 from training.methods.pate_teachers import ballot_load, predictions_load, vote_open

@@ -38,7 +38,7 @@ from tests.training.runs import (
     study_with_table,
 )
 from tests.training.test_concurrency import at_once
-from training.engine import questions, spending
+from training.engine import commits, questions
 from training.methods import lesson_of, method_of
 from training.methods.pate import interim_probabilities, state_of, vote_question
 from training.methods.pate_teachers import ballot_load, vote_open
@@ -291,7 +291,7 @@ def test_the_vote_opens_only_after_affected_teachers_were_retrained(monkeypatch:
             assert vote_open(Run.objects.get(pk=run.pk)), "the other worker sends a teacher back to learn"
         return consent_services.study_lock(study_id)
 
-    monkeypatch.setattr(spending, "study_lock", lock)
+    monkeypatch.setattr(commits, "study_lock", lock)
     assert not vote_open(run)
     run = run_finish(run)
     assert account(gone) == 0.0
@@ -322,7 +322,7 @@ def test_a_run_whose_teachers_learn_anew_keeps_its_turn() -> None:
     assert vote_open(first)
     assert Run.objects.get(pk=first.pk).status == Run.Status.PREPARING
     second = run_finish(run_start(study, share=0.5, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 8.0}}))
-    assert (second.status, second.message) == (Run.Status.APPROVED, spending.WAITS)
+    assert (second.status, second.message) == (Run.Status.APPROVED, commits.WAITS)
     first = run_finish(first)
     assert first.status == Run.Status.FINISHED
     assert run_finish(second).stop_reason == Run.StopReason.SHARE

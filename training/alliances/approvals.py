@@ -14,7 +14,7 @@ from consent.selectors import consent_form_in_force
 from consent.services.changes import changes_recorded
 from learning.sites.documents import AllianceDocument, Refused, RunDocument, public_key, renewed_site, sign
 from training.alliances.documents import alliance_read, alliance_verify, digest_of, document_text, points_digest
-from training.alliances.keys import agreement_make, identity, known_identity, site_of
+from training.alliances.wire import agreement_make, identity, known_identity, site_of
 from training.models import Alliance, JointRun, Run
 from training.notices import key_waits_tell
 

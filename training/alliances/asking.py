@@ -43,14 +43,12 @@ from training.alliances.documents import (
     vector_save,
 )
 from training.alliances.exchange import answer_send, exchange, silent_sites, total_fetch
-from training.alliances.keys import known_identity, site_of
-from training.alliances.wire import Unreachable, wait_most
-from training.engine import asking, attempts
+from training.alliances.wire import Unreachable, known_identity, site_of, wait_most
+from training.engine import asking, questions
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
 from training.engine.budgets import budgets_from_json
-from training.engine.commits import Charges, batch_commit
+from training.engine.commits import Charges, batch_commit, charged_tell, message_set, spending
 from training.engine.questions import batch_part, draws_of, round_under_way, state_before
-from training.engine.spending import charged_tell, message_set, spending
 from training.errors import RunError
 from training.models import JointQuestion, JointRun, Round, Run
 
@@ -115,9 +113,7 @@ class JointAsking(Asking, ABC):
         """Release a total, which carries its noise, as the current batch.
 
         Args:
-            run: The run.
             entry: The question of the total, as it was read, with the hub's signature for it.
-            summed: The total.
             vector: The total as stored bytes.
             charged: Whether people were charged for it before (at a site).
         """
@@ -361,7 +357,7 @@ class SiteAsking(JointAsking):
                 people, groups = self.questions.people(held), bounds
                 answers = [self._answer_at_once(held, question, part, people)]
             else:
-                people, groups = attempts.attempt_load(held.assignment), None
+                people, groups = questions.attempt_load(held.assignment), None
                 kept = self._answers(held)
                 if kept is None:
                     return True
@@ -443,7 +439,7 @@ class SiteLedger:
     """See :class:`learning.sites.protocol.Ledger`.
 
     Attributes:
-        run: The site's run; to commit, held by :func:`training.engine.spending.spending`.
+        run: The site's run; to commit, held by :func:`training.engine.commits.spending`.
         charges: Charges of the people of the site, for the whole part; None if nothing is to be committed.
         costs: What each promise of the plan counts as charged, in μ²; public.
         bounds: The most that anyone of each promise can have been charged, in μ²; public.

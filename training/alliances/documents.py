@@ -28,8 +28,7 @@ from learning.sites.documents import (
 )
 from learning.sites.lattice import Numbers
 from learning.sites.protocol import SiteAnswer, roster_of, total_spread
-from training.alliances.keys import known_identity
-from training.alliances.wire import Hub
+from training.alliances.wire import Hub, known_identity
 from training.engine.budgets import sites_of
 from training.models import Alliance, Dataset, JointAnswer, JointQuestion, JointRun, Run, RunResult, StudentModel
 
@@ -69,7 +68,6 @@ def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
     """Return the alliance that the hub has signed, with exactly the recorded terms.
 
     Args:
-        alliance: The alliance.
         digest: Digest of the document, which may be a former one; empty for the one in force.
 
     Raises:

@@ -44,8 +44,7 @@ from training.alliances.documents import (
     withdrawal_messages,
     withdrawals_keep,
 )
-from training.alliances.keys import known_identity
-from training.alliances.wire import Hub, Unreachable
+from training.alliances.wire import Hub, Unreachable, known_identity
 from training.engine.turns import send
 from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
 from training.notices import joint_proposed_tell

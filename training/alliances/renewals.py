@@ -24,8 +24,15 @@ from consent.services.changes import changes_recorded
 from learning.sites.documents import AllianceDocument, Refused, public_key, renewed_site, sign
 from training.alliances.approvals import refusal
 from training.alliances.documents import alliance_read, alliance_verify, documents_of
-from training.alliances.keys import code_digest, fingerprint, identity, invitation_read, known_identity
-from training.alliances.wire import Hub, Unreachable
+from training.alliances.wire import (
+    Hub,
+    Unreachable,
+    code_digest,
+    fingerprint,
+    identity,
+    invitation_read,
+    known_identity,
+)
 from training.engine.turns import send
 from training.models import Alliance, AllianceSite, Run
 from training.notices import key_waits_tell
@@ -135,7 +142,6 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     Args:
         alliance: The alliance, as this side knows it.
         new_fingerprint: Fingerprint of the new key, which was compared with the site's by telephone.
-        acting_user: The user who compared it.
 
     Raises:
         ValidationError: No key or another one is waiting; or ``acting_user`` is not a second person.

@@ -35,7 +35,7 @@ from training.alliances.documents import FIELDS, digest_of, file_fetch, model_ve
 from training.alliances.exchange import exchange
 from training.alliances.services import people_of_sites
 from training.alliances.wire import Hub, Unreachable
-from training.engine.spending import message_set
+from training.engine.commits import message_set
 from training.engine.turns import send
 from training.errors import RunError
 from training.methods import METHODS, MethodOutcome, method_of
@@ -60,7 +60,6 @@ def joint_run_propose(
 
     Args:
         alliance: The alliance, as the hub knows it.
-        acting_user: The user who proposes it.
         mode: A :class:`JointRun.Mode`.
         sites: Names of the sites to take part; all that have joined by default.
         **fields: As in `run_propose`, with a ``method``; the private dataset is that of the sites.
@@ -111,9 +110,6 @@ def joint_run_take(
     Args:
         alliance: The alliance, as the site knows it.
         number: The hub's name for the run.
-        private_dataset: A private dataset of the site.
-        acting_user: The user who takes it up.
-        test_dataset: A test dataset of the site, if any.
 
     Raises:
         ValidationError: There is no such proposal, it was taken up before, it is not signed by the hub, or the public
@@ -186,7 +182,6 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
     Args:
         run: The run at the hub.
         without: Name of the site to leave out of this run from now on.
-        acting_user: The user who decides it.
 
     Raises:
         ValidationError: No question is waiting for this site.

@@ -7,7 +7,7 @@ from typing import Any
 from accounting.models import Release
 from common.sentences import Sentence
 from learning.sites.documents import public_key
-from training.alliances.keys import fingerprint, known_identity
+from training.alliances.wire import fingerprint, known_identity
 from training.models import Alliance, JointRun, Run
 
 

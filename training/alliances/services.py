@@ -31,9 +31,8 @@ from learning.sites.documents import DOMAIN, AllianceDocument, Refused, RunDocum
 from training.alliances.approvals import facts_of_alliance, form_tells, refusal
 from training.alliances.documents import alliance_verify, digest_of, document_text, points_digest
 from training.alliances.exchange import exchange
-from training.alliances.keys import code_digest, identity, invitation_read
 from training.alliances.renewals import key_register
-from training.alliances.wire import Hub, Unreachable
+from training.alliances.wire import Hub, Unreachable, code_digest, identity, invitation_read
 from training.engine.records import records_store
 from training.engine.turns import send
 from training.models import Alliance, AllianceSite, Dataset, JointQuestion, JointRun, Run
@@ -66,10 +65,8 @@ def alliance_found(
 
     Args:
         study: The hub's study; it needs no people.
-        name: Its name for people.
         sites: Names of the sites, as holders read them.
         schema_of: A dataset of the study whose schema all sites have.
-        acting_user: The user who founds it.
         public: The public points that runs ask about, if any.
         colluding: How many sites may collude with the hub.
 
@@ -222,7 +219,6 @@ def alliance_connect(
     Args:
         study: The site's study.
         invitation: The invitation, one line.
-        acting_user: The user who accepts it.
         certificate: PEM of the hub's certificate or of the authority that has signed it, to accept no other one.
 
     Raises:

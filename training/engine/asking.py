@@ -26,12 +26,30 @@ from common.jobs import part_do, parts_send
 from common.noise import Noise
 from consent.selectors import promises_possible
 from learning.mechanisms.protocol import Arrays, PartRelease, People, Question
-from training.engine import attempts
-from training.engine.attempts import attempt_load, released_name, released_tidy, run_folder
+from training.engine import questions
 from training.engine.budgets import budgets_from_json
-from training.engine.commits import Charges, batch_commit
-from training.engine.questions import Questions, Released, batch_part, draws_of, round_under_way, state_before
-from training.engine.spending import WAITS, message_set, spending, spending_begin, spending_end, spending_may_begin
+from training.engine.commits import (
+    WAITS,
+    Charges,
+    batch_commit,
+    message_set,
+    spending,
+    spending_begin,
+    spending_end,
+    spending_may_begin,
+)
+from training.engine.questions import (
+    Questions,
+    Released,
+    attempt_load,
+    batch_part,
+    draws_of,
+    released_name,
+    released_tidy,
+    round_under_way,
+    run_folder,
+    state_before,
+)
 from training.models import Query, Round, Run, Shard
 
 logger = logging.getLogger(__name__)
@@ -122,7 +140,7 @@ class Asking:
     def _batch_begin(self, held: Run, size: int) -> bool:
         """Record who is asked with how much room, and cut them into shards of about ``size`` holders."""
         if not held.shards.exists():
-            attempts.attempt_write(held, self.questions.people(held))
+            questions.attempt_write(held, self.questions.people(held))
             shards_cut(held, size)
         return True
 
@@ -132,10 +150,10 @@ class Asking:
             return False
         answers = self._answers(held)
         if answers is not None:
-            attempt = attempts.attempt_load(held.assignment)
+            attempt = questions.attempt_load(held.assignment)
             charges = self._release(held, attempt, answers, draws_of(held).noise, attempt=held.assignment)
             if held.rehearsal:
-                attempts.attempt_write(held, replace(attempt, spent=attempt.spent + charges.spent))
+                questions.attempt_write(held, replace(attempt, spent=attempt.spent + charges.spent))
             held.shards.all().delete()
             until = held.batches.count()
             transaction.on_commit(lambda: answers_delete(held, until))
@@ -144,13 +162,13 @@ class Asking:
     def _answers(self, run: Run) -> list[Arrays] | None:
         """Return the answers of all shards; None if some have to be asked again."""
         try:
-            changed = attempts.attempt_renew(run, self.questions.people)
+            changed = questions.attempt_renew(run, self.questions.people)
             if changed is None:
                 return answers_load(run)
             shards_renew(run, set((changed % run.shards.count()).tolist()))
         except FileNotFoundError:
             # A backup was restored: it names files that have since been deleted.
-            attempts.attempt_write(run, self.questions.people(run))
+            questions.attempt_write(run, self.questions.people(run))
             shards_renew(run, set(run.shards.values_list("number", flat=True)))
         return None
 

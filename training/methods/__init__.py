@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from training.methods.base import MethodOutcome, ModelMethod, RunMethod, Stage, Step, Table, TableMethod
+from training.methods.base import MethodOutcome, ModelMethod, ResultTable, RunMethod, RunStage, Step, TableMethod
 from training.methods.counts import CountsMethod
 from training.methods.joint import joint_method
 from training.methods.lessons import Lesson
@@ -40,7 +40,7 @@ def lesson_of(run: Run) -> Lesson:
     return cast(ModelMethod, method_of(run)).lesson(run)
 
 
-def table_of(run: Run) -> Table:
+def table_of(run: Run) -> ResultTable:
     """Return the released table of a run; the run's outcome must be a table."""
     return cast(TableMethod, method_of(run)).table(run)
 
@@ -50,10 +50,10 @@ __all__ = [
     "METHODS",
     "MethodOutcome",
     "MethodPlan",
+    "ResultTable",
     "RunMethod",
-    "Stage",
+    "RunStage",
     "Step",
-    "Table",
     "lesson_of",
     "method_by",
     "method_of",

@@ -34,7 +34,7 @@ Step = Callable[[Run], bool]
 """Takes a run one step further: True if the next step can follow at once, False if the run has to wait."""
 
 
-class Table(Protocol):
+class ResultTable(Protocol):
     """Result of a run of a `TableMethod`: a table of counts, or synthetic rows."""
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class MethodOutcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Stage:
+class RunStage:
     """A stage of a run in progress.
 
     Attributes:
@@ -72,9 +72,9 @@ class Stage:
     share: float
 
 
-def stage_asking(run: Run, share: float) -> Stage:
+def stage_asking(run: Run, share: float) -> RunStage:
     """Return the stage in which a run spends its share."""
-    return Stage("asking", Run.Method(run.method).label, share)
+    return RunStage("asking", Run.Method(run.method).label, share)
 
 
 class RunMethod(Protocol):
@@ -165,7 +165,7 @@ class RunMethod(Protocol):
         """Return the mechanism behind the releases, for the model card; ``name`` identifies it."""
         ...
 
-    def stages(self, run: Run) -> list[Stage]:
+    def stages(self, run: Run) -> list[RunStage]:
         """Return the run's stages until everything is released, in order."""
         ...
 
@@ -209,7 +209,7 @@ class ModelMethod(RunMethod, Protocol):
 class TableMethod(RunMethod, Protocol):
     """A method whose runs lead to a table."""
 
-    def table(self, run: Run) -> Table:
+    def table(self, run: Run) -> ResultTable:
         """Return the table computed from the run's releases."""
         ...
 
@@ -256,7 +256,7 @@ class EngineMethod(ABC):
             gettext_noop("The most that any person at a level can have been charged, in Gaussian differential privacy.")
         )
 
-    def stages(self, run: Run) -> list[Stage]:
+    def stages(self, run: Run) -> list[RunStage]:
         planned = sum(self.round_sizes(run))
         return [stage_asking(run, run.position / planned if planned else 0.0)]
 

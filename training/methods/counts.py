@@ -29,10 +29,9 @@ from learning.mechanisms.protocol import PlanError, PlannedLevel
 from learning.mechanisms.synthesis.rounds import is_counted
 from learning.outcomes import KINDS
 from training.alliances.documents import noise_factor
-from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise, head_count_sigma, planned_promises
 from training.engine.commits import charged_faults
-from training.engine.questions import Questions
+from training.engine.questions import Questions, attempt_load
 from training.engine.records import records_of
 from training.methods.base import EngineMethod, MethodOutcome, Tile, Wrong
 from training.methods.planning import MethodPlan, budgets_of, choices_check, levels_of, share_warning

@@ -18,7 +18,7 @@ from training.alliances.asking import HubAsking, SiteAsking
 from training.alliances.documents import noise_among, planned_noise_factor
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import batch_faults
-from training.methods.base import EngineMethod, RunMethod, Stage, Step, Wrong, stage_asking
+from training.methods.base import EngineMethod, RunMethod, RunStage, Step, Wrong, stage_asking
 from training.methods.planning import MethodPlan
 from training.models import Batch, JointQuestion, Run
 
@@ -62,7 +62,7 @@ class JointMethod:
     def may_go_on(self, run: Run) -> bool:
         return (self._method if run.status == Run.Status.PREPARING else self.asking).may_go_on(run)
 
-    def stages(self, run: Run) -> list[Stage]:
+    def stages(self, run: Run) -> list[RunStage]:
         """Return the stages; a hub only asks, regardless of how its sites prepare their people."""
         if not self._is_hub:
             return self._method.stages(run)

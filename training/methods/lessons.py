@@ -43,10 +43,9 @@ from learning.students import (
     with_labelled_rows,
 )
 from learning.students.releases import fit_to_releases
-from training.engine.records import encoder_of, records_key, records_load
+from training.engine.records import encoder_of, points_of, records_key, records_load
 from training.engine.turns import StepAside, turn_is_over
 from training.measures import evaluated, target_evaluated
-from training.methods.space import points_of
 from training.models import Dataset, Encoder, Run
 
 
@@ -326,8 +325,6 @@ def student_try(
 
     Args:
         run: The run that made the releases.
-        lesson: The lesson to learn.
-        recipe: The student's recipe.
         progress: Receives the progress; by default the run's row does.
         tries: Whether any are held out.
         truth: `(P,)` categories of the public points, -1 where one is not known; None where none is.

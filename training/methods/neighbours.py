@@ -37,15 +37,13 @@ from learning.representations import representation_save
 from learning.students import Releases, counted, joined, labelled, neighbourhoods
 from learning.students.forecasts import LOOKED_AT, student_forecast
 from training.alliances.documents import noise_factor
-from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
-from training.engine.questions import Questions, position_in_round
-from training.engine.records import records_of
+from training.engine.questions import Questions, attempt_load, position_in_round, rounds_folder
+from training.engine.records import Space, labelled_points, points_of, records_of, space_first, space_of_student
 from training.methods.base import EngineMethod, Tile, Wrong
 from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
-from training.methods.space import Space, labelled_points, points_of, space_first, space_of_student
 from training.models import Batch, Dataset, Query, Round, Run
 
 #: Number of labelled public points that a forecast uses at most.
@@ -235,7 +233,6 @@ def affordable(
         public: The dataset with the points to ask about, in the usual representation, with one record per holder.
         epsilons: The values of ε at ``delta``.
         holders: Head counts, or expected numbers; never counted from consents.
-        delta: The study's δ.
         wanted: Number of labels; None for all of the points.
 
     Raises:

@@ -30,16 +30,15 @@ from learning.representations import FittedRepresentation
 from learning.students import counted, labelled
 from training.alliances.documents import noise_factor
 from training.engine.budgets import PlannedPromise, sites_of
-from training.engine.commits import charged_faults
+from training.engine.commits import charged_faults, spending_may_begin
 from training.engine.questions import Questions, round_under_way, state_before
-from training.engine.spending import spending_may_begin
+from training.engine.records import points_of, space_first
 from training.methods import pate_teachers
-from training.methods.base import EngineMethod, Stage, Tile, Wrong, stage_asking
+from training.methods.base import EngineMethod, RunStage, Tile, Wrong, stage_asking
 from training.methods.lessons import Lesson, queries_lesson, shape_check, student_fit
 from training.methods.pate_plan import TeachersPlan, plan_from_json, teachers_plan
 from training.methods.pate_teachers import ballot_load, holders_gone, run_prepare, vote_open
 from training.methods.planning import choices_check
-from training.methods.space import points_of, space_first
 from training.models import Batch, Round, Run
 
 _SPACE = Sentence(gettext_noop("The public points as they are. Each one is put to all teachers."))
@@ -332,7 +331,7 @@ class Pate(EngineMethod):
         question = vote_question(run)
         return set(np.flatnonzero(~question.voting(state_of(question, run))).tolist())
 
-    def stages(self, run: Run) -> list[Stage]:
+    def stages(self, run: Run) -> list[RunStage]:
         # Teachers that are trained again without someone still count as trained: consents already show that someone
         # left. In upsampling the number of teachers follows from the sizes of the groups, so the share always goes
         # through the same steps: tenths, or one for each teacher requested if these are fewer.
@@ -340,8 +339,8 @@ class Pate(EngineMethod):
         wish = Teachers.from_json(run.choices).teachers or 10
         teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)
         return [
-            Stage("people", gettext_lazy("preparing the people"), run.prepared),
-            Stage("teachers", gettext_lazy("training teachers"), steps * done // teachers / steps),
+            RunStage("people", gettext_lazy("preparing the people"), run.prepared),
+            RunStage("teachers", gettext_lazy("training teachers"), steps * done // teachers / steps),
             stage_asking(run, run.position / max(run.public_points.rows, 1)),
         ]
 

@@ -41,8 +41,8 @@ from learning.mechanisms.pate.teachers import STOP, Teachers, forecast_votes
 from learning.mechanisms.protocol import PlanError
 from learning.students.forecasts import VotesRehearsal, records_of
 from training.engine.budgets import RESERVE, PlannedPromise, planned_promises, sites_of
+from training.engine.records import points_of
 from training.methods.planning import MethodPlan, group_answers, group_budgets
-from training.methods.space import points_of
 from training.models import Dataset, Run
 
 #: Numbers of records per teacher to compare, if there are enough public points to represent that many.

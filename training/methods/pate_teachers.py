@@ -11,12 +11,14 @@ between the two, or a worker that wakes up late, leaves a file that is never rea
 
 import logging
 import math
+from collections.abc import Collection
 from functools import lru_cache, partial
 from secrets import token_bytes
 from typing import Any
 from uuid import UUID, uuid4
 
 import numpy as np
+from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
@@ -25,23 +27,23 @@ from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.services import ROUNDING
 from accounting.shares import openings_lock, share_open
-from common.artifacts import arrays_load, arrays_save
+from common.artifacts import arrays_delete, arrays_load, arrays_save
 from common.jobs import parts_send
 from common.progress import counted
-from consent.models import ConsentEvent
+from consent.models import ConsentEvent, Disposal
 from consent.selectors import Promise, Snapshot, consent_snapshot, holders_lapsed_since
+from consent.services import study_lock
 from learning.learners import learner_create
 from learning.mechanisms.choices import HolderChoices
 from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, assign, assign_keyed, teacher_seed
 from learning.mechanisms.pate.ballots import Ballot
 from learning.mechanisms.pate.teachers import PublicGraph, Teachers, teacher_classes
 from training.engine.asking import run_part_do
-from training.engine.attempts import run_folder
 from training.engine.budgets import PlannedPromise, budgets_from_json
-from training.engine.records import owners_of, records_load
-from training.engine.spending import WAITS, message_set, spending, spending_begin, spending_may_begin
+from training.engine.commits import WAITS, message_set, spending, spending_begin, spending_may_begin
+from training.engine.questions import run_folder
+from training.engine.records import owners_of, records_load, space_first
 from training.methods.pate_plan import plan_from_json
-from training.methods.space import space_first
 from training.models import Dataset, Run, TeacherChunk
 
 logger = logging.getLogger(__name__)
@@ -199,7 +201,7 @@ def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot
     present = np.isin(pairs, snapshot.holders)
     stricter = np.zeros(len(pairs), dtype=bool)
     stricter[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, pairs[present])] < needed[present]
-    return np.intersect1d(pairs, np.union1d(left_since_snapshot(run), pairs[~present | stricter]))
+    return np.intersect1d(pairs, np.union1d(withdrawn_since_snapshot(run), pairs[~present | stricter]))
 
 
 def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> np.ndarray:
@@ -245,7 +247,7 @@ def _graph(public_id: int, _artifact: str) -> PublicGraph:
     return PublicGraph.of(space.fitted, space.public)
 
 
-def left_since_snapshot(run: Run) -> np.ndarray:
+def withdrawn_since_snapshot(run: Run) -> np.ndarray:
     """Return holders whose consent ended after the run counted it.
 
     These are people who withdrew after the last consent event that it counted, even if they have come back since, and
@@ -263,7 +265,7 @@ def left_since_snapshot(run: Run) -> np.ndarray:
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     """Return (teachers of the chunk, public points); a teacher whose holders all withdrew predicts ``NO_VOTE``."""
     assignment = arrays_load(run.assignment)
-    withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else left_since_snapshot(run)
+    withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else withdrawn_since_snapshot(run)
     of_chunk = (assignment["teacher"] >= chunk.start) & (assignment["teacher"] < chunk.stop)
     private = records_load(run.private_dataset, holders=assignment["holder"][of_chunk])
     public = arrays_load(run.public_points.artifact)["x"]
@@ -331,6 +333,40 @@ def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray
     for chunk in run.chunks.all():
         if ((affected >= chunk.start) & (affected < chunk.stop)).any():
             TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.PENDING)
+
+
+# --- Erasure ----------------------------------------------------------------------------------------------------------
+
+
+def predictions_forget(run: Run, holders: Collection[int]) -> None:
+    """Make every teacher of a finished run that learned from one of ``holders`` predict nothing from now on.
+
+    Only a study that keeps predictions for auditors still has them. Charges are recomputed without them.
+    """
+    chunks = list(run.chunks.exclude(artifact=""))
+    if not chunks or run.forgotten_at is not None or not run.assignment:
+        return
+    assignment = arrays_load(run.assignment, "holder", "teacher")
+    teachers = np.unique(assignment["teacher"][np.isin(assignment["holder"], list(holders))])
+    for chunk in chunks:
+        theirs = teachers[(teachers >= chunk.start) & (teachers < chunk.stop)] - chunk.start
+        predictions = arrays_load(chunk.artifact)["predictions"]
+        if not len(theirs) or (predictions[theirs] == NO_VOTE).all():
+            continue
+        predictions[theirs] = NO_VOTE
+        before, artifact = chunk.artifact, predictions_name(chunk)
+        arrays_save(artifact, predictions=predictions)
+        TeacherChunk.objects.filter(pk=chunk.pk).update(artifact=artifact)
+        transaction.on_commit(lambda before=before: arrays_delete(before))  # type: ignore[misc]
+
+
+def predictions_forget_erased(run: Run) -> None:
+    """Apply :func:`predictions_forget` to everyone whose records were erased during the run."""
+    erased = Disposal.objects.filter(study=run.study_id, kind=Disposal.Kind.ERASED)
+    if erased.exists():
+        with transaction.atomic():
+            study_lock(run.study_id)
+            predictions_forget(Run.objects.get(pk=run.pk), set(erased.values_list("holder_id", flat=True)))
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------

@@ -145,7 +145,6 @@ def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Cho
     """Report errors in a proposal's choices; return them with defaults filled in, or None if they cannot be read.
 
     Args:
-        run: The proposal.
         wrong: See `training.methods.base.Wrong`; for a choice the field is dotted, "choices.sigma".
         kind: The choices of the run's method.
     """

@@ -37,14 +37,20 @@ from learning.outcomes import target_arrays
 from learning.published import network_learner, published_load
 from learning.representations import representation_save
 from learning.students import predicted
-from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
-from training.engine.questions import Questions, position_in_round, round_under_way, state_before
+from training.engine.questions import (
+    Questions,
+    attempt_load,
+    position_in_round,
+    round_under_way,
+    rounds_folder,
+    state_before,
+)
+from training.engine.records import Space, points_of, space_first
 from training.methods.base import Wrong
 from training.methods.lessons import Lesson
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
-from training.methods.space import Space, points_of, space_first
 from training.methods.steps import (
     GradientSteps,
     assumed_records,

@@ -59,16 +59,14 @@ from learning.published import LINEAR
 from learning.representations import LinearModel, representation_save
 from learning.students import Releases, predicted
 from training.alliances.documents import noise_factor
-from training.engine.attempts import attempt_load, rounds_folder
 from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
-from training.engine.questions import Questions, position_in_round, state_before
-from training.engine.records import records_of
+from training.engine.questions import Questions, attempt_load, position_in_round, rounds_folder, state_before
+from training.engine.records import Space, labelled_points, points_of, records_of, space_first, space_of_student
 from training.methods.base import EngineMethod, Tile, Wrong
 from training.methods.counts import counts_charges_faults, counts_kept_faults, rounds_of_counts
 from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
-from training.methods.space import Space, labelled_points, points_of, space_first, space_of_student
 from training.methods.synthesis import MarginalCells, marginals_of, rows_check
 from training.models import Batch, Dataset, Round, Run, StudentModel
 

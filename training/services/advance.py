@@ -25,7 +25,7 @@ from training.engine.turns import StepAside, piece_of, pieces_due, send, turn, t
 from training.errors import RunError
 from training.methods import MethodOutcome, Step, method_of, pate_teachers
 from training.models import Run, Shard, StudentTraining, TeacherChunk
-from training.services import results, students, trainings
+from training.services import results, students
 from training.services.approvals import approval_fail, run_plan
 from training.services.encoders import encoding_is_awaited, encodings_sweep
 from training.services.imports import imports_sweep
@@ -149,7 +149,7 @@ _WORK: dict[str, Callable[[Any], bool]] = {
     "run_advance": run_advance,
     "chunk_train": chunk_train,
     "shard_ask": shard_ask,
-    "student_learn": trainings.student_learn,
+    "student_learn": students.student_learn,
 }
 
 

@@ -32,7 +32,7 @@ from consent.services.changes import changes_recorded
 from learning.mechanisms.protocol import PlanError
 from training.alliances.approvals import joint_approve, joint_check
 from training.engine.budgets import head_count_sigma, planned_promises
-from training.engine.spending import runs_send_on
+from training.engine.commits import runs_send_on
 from training.engine.turns import send
 from training.errors import STATE
 from training.methods.planning import beside_majority

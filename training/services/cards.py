@@ -15,8 +15,8 @@ from learning.class_shares import ClassShare, differing
 from learning.learners import Model
 from learning.students import Releases
 from training.comparison import READABLE, UNREADABLE, outcomes_of
+from training.engine.commits import used_share
 from training.engine.records import encoder_of
-from training.engine.spending import used_share
 from training.measures import accuracy_interval, cautions, published_accuracy
 from training.methods import method_of
 from training.methods.counts import rounds_of_counts

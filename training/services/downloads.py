@@ -25,9 +25,8 @@ from learning.formats.rows import as_numbers
 from learning.learners import Model
 from learning.published import published_format, published_load
 from learning.students import said
-from training.engine.records import encoder_load, encoder_of
+from training.engine.records import encoder_load, encoder_of, points_of
 from training.methods import method_of
-from training.methods.space import points_of
 from training.models import Run, StudentModel
 
 

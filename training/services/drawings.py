@@ -87,12 +87,10 @@ def question_draw(
     Args:
         study: Locked by :func:`consent.services.study_lock`, within the caller's transaction.
         kind: The :class:`Release.Kind`.
-        purpose: Purpose of the share, in words.
         question: A question with the noise of :func:`drawing_plan`.
         snapshot: Everyone who takes part.
         counted: (cells, H) whether a holder is in a cell.
         content: The noisy numbers (cells,) → content of the release.
-        acting_user: The user who draws.
         noise: Only for tests.
         follows: The result of :func:`drawing_last` when the user decided to draw, so that a form that is sent twice
             draws once; None if it was not looked up.

@@ -62,13 +62,9 @@ def encoder_register(
 
     Args:
         study: The study; an encoder is stated to be made without its private data.
-        name: Its name for people.
-        content: The ONNX file.
         takes: Its input, in the form that :func:`learning.encoders.input_from_json` reads.
-        licence: Licence of the encoder.
         source: Where it comes from, and which data it was trained on.
         stated: Whether the user states that it was made without the private data.
-        acting_user: The user who states it.
         tokenizer: For texts, JSON of the library `tokenizers`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Erasure of a holder's records everywhere in training: rows of datasets, coordinates, predictions of teachers.
+"""The end of records: erasure of a holder's records everywhere in training, of datasets, and of a study's last day.
 
 Accounts are not records. A holder's charges stay, and so do the files that list who was asked: they are needed to check
 the guarantee, and hold only ids and numbers.
@@ -8,24 +8,36 @@ import logging
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
-from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from accounting.ceilings import reach_keep
+from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list, arrays_load
 from common.distinct import distinct
-from common.keyrings import keys_destroy
+from common.keyrings import keys_destroy, ring_destroy
 from common.progress import counted
 from consent.models import Disposal, Study, study_lock
 from consent.services.changes import changes_recorded
-from consent.services.disposals import holders_erase
-from consent.services.erasures import holders_waiting
-from learning.mechanisms.pate import NO_VOTE
-from training.engine.attempts import run_folder
+from consent.services.disposals import holders_erase, people_forget, scans_erase, study_close_record
+from consent.services.erasures import disposal_record, holders_waiting
+from consent.services.mail import holders_mail
+from training.alliances.services import alliance_leave
+from training.engine.questions import run_folder
 from training.engine.records import records_load, records_store, ring_of
-from training.methods.pate_teachers import predictions_name
-from training.models import Dataset, Run, TeacherChunk
+from training.engine.turns import send
+from training.methods.pate_teachers import predictions_forget
+from training.models import Alliance, Dataset, DatasetImport, Run
 from training.services.datasets import classes_seen
+from training.services.imports import import_drop
+from training.services.runs import run_cancel
 
 logger = logging.getLogger(__name__)
 
@@ -129,32 +141,182 @@ def coordinates_forget(run: Run) -> None:
     transaction.on_commit(lambda: arrays_delete(*files))
 
 
-def predictions_forget(run: Run, holders: Collection[int]) -> None:
-    """Make every teacher of a finished run that learned from one of ``holders`` predict nothing from now on.
+# --- The end of datasets and studies ----------------------------------------------------------------------------------
 
-    Only a study that keeps predictions for auditors still has them. Charges are recomputed without them.
+
+@transaction.atomic
+def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUser) -> Dataset:
+    """Delete the arrays of a dataset permanently, and log it. Its row stays, for the runs that used it.
+
+    Raises:
+        ValidationError: no reason, or a run that has not ended uses it.
     """
-    chunks = list(run.chunks.exclude(artifact=""))
-    if not chunks or run.forgotten_at is not None or not run.assignment:
-        return
-    assignment = arrays_load(run.assignment, "holder", "teacher")
-    teachers = np.unique(assignment["teacher"][np.isin(assignment["holder"], list(holders))])
-    for chunk in chunks:
-        theirs = teachers[(teachers >= chunk.start) & (teachers < chunk.stop)] - chunk.start
-        predictions = arrays_load(chunk.artifact)["predictions"]
-        if not len(theirs) or (predictions[theirs] == NO_VOTE).all():
-            continue
-        predictions[theirs] = NO_VOTE
-        before, artifact = chunk.artifact, predictions_name(chunk)
-        arrays_save(artifact, predictions=predictions)
-        TeacherChunk.objects.filter(pk=chunk.pk).update(artifact=artifact)
-        transaction.on_commit(lambda before=before: arrays_delete(before))  # type: ignore[misc]
+    study = study_lock(dataset.study_id)
+    dataset = Dataset.objects.get(pk=dataset.pk)
+    if dataset.removed_at is not None:
+        return dataset
+    if not reason.strip():
+        raise ValidationError({"reason": _("Enter a reason. It is logged.")})
+    busy = dataset_runs(dataset).exclude(status__in=Run.ENDED).first()
+    if busy is not None:
+        raise ValidationError(
+            _("The run “%(run)s” uses this dataset and has not ended. Cancel it, or wait.") % {"run": busy.title}
+        )
+    rows = dataset.rows if dataset.kind == Dataset.Kind.PRIVATE else None
+    _arrays_end(dataset, acting_user)
+    disposal_record(
+        study=study,
+        kind=Disposal.Kind.DATASET,
+        acting_user=acting_user,
+        subject=dataset.name,
+        rows=rows,
+        reason=reason.strip(),
+    )
+    logger.info("User %s removed dataset %s.", acting_user.pk, dataset.pk)
+    return dataset
 
 
-def predictions_forget_erased(run: Run) -> None:
-    """Apply :func:`predictions_forget` to everyone whose records were erased during the run."""
-    erased = Disposal.objects.filter(study=run.study_id, kind=Disposal.Kind.ERASED)
-    if erased.exists():
-        with transaction.atomic():
-            study_lock(run.study_id)
-            predictions_forget(Run.objects.get(pk=run.pk), set(erased.values_list("holder_id", flat=True)))
+def dataset_runs(dataset: Dataset) -> QuerySet[Run]:
+    """Return the runs that have chosen a dataset."""
+    public = Q(public_dataset=dataset) | Q(labelled_dataset=dataset)
+    uses = Q(private_dataset=dataset) | public | Q(test_dataset=dataset)
+    return Run.objects.filter(uses, study=dataset.study_id)
+
+
+def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
+    """Delete a dataset's arrays once the transaction has committed, and the data that runs keep of private ones."""
+    artifact = dataset.artifact
+    dataset.removed_at, dataset.artifact = timezone.now(), ""
+    if dataset.kind == Dataset.Kind.PRIVATE:
+        dataset.digest, dataset.rows, dataset.holders, dataset.seen_classes = "", 0, 0, []
+        for run in Run.objects.filter(private_dataset=dataset, forgotten_at=None):
+            _run_end(run)
+    with changes_recorded([dataset], acting_user=acting_user):
+        dataset.save()
+
+    def delete() -> None:
+        ring_destroy(ring_of(artifact))
+        arrays_delete(artifact)
+
+    transaction.on_commit(delete)
+
+
+def _run_end(run: Run) -> None:
+    """Delete the data that an ended run keeps in private storage for a replay, which is no longer possible."""
+    Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
+    transaction.on_commit(lambda: arrays_delete_folder(run_folder(run)))
+
+
+@transaction.atomic
+def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, erase_after: date | None = None) -> Study:
+    """Close a study permanently, and log it: no new runs, no decisions to take part, no invitations, no alliances.
+
+    Releases and receipts stay. Private records are erased after their last day.
+
+    Args:
+        reason: why; holders read it.
+        erase_after: the last day of the records; by default the one announced to holders, and never a later one.
+
+    Raises:
+        ValidationError: no reason, no last day or a later one than announced, or a run has not ended.
+    """
+    study = study_lock(study.pk)
+    if study.is_closed:
+        return study
+    errors = {}
+    if not reason.strip():
+        errors["reason"] = _("Enter a reason. Data holders read it, and it is logged.")
+    last = erase_after or study.retention_until
+    if last is None and not study.rehearsal:
+        errors["erase_after"] = _("Enter the last day on which the private records are kept.")
+    elif last is not None and study.retention_until is not None and last > study.retention_until:
+        errors["erase_after"] = _(
+            "Data holders were promised an earlier day. Records can be erased earlier, never later."
+        )
+    if errors:
+        raise ValidationError(errors)
+    if Run.objects.filter(study=study, status__in=Run.ACTIVE).exists():
+        raise ValidationError(_("A run of this study is in progress. Wait until it has ended, or cancel it."))
+    for unfinished in DatasetImport.objects.filter(study=study):
+        import_drop(dataset_import=unfinished)
+    for draft in Run.objects.filter(study=study, status=Run.Status.DRAFT):
+        run_cancel(run=draft, acting_user=acting_user, message=gettext_noop("The study was closed."))
+    _alliances_leave(study, acting_user)
+    study = study_close_record(study=study, acting_user=acting_user, reason=reason.strip(), erase_after=last)
+    holders_mail("study_closed", study)
+    send("records_due_erase")
+    return study
+
+
+def _alliances_leave(study: Study, acting_user: AbstractBaseUser | None) -> None:
+    """Leave every alliance of a study that ends: the others would otherwise wait for it in each run."""
+    for alliance in Alliance.objects.filter(study=study, left_at=None):
+        alliance_leave(alliance=alliance, acting_user=acting_user)
+
+
+@transaction.atomic
+def records_expire(*, study: Study, today: date | None = None) -> int:
+    """Erase all private records of a study after their last day, and close it if it is open; return the number of rows.
+
+    This covers rows of private datasets, scans of letters, data that runs keep for a replay, pseudonyms and their key,
+    links, and the accounts' relation to the study. Decisions, releases and charges stay, under numbers that identify
+    nobody.
+    """
+    study = study_lock(study.pk)
+    if study.expired_at is not None or not is_over(study, today):
+        return 0
+    for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
+        run_cancel(run=run, acting_user=None, message=gettext_noop("The last day of the study's records has passed."))
+    _alliances_leave(study, None)
+    if not study.is_closed:
+        study_close_record(
+            study=study, acting_user=None, reason=gettext_noop("The last day of its records has passed.")
+        )
+    for unfinished in DatasetImport.objects.filter(study=study):
+        import_drop(dataset_import=unfinished)
+    datasets = Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None)
+    rows = sum(dataset.rows for dataset in datasets)
+    for dataset in datasets:
+        _arrays_end(dataset, None)
+    for run in Run.objects.filter(study=study, forgotten_at=None):
+        _run_end(run)
+    files = scans_erase(study)
+    reach_keep(study)
+    people_forget(study)
+    study.expired_at = timezone.now()
+    with changes_recorded([study], acting_user=None):
+        study.save(update_fields=["expired_at"])
+    disposal_record(study=study, kind=Disposal.Kind.EXPIRED, acting_user=None, rows=rows, files=files)
+    logger.info("The private records of study %s were erased: %s.", study.pk, counted(rows, "row", "rows"))
+    return rows
+
+
+def is_over(study: Study, today: date | None = None) -> bool:
+    """Return whether the last day of a study's private records has passed; always False for a rehearsal."""
+    last = study.retention_until
+    return not study.rehearsal and last is not None and last < (today or timezone.localdate())
+
+
+def studies_over(today: date | None = None) -> list[Study]:
+    """Return the studies whose private records have to be erased."""
+    return [study for study in Study.objects.filter(expired_at=None, rehearsal=False) if is_over(study, today)]
+
+
+def studies_waiting() -> list[Study]:
+    """Return the studies with holders who are waiting for the erasure of their records."""
+    studies = Study.objects.filter(disposals__kind=Disposal.Kind.ASKED, expired_at=None).distinct()
+    return [study for study in studies if holders_waiting(study)]
+
+
+def records_due_erase() -> None:
+    """Carry out every requested erasure and every end of records. A study that fails does not stop the others."""
+    for study in studies_waiting():
+        try:
+            records_erase(study.pk)
+        except Exception:
+            logger.exception("Records of study %s could not be erased; it is tried again.", study.pk)
+    for study in studies_over():
+        try:
+            records_expire(study=study)
+        except Exception:
+            logger.exception("The private records of study %s could not be erased; it is tried again.", study.pk)

@@ -26,11 +26,10 @@ from consent.services import study_lock
 from consent.services.erasures import disposal_record
 from learning.calibration import Threshold, least_by_costs, least_by_sensitivity
 from learning.outcomes import Classes
-from training.engine.records import records_load
+from training.engine.records import points_of, records_load
 from training.errors import STATE
 from training.measures import accuracy_interval, published_accuracy
 from training.methods import MethodOutcome, method_of
-from training.methods.space import points_of
 from training.models import Run, RunResult, StudentModel
 from training.services.downloads import onnx_store, version_load
 
@@ -275,7 +274,6 @@ def withdrawal_record(
     """Mark a run's result as withdrawn, permanently; if the run asked people, enter it into the register.
 
     Args:
-        target: the result to withdraw.
         study: the run's study, locked.
         reason: why, for people who took it or ask for it.
         unexplained: the error if there is no reason.

@@ -21,8 +21,8 @@ from consent.models import Disposal, Study, study_lock
 from consent.services.replays import Lost, acts_apply, acts_lost
 from training.models import Dataset, Encoder, Run, RunResult, StudentModel
 from training.services.approvals import approval_fail
-from training.services.closing import dataset_remove, dataset_runs, study_close
 from training.services.encoders import encoder_runs, encoder_withdraw
+from training.services.erasures import dataset_remove, dataset_runs, study_close
 from training.services.results import result_withdraw
 from training.services.runs import run_cancel, run_forget
 from training.services.students import student_withdraw
@@ -68,7 +68,6 @@ def restore_settle(
 
     Args:
         study: A study whose database is older than the journal.
-        acting_user: The user who settles it; this is logged.
         share: See :func:`accounting.gaps.gap_settle`.
         given_up: Number of rows of people's acts to give up because the objects that they refer to were lost, too.
         entered: Whether such rows were entered by hand, because the journal does not have all of them.

@@ -29,20 +29,20 @@ from consent.services.changes import changes_recorded
 from learning.formats import TabularSchema, records_alike, schema_from_json
 from learning.outcomes import OUTCOME_LABELS
 from training.alliances.documents import sums_tidy
-from training.alliances.keys import agreement_forget
+from training.alliances.wire import agreement_forget
 from training.comparison import run_parameters
-from training.engine.attempts import attempt_files, released_tidy, run_folder
 from training.engine.budgets import rehearsed_check
-from training.engine.spending import runs_send_on, used_share
+from training.engine.commits import runs_send_on, used_share
+from training.engine.questions import attempt_files, released_tidy, run_folder
 from training.engine.turns import send
 from training.errors import PROPOSER, STATE
 from training.methods import METHODS, MethodOutcome, method_by, method_of
 from training.methods.base import RunMethod
 from training.methods.lessons import checkpoints_folder, student_check
+from training.methods.pate_teachers import predictions_forget_erased
 from training.models import Dataset, ProposalChange, Run
 from training.notices import run_ended_tell, run_proposed_tell
 from training.selectors import run_is_claimed
-from training.services.erasures import predictions_forget_erased
 
 logger = logging.getLogger(__name__)
 
@@ -216,8 +216,6 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     """Replace a draft with another proposal; if nothing differs, leave everything unchanged.
 
     Args:
-        run: The draft.
-        acting_user: Its proposer.
         **fields: All fields of the new proposal, as `run_propose` takes them; missing fields get their defaults.
 
     Raises:

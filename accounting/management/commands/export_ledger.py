@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from accounting.exports import FORMATS
-from consent.management.lookups import study_argument, study_by_slug
+from consent.management import study_argument, study_by_slug
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from consent.management.lookups import study_argument, study_by_slug
+from consent.management import study_argument, study_by_slug
 from consent.services.paper import COLUMNS, PaperError, paper_consents_record, paper_list_read
 
 

@@ -12,9 +12,8 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from common.spreadsheets import CsvWriter
-from consent.management.lookups import study_argument, study_by_slug
-from consent.people.lists import COLUMNS, invitees_read
-from consent.people.pseudonyms import look_alikes_in, look_alikes_said
+from consent.management import study_argument, study_by_slug
+from consent.people.pseudonyms import COLUMNS, invitees_read, look_alikes_in, look_alikes_said
 from consent.services import study_asks_check
 from consent.services.invitations import invitations_create, uninvited_holders
 

@@ -13,7 +13,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from common.progress import counted
-from consent.management.lookups import study_argument, study_by_slug
+from consent.management import study_argument, study_by_slug
 from consent.models import Circumstance, ConsentEvent
 from consent.people.exports import export_faults
 from consent.selectors import answerer_faults, promise_faults

@@ -17,7 +17,7 @@ from django.db import connections
 from django.utils import timezone
 
 from ipate_web.backups import BackupError
-from ipate_web.backups.keys import keys_check, keys_copy
+from ipate_web.backups.files import keys_check, keys_copy
 from ipate_web.backups.making import backup_make, backups_prune
 from ipate_web.processes import unwind_on_signals
 

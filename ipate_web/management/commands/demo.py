@@ -44,7 +44,7 @@ from training.demonstration import (
     study_build,
     study_found,
 )
-from training.engine.spending import used_share
+from training.engine.commits import used_share
 from training.models import Run
 from training.selectors import run_progress
 

@@ -31,7 +31,7 @@ from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, run_approve, run_draft, run_finish, study_with_table
 from training.models import Alliance, Run, RunResult, StudentModel, Verification
-from training.services.closing import study_close
+from training.services.erasures import study_close
 from training.services.runs import run_cancel, run_fail
 
 pytestmark = pytest.mark.django_db

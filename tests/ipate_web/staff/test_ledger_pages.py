@@ -12,8 +12,8 @@ from accounting.models import Release
 from accounting.verification import study_faults
 from common.append_only import chained_models, triggers_install, triggers_remove
 from consent import services
-from consent.disclosure import PUBLIC_CHAINS
 from consent.models import ConsentEvent, DataHolder, Role, Study
+from consent.permissions import PUBLIC_CHAINS
 from consent.services.holders import circumstance_record
 from ipate_web.staff import ledger
 from tests import factories

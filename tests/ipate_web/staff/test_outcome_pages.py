@@ -26,7 +26,7 @@ from tests.training.asking import CLEAR_RUN, COUNTS_RUN, STEPS_RUN, SYNTHESIS_RU
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_like, run_start, study_with_table
 from training.comparison import fairness_of
 from training.models import Run, StudentModel
-from training.services.closing import dataset_remove
+from training.services.erasures import dataset_remove
 from training.services.publication import model_stage_set
 from training.services.students import student_withdraw
 from training.verification import release_faults

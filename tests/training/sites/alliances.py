@@ -12,10 +12,10 @@ from learning.formats import Rows
 from tests.factories import committee_fill, form_publish, policy_approve, study_create, user_create
 from tests.snapshots import built_once
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_approve, table_rows
-from training.alliances import keys, services
+from training.alliances import services, wire
 from training.alliances.exchange import exchange
-from training.alliances.keys import invitation_write
 from training.alliances.runs import joint_run_propose, joint_run_take
+from training.alliances.wire import invitation_write
 from training.models import Alliance, Dataset, Run
 from training.services.advance import chunk_train, run_advance, shard_ask
 from training.services.datasets import dataset_import
@@ -30,7 +30,7 @@ class Installations:
     def __init__(self, count: int = 3, holders: int = 12, *, joined: bool = True) -> None:
         self.names = [f"Clinic {chr(65 + place)}" for place in range(count)]
         if joined:
-            self.hub = _joined(count, holders, keys.settings.SECRET_KEY)
+            self.hub = _joined(count, holders, wire.settings.SECRET_KEY)
             self.hub_study = self.hub.study
             self.studies = list(Study.objects.filter(slug__startswith="clinic-").order_by("pk"))
             self.sites = [Alliance.objects.get(study=study) for study in self.studies]

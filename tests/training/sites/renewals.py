@@ -2,22 +2,23 @@
 
 import httpx
 import pytest
+from django.conf import settings
 
 from consent.models import Role
 from consent.services import membership_add
 from tests.factories import user_create
 from tests.training.sites.alliances import ADDRESS, Installations, InThisProcess, olga
-from training.alliances import keys, renewals
+from training.alliances import renewals, wire
 from training.alliances.exchange import exchange
-from training.alliances.keys import invitation_write
-from training.alliances.wire import Hub
+from training.alliances.wire import Hub, invitation_write
 from training.models import Alliance
 
 
 class Secrets:
-    """Secret keys of the installation that acts: `training.alliances.keys` finds them where it looks for settings."""
+    """Secret keys of the installation that acts: `training.alliances.wire` finds them where it looks for settings."""
 
     OWN = "of everybody " * 4
+    SITES_WAIT = settings.SITES_WAIT
 
     def __init__(self) -> None:
         self.SECRET_KEY, self.SECRET_KEY_FALLBACKS = self.OWN, list[str]()
@@ -104,6 +105,6 @@ class Renewed:
 def renewed_make(monkeypatch: pytest.MonkeyPatch) -> Renewed:
     """The alliance; keys, and requests to the hub, are those of each installation until the test is over."""
     secrets = Secrets()
-    monkeypatch.setattr(keys, "settings", secrets)
+    monkeypatch.setattr(wire, "settings", secrets)
     monkeypatch.setattr(Hub, "transport", AtHub(secrets))
     return Renewed(secrets)

@@ -36,23 +36,20 @@ from training import tasks
 from training.alliances import asking
 from training.alliances.documents import withdrawals_keep
 from training.alliances.exchange import exchange
-from training.alliances.keys import known_identity
 from training.alliances.runs import joint_run_decline, joint_run_take
 from training.alliances.services import alliance_contact, alliance_leave, alliances_contact
-from training.alliances.wire import Hub, Unreachable
+from training.alliances.wire import Hub, Unreachable, known_identity
 from training.engine.budgets import head_count_sigma
 from training.engine.records import records_load
 from training.methods import joint, method_of
 from training.methods.pate import vote_question
 from training.methods.pate_teachers import ballot_load
 from training.models import Alliance, Encoder, JointAnswer, JointQuestion, Run, RunResult
-from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_import
-from training.services.erasures import records_erase
+from training.services.erasures import dataset_remove, records_erase, records_expire, study_close
 from training.services.results import result_withdraw
 from training.services.runs import run_cancel
-from training.services.students import student_publish, student_withdraw
-from training.services.trainings import student_ask, student_learn
+from training.services.students import student_ask, student_learn, student_publish, student_withdraw
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
 
 pytestmark = pytest.mark.django_db

@@ -17,14 +17,13 @@ from tests.factories import user_create
 from tests.training.runs import run_approve
 from tests.training.sites.alliances import ADDRESS, Installations, advance, finish, olga
 from tests.training.sites.renewals import Renewed, renewed_make
-from training.alliances import keys, renewals, wire
+from training.alliances import renewals, wire
 from training.alliances.approvals import form_tells
 from training.alliances.documents import roster
 from training.alliances.exchange import exchange
-from training.alliances.keys import invitation_write
 from training.alliances.runs import joint_run_take
 from training.alliances.selectors import participant_rows
-from training.alliances.wire import Hub, Unreachable
+from training.alliances.wire import Hub, Unreachable, invitation_write
 from training.models import Alliance, Run
 from training.verification import checks_of
 
@@ -210,7 +209,7 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
     forgery |= {"content": former.content, "signature": former.signature, "former": []}
     with pytest.raises(Refused, match="The hub sends an earlier document of the alliance,"):
         renewed.contact(1)
-    hub, key = renewed.hub, keys.identity(renewed.hub)
+    hub, key = renewed.hub, wire.identity(renewed.hub)
     for change, message in [
         ({}, "signature of the hub"),
         ({"colluding": 0}, "The new document of the alliance changes more than"),
@@ -227,7 +226,7 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
         ({"hub": "ab" * 32}, "The new document of the alliance changes more than"),
     ]:
         document = replace(hub.document, **change)
-        signed = sign(document, key if change else keys.identity(site))
+        signed = sign(document, key if change else wire.identity(site))
         forgery |= {"content": document.content().decode(), "signature": signed.signature.hex()}
         forgery["former"] = [*hub.former, {"content": hub.content, "signature": hub.signature}]
         with pytest.raises(Refused, match=message):

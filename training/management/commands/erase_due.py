@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand
 
 from common.progress import counted
 from consent.services.erasures import holders_waiting
-from training.services.closing import records_due_erase, studies_over, studies_waiting
+from training.services.erasures import records_due_erase, studies_over, studies_waiting
 
 
 class Command(BaseCommand):

@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common.progress import Progress, counted, progress_bar
 from common.reading import UnreadableError, document_parse
-from consent.management.lookups import study_argument, study_by_slug
+from consent.management import study_argument, study_by_slug
 from consent.models import Study
 from consent.people.pseudonyms import look_alikes_in, look_alikes_said
 from learning.formats import (

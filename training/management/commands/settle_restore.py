@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandError
 from accounting.restores import is_distrusted, missing_rows
 from common.progress import counted
 from common.spreadsheets import CsvWriter
-from consent.management.lookups import study_argument, study_by_slug
+from consent.management import study_argument, study_by_slug
 from consent.models import Study
 from consent.services.replays import acts_lost, unrecordable_listed
 from training.services.restores import restore_settle

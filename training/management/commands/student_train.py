@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from common.progress import progress_bar
 from learning.students import STUDENTS
 from training.models import Run
-from training.services.trainings import student_ask, student_learn
+from training.services.students import student_ask, student_learn
 
 
 class Command(BaseCommand):

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from accounting.verification import Check, installation_checks
 from common.append_only import chained_models, installation_chains
 from common.progress import counted, progress_bar
-from consent.management.lookups import study_by_slug
+from consent.management import study_by_slug
 from consent.models import Study
 from training.verification import batches_kept, checks_of, outcome_keep, replay_faults
 

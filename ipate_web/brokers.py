@@ -1,7 +1,10 @@
-"""Celery's file-system transport, with messages that appear whole.
+"""Celery's transports, in which a worker neither finds half a message nor ends when Redis is away.
 
-Kombu's own (celery/kombu#1551) writes a message under the name by which it is found: a worker that comes at this moment
-finds an empty file, and ends.
+Kombu's file-system transport (celery/kombu#1551) writes a message under the name by which it is found: a worker that
+comes at this moment finds an empty file, and ends. When kombu 5.7 loses the connection to Redis, it gives
+unacknowledged messages back over a connection whose settings it has already dropped, and fails with an AttributeError,
+which Celery does not know as a lost connection, so the worker's process ends. Counted among the errors of a connection,
+it makes the worker connect again, and Redis hands the messages out once more.
 """
 
 import os
@@ -11,11 +14,11 @@ from time import monotonic
 from typing import Any
 
 from kombu.exceptions import ChannelError
-from kombu.transport import filesystem
+from kombu.transport import filesystem, redis
 from kombu.utils.json import dumps
 
 
-class Channel(filesystem.Channel):
+class FileChannel(filesystem.Channel):
     """Channel that writes each message under a name that nobody looks for, and then gives it its own."""
 
     # Kombu's two classes above name the message differently.
@@ -32,7 +35,13 @@ class Channel(filesystem.Channel):
             raise ChannelError(f"The message cannot be written to {folder}: {error}") from error
 
 
-class Transport(filesystem.Transport):
+class FileTransport(filesystem.Transport):
     """Kombu's transport with this channel."""
 
-    Channel = Channel
+    Channel = FileChannel
+
+
+class RedisTransport(redis.Transport):
+    """Redis transport for which a half-closed connection is a lost one."""
+
+    connection_errors = (*redis.Transport.connection_errors, AttributeError)
