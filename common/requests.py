@@ -1,9 +1,13 @@
-"""Request types for views."""
+"""Requests of views: their types, where they come from, errors that their forms show."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.forms import BaseForm
 from django.http import HttpRequest
 
 
@@ -17,6 +21,19 @@ class SignedInRequest(HttpRequest):
 
     user: User
     can: frozenset[str]
+
+
+@contextmanager
+def faults_in(form: BaseForm) -> Iterator[None]:
+    """Show a service's errors next to the fields of ``form`` that they name, or above them all."""
+    try:
+        yield
+    except ValidationError as error:
+        if not hasattr(error, "error_dict"):
+            form.add_error(None, error)
+            return
+        for field, faults in error.message_dict.items():
+            form.add_error(field if field in form.fields else None, faults)
 
 
 def client_address(request: HttpRequest) -> str:

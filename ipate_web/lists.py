@@ -10,6 +10,7 @@ from django import forms
 from django.core.exceptions import ObjectDoesNotExist
 from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet
+from django.forms.boundfield import BoundField
 from django.forms.renderers import Jinja2
 from django.http import HttpRequest, QueryDict, StreamingHttpResponse
 from django.utils import timezone
@@ -24,6 +25,7 @@ from rest_framework import serializers
 from common.spreadsheets import csv_pieces
 from common.templatetags.components import component_render
 from consent.models import Study
+from ipate_web.accounts.models import SavedList
 
 Text = str | Promise
 SIZES = (20, 50, 100, 200)
@@ -61,6 +63,27 @@ class FilterForm(forms.Form):
     def narrows(self) -> bool:
         """Whether some rows may be left out."""
         return bool(self.chosen().keys() - _LAYOUT)
+
+    @property
+    def first(self) -> BoundField | None:
+        """The field for words, which stands beside the list; the others are folded."""
+        return self["search"] if "search" in self.fields else None
+
+    @property
+    def others(self) -> list[BoundField]:
+        """All other fields."""
+        return [each for each in self if each.name != "search"]
+
+    @property
+    def narrowed_by(self) -> list[tuple[str, str]]:
+        """Label and value of each filter that is set."""
+        found = []
+        for name, value in self.chosen().items():
+            if name not in _LAYOUT:
+                field = self.fields[name]
+                offered = dict(field.choices) if isinstance(field, forms.ChoiceField) else {}
+                found.append((str(field.label), str(offered.get(value, value))))
+        return found
 
 
 @dataclass(frozen=True)
@@ -108,7 +131,10 @@ class Filter:
             return forms.ChoiceField(
                 choices=[("", _("all")), *(self.options(rows, reader) if self.options else named)], **shared
             )
-        return DayField(**shared) if self.kind == "day" else forms.CharField(max_length=self.longest, **shared)
+        if self.kind == "day":
+            return DayField(**shared)
+        words = forms.TextInput(attrs={"placeholder": self.label})
+        return forms.CharField(max_length=self.longest, widget=words, **shared)
 
     def parameter(self) -> serializers.Field:
         """Return the field for it in the API's parameters."""
@@ -271,6 +297,16 @@ class Listing:
         return type(name, (serializers.Serializer,), fields)
 
 
+def listed_query(sent: QueryDict) -> str:
+    """Return the query of an address of a list without the number of the page and without empty values."""
+    kept = sent.copy()
+    for name in ("page", "format"):
+        kept.pop(name, None)
+    for name in [name for name, values in kept.lists() if not any(values)]:
+        del kept[name]
+    return kept.urlencode()
+
+
 class Table:
     """Rows of a list in columns."""
 
@@ -344,6 +380,21 @@ class ListPage(Table):
     @cached_property
     def rows(self) -> list[SafeString]:
         return self.rendered(self.page)
+
+    @property
+    def address(self) -> str:
+        """Name of the address of its page."""
+        return self._request.resolver_match.url_name if self._request.resolver_match else ""
+
+    @property
+    def query(self) -> str:
+        """What is chosen, as it stands in the address; empty with the usual choice."""
+        return listed_query(self._request.GET)
+
+    @property
+    def saved(self) -> QuerySet[SavedList]:
+        """What the reader has saved of this list."""
+        return SavedList.objects.filter(user=self._request.user, study=self.reader.study, page=self.address)
 
     def file(self, name: str) -> StreamingHttpResponse | None:
         """Return all rows as a CSV file, if the request asks for one."""

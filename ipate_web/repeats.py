@@ -57,9 +57,9 @@ RULES: dict[str, Repeat] = {
         Repeat.FOLLOWS,
         "account_overview administrator consent:check_answer consent:contact_way consent:decide consent:erase "
         "consent:later consent:study consent:withdraw staff:alliance_act staff:circumstances staff:consent_form_facts "
-        "staff:consent_form_new staff:dataset staff:letterhead staff:member_remove staff:members staff:model_stage "
-        "staff:model_threshold staff:run_approval_undo "
-        "staff:run_edit staff:run_student_publish staff:study_edit staff_account_close",
+        "staff:consent_form_new staff:dataset staff:letterhead staff:list_save staff:member_remove "
+        "staff:members staff:model_stage staff:model_threshold staff:run_approval_undo staff:run_edit "
+        "staff:run_student_publish staff:study_edit staff_account_close",
     ),
     **_all(
         Repeat.FOLLOWS,

@@ -56,7 +56,7 @@ NO_PAGES = {
     "files, in English, that MkDocs makes": "documents document",
     "a button": (
         "set_language account_logout leave stay consent:decide consent:check_answer staff:check_answers "
-        "staff:webhook_test staff:alliance_act staff:import_store staff:run_approval_undo "
+        "staff:list_save staff:webhook_test staff:alliance_act staff:import_store staff:run_approval_undo "
         "mfa_login_webauthn"
     ),
     "leads on": "open_link openid_connect_callback socialaccount_signup",

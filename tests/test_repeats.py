@@ -182,6 +182,7 @@ CASES: dict[str, tuple[str, Sent]] = {
     "staff:webhook_test": ("operator", {}),
     "staff:webhooks": ("operator", HOOK),
     "staff:webhook_remove": ("operator", {}),
+    "staff:list_save": ("researcher", {"page": "runs", "name": "Drafts", "query": "status=draft"}),
     "staff:members": ("operator", {"username": "administrator", "role": "researcher"}),
     "staff:member_remove": ("operator", {}),
     "staff:role_change": ("auditor", {"confirm": "1"}),

@@ -195,6 +195,7 @@ TABLE: dict[str, Row] = {
     "staff:import_store": Row(STEWARDS, ("slug", "import"), "post", answer=302),
     "staff:check_answers": Row(OPERATORS, SLUG, "post", answer=302),
     "staff:head_counts": Row(OPERATORS, SLUG),
+    "staff:list_save": Row(RUNNERS, SLUG, "post", answer=404),  # no list is named
     **rows("staff:study staff:runs staff:run_compare staff:models", RUNNERS, SLUG),
     "staff:run_new": Row(USERS, SLUG),
     **rows("staff:run staff:run_live staff:run_students", RUNNERS, RUN),

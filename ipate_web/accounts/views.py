@@ -18,13 +18,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from common.requests import SignedInRequest
+from common.requests import SignedInRequest, faults_in
 from consent.models import DataHolder, Membership
 from consent.services import accounts
 from consent.services.mail import mail_wishes
 from ipate_web.accounts.forms import PersonForm, StaffAccountForm
 from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
-from ipate_web.staff.pages import faults_in
 
 logger = logging.getLogger(__name__)
 

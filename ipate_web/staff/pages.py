@@ -11,7 +11,6 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
-from django.forms import BaseForm
 from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -23,6 +22,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
+from common.requests import faults_in as faults_in
 from consent.models import Study
 from consent.permissions import SEES_PEOPLE, study_permissions
 from ipate_web.staff.help import WORDS, help_address
@@ -142,19 +142,6 @@ def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
         return require_http_methods(["GET", "HEAD", "POST"])(study_page(permission)(view))
 
     return decorate
-
-
-@contextmanager
-def faults_in(form: BaseForm) -> Iterator[None]:
-    """Show a service's errors next to the fields of ``form`` that they name, or above them all."""
-    try:
-        yield
-    except ValidationError as error:
-        if not hasattr(error, "error_dict"):
-            form.add_error(None, error)
-            return
-        for field, faults in error.message_dict.items():
-            form.add_error(field if field in form.fields else None, faults)
 
 
 def number_sent(sent: QueryDict, name: str) -> int | None:

@@ -1,0 +1,51 @@
+"""Lists that a reader saves: filters, order and columns under a name."""
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from common.requests import SignedInRequest
+from consent.models import Study
+from ipate_web.accounts.models import SavedList
+from ipate_web.lists import listed_query
+from ipate_web.staff.pages import study_form
+
+PAGES = {"runs", "models", "datasets", "alliances", "ledger"}
+"""Addresses of lists that can be saved. Lists that are searched for pseudonyms are not among them."""
+MOST = 20
+"""Choices that a reader may save of a list."""
+
+
+@study_form("training.view_run")
+def list_save(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Save a choice of a list for the reader under a name; without a choice, delete what has this name."""
+    page, name = request.POST.get("page", ""), " ".join(request.POST.get("name", "").split())[:60]
+    if page not in PAGES or request.method != "POST":
+        raise Http404
+    address = reverse(f"staff:{page}", args=[study.slug])
+    mine = SavedList.objects.filter(user_id=request.user.pk, study=study, page=page)
+    query = listed_query(QueryDict(request.POST.get("query", "")[:1000]))
+    if not query:
+        mine.filter(name=name).delete()
+    elif not name or "\0" in name + query or len(query) > 1000:
+        messages.error(request, _("Enter a name."))
+    elif not mine.filter(name=name).exists() and mine.count() >= MOST:
+        messages.error(request, _("You have saved %(most)d choices of this list. Delete one first.") % {"most": MOST})
+    else:
+        with transaction.atomic():
+            mine.update_or_create(
+                name=name,
+                defaults={"query": query},
+                create_defaults={
+                    "user_id": request.user.pk,
+                    "study": study,
+                    "page": page,
+                    "query": query,
+                    "name": name,
+                },
+            )
+        messages.success(request, _("Saved as “%(name)s”.") % {"name": name})
+    return redirect(f"{address}?{query}" if query else address)
