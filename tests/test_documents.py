@@ -8,12 +8,12 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ipate_client
 import polib
 import pytest
 from django.conf import settings
@@ -166,7 +166,7 @@ def test_how_to_pages_name_commands_and_options_that_there_are() -> None:
 
 
 def test_the_client_the_documents_and_the_list_of_changes_have_the_version() -> None:
-    assert tomllib.loads(text_of(ROOT / "client" / "pyproject.toml"))["project"]["version"] == __version__
+    assert ipate_client.__version__ == __version__
     assert f"\nversion: {__version__}\n" in text_of(ROOT / "CITATION.cff")
     assert f"  version = {{{__version__}}}," in text_of(DOCS / "notation.md")
     headings = [line for line in text_of(ROOT / "CHANGELOG.md").splitlines() if line.startswith("## ")]

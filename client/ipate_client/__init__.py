@@ -1,5 +1,6 @@
 """Client of the REST API of iPATE."""
 
+from ipate_client.asynchronous import AsyncSite
 from ipate_client.checkpoints import (
     Checkpoint,
     CheckpointError,
@@ -14,9 +15,11 @@ from ipate_client.documents import BudgetPlot, Dataset, Plan, Predictions, Publi
 from ipate_client.local_model import LocalClassifier, LocalLabeller, LocalModel, LocalRegressor, LocalSurvivalModel
 from ipate_client.problems import ProblemError, RowsError, RunEndedError
 from ipate_client.site import Site
+from ipate_client.version import __version__
 from ipate_client.webhooks import SignatureError, signature_verify
 
 __all__ = [
+    "AsyncSite",
     "BudgetPlot",
     "Checkpoint",
     "CheckpointError",
@@ -37,6 +40,7 @@ __all__ = [
     "SignatureError",
     "Site",
     "Study",
+    "__version__",
     "signature_verify",
     "verify_checkpoint",
     "verify_consistency",

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from html import escape
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
+
+from ipate_client import charts
+from ipate_client.frames import frame
+from ipate_client.proposals import Proposals
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from ipate_client.connection import Connection
+    from ipate_client.local_model import LocalModel
     from ipate_client.site import Site
 
 ENDED = ("finished", "failed", "cancelled", "withdrawn")
@@ -37,29 +44,38 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Study:
-    """A study whose runs you may see."""
+class Study(Proposals):
+    """A study whose runs you may see. `propose_pate` and the like propose a run of it, `plan_pate` plans one."""
 
     slug: str
     title: str
     delta: float
     rehearsal: bool
-    document: dict[str, Any]
-    site: Site | None = field(default=None, repr=False, compare=False)
+    document: dict[str, Any] = field(repr=False, compare=False)
+    connection: Connection | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def site(self) -> Site:
+        """The site that it was fetched from. Raises ValueError without one."""
+        return _site(self.connection)
 
     def budget(self) -> pd.DataFrame:
         """Return how much each privacy group has used over all runs: see `Site.budget`."""
-        if self.site is None:
-            raise ValueError("This study was not fetched from a site: use Site.study.")
         return self.site.budget(self)
 
     def budget_plot(self) -> BudgetPlot:
         """Return bars of each privacy group's used, reserved and remaining budget; a notebook shows them."""
-        return BudgetPlot(self.title, self.budget())
+        return BudgetPlot(self.title, self.site.budget_groups(self))
+
+    def runs(self, **filters: str) -> list[Run]:
+        """Return its runs, newest first: see `Site.runs`."""
+        return self.site.runs(study=self.slug, **filters)
 
     @property
     def datasets(self) -> list[Dataset]:
-        """Its datasets, if it was fetched individually (`Site.study`)."""
+        """Its datasets; a study from the list is fetched again."""
+        if "datasets" not in self.document and self.connection is not None:
+            return self.site.study(self.slug).datasets
         return [Dataset.of(each) for each in self.document.get("datasets", [])]
 
     def dataset(self, kind: str) -> int:
@@ -73,37 +89,24 @@ class Study:
                 return each.id
         raise LookupError(f"The study “{self.slug}” has no {kind} dataset.")
 
+    def _repr_html_(self) -> str:
+        sets = [(each.kind, each.name, each.document["rows"], each.id) for each in self.datasets]
+        levels = [(each["level"], each["epsilon"]) for each in self.document.get("levels", [])]
+        parts = [charts.table(("Level", "ε"), levels), charts.table(("Dataset", "Name", "Rows", "Id"), sets)]
+        return charts.block(self.title, f"{self.slug}, δ = {self.delta:g}{', rehearsal' * self.rehearsal}", *parts)
+
 
 @dataclass(frozen=True, eq=False)
 class BudgetPlot:
     """Stacked bars of the groups of a study's budget, as an SVG image."""
 
     title: str
-    frame: pd.DataFrame
+    groups: list[dict[str, Any]]
 
     @property
     def svg(self) -> str:
         """The image: used, reserved and left of each group's cap from left to right, with the promised ε at the end."""
-        height = 30 + 34 * len(self.frame)
-        parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" font-family="sans-serif" '
-            f'font-size="13"><title>{escape(self.title)}</title>'
-            '<text x="0" y="15">used (dark), reserved (outlined), left (light)</text>'
-        ]
-        for place, group in enumerate(self.frame.to_dict("records")):
-            top, start = 30 + 34 * place, 170.0
-            parts.append(f'<text x="0" y="{top + 17}">{escape(group["level"])}, policy {group["policy"]}</text>')
-            looks = (("used", "#0b6073", "none"), ("reserved", "#ffffff", "#0b6073"), ("left", "#d5e3e6", "none"))
-            for part, fill, stroke in looks:
-                width = 450.0 * min(1.0, group[f"share_{part}"])
-                words = f"{part}: {100 * group[f'share_{part}']:.1f} %, ε {group[f'epsilon_{part}']:.3g}"
-                parts.append(
-                    f'<rect x="{start:.1f}" y="{top}" width="{width:.1f}" height="24" fill="{fill}" stroke="{stroke}" '
-                    f'stroke-dasharray="4 3"><title>{words}</title></rect>'
-                )
-                start += width
-            parts.append(f'<text x="630" y="{top + 17}">ε {group["epsilon"]:g}</text>')
-        return "".join([*parts, "</svg>"])
+        return charts.budget_bars(self.title, self.groups)
 
     def _repr_svg_(self) -> str:
         return self.svg
@@ -124,7 +127,7 @@ def forecasts(document: dict[str, Any]) -> pd.DataFrame:
     columns = ["of", "measure", "value", "low", "high", "majority", "noiseless"]
     columns += [name for name in ("came", "inside") if "status" in document]
     rows = [{**each, "measure": each["measure"] or "share right"} for each in document["forecasts"]]
-    return pd.DataFrame(rows, columns=columns)
+    return frame(rows, columns=columns)
 
 
 class Plan(dict[str, Any]):
@@ -135,65 +138,186 @@ class Plan(dict[str, Any]):
         """Forecasts of the plan: see `forecasts`."""
         return forecasts(self)
 
+    def plot(self) -> charts.Svg:
+        """Return the forecasts with their intervals and the baseline, as an image."""
+        return charts.Svg(charts.intervals("Forecast", self["forecasts"]))
+
+    def _repr_html_(self) -> str:
+        budgets = self.get("budgets", [])
+        names = [name for name in ("name", "epsilon", "cost", "cap") if budgets and name in budgets[0]]
+        spent = charts.table(tuple(names), [tuple(each[name] for name in names) for each in budgets])
+        drawn = charts.intervals("Forecast", self["forecasts"]) if self["forecasts"] else ""
+        return charts.block("Plan", f"{self.get('answers', 0):,} answers", drawn, spent, charts.items(self["notes"]))
+
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run in its state when it was fetched."""
+    """A run in its state when it was fetched; `refresh` fetches it again."""
 
     id: str
     study: str
     title: str
     status: str
-    document: dict[str, Any]
+    summary: dict[str, Any] = field(compare=False)
+    connection: Connection | None = field(default=None, compare=False)
+
+    @property
+    def site(self) -> Site:
+        """The site that it was fetched from. Raises ValueError without one."""
+        return _site(self.connection)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """All fields, by the names of the API. Those that lists leave out are fetched when they are first asked for."""
+        if "progress" in self.summary or self.connection is None:
+            return self.summary
+        return self.site.run(self.id).summary
+
+    def refresh(self) -> Run:
+        """Return the run in its current state."""
+        return self.site.run(self.id)
+
+    def wait(self, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
+        """Wait until it is finished: see `Site.wait`."""
+        return self.site.wait(self.id, every=every, timeout=timeout, progress=progress)
+
+    def model(self, *, version: int | None = None) -> LocalModel:
+        """Return its model, to predict on this machine: see `Site.model`."""
+        return self.site.model(self.id, version=version)
 
     @property
     def has_ended(self) -> bool:
         return self.status in ENDED
 
     @property
+    def method(self) -> str:
+        """Name of the method: neighbours, pate, sgd, counts or synthesis."""
+        return str(self.summary["method"])
+
+    @property
+    def variant(self) -> str:
+        """Variant of its method; empty if there is only one."""
+        return str(self.summary["variant"])
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether its study is a rehearsal, which makes no promises."""
+        return bool(self.summary["rehearsal"])
+
+    @property
+    def labels(self) -> int:
+        """Number of queries that were answered with a label."""
+        return int(self.summary["labels"])
+
+    @property
+    def created_by(self) -> str | None:
+        """Name of the user who proposed it."""
+        return cast("str | None", self.summary["created_by"])
+
+    @property
+    def created_at(self) -> datetime:
+        """Time of the proposal."""
+        return cast(datetime, _time(self.summary["created_at"]))
+
+    @property
+    def approved_at(self) -> datetime | None:
+        """Time of the approval; None before that."""
+        return _time(self.document["approved_at"])
+
+    @property
+    def started_at(self) -> datetime | None:
+        """Time at which a worker started it; None before that."""
+        return _time(self.document["started_at"])
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """Time at which it ended; None before that."""
+        return _time(self.summary["ended_at"])
+
+    @property
+    def purpose(self) -> str:
+        return str(self.document["purpose"])
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """Choices of its method, by name."""
+        return dict(self.document["choices"])
+
+    @property
+    def share(self) -> float | None:
+        """The part of every holder's cap that it may use; None before the approval."""
+        return cast("float | None", self.document["share"])
+
+    @property
+    def revision(self) -> int:
+        """Revision of its proposal, which `Site.approve` takes."""
+        return int(self.document["revision"])
+
+    @property
+    def reason(self) -> str:
+        """Reason why it ended, or why a draft's last approval failed; otherwise empty."""
+        return str(self.document.get("reason") or "")
+
+    @property
     def done(self) -> float:
         """The part of its stages that is done, 0 to 1."""
+        if self.has_ended:
+            return 1.0
         stages = self.document.get("progress", {}).get("stages", [])
-        if self.has_ended or not stages:
-            return float(self.has_ended)
-        return float(sum(stage["share"] for stage in stages)) / len(stages)
+        return float(sum(stage["share"] for stage in stages)) / len(stages) if stages else 0.0
 
     @property
     def without_model(self) -> str:
-        """Why a finished run has no published model; empty for a run that has one or leads to none."""
+        """Reason why a finished run has no published model; empty for a run that has one or leads to none."""
         return str(self.document.get("without_model", ""))
 
     @property
     def accuracy(self) -> float | None:
         """Share of the test data that its published model classifies right, rounded; None without one."""
-        return self.document.get("accuracy")
+        return self.summary.get("accuracy")
 
     @property
     def majority(self) -> float | None:
         """Share that naming the most frequent class for every point gets right: the baseline of `accuracy`."""
-        return self.document.get("majority")
+        return self.summary.get("majority")
 
     @property
     def forecasts(self) -> pd.DataFrame:
         """Forecasts of its approved plan with the measured results: see `forecasts`."""
         return forecasts(self.document)
 
+    def plot(self) -> charts.Svg:
+        """Return the forecasts of its plan and the results, as an image."""
+        return charts.Svg(charts.intervals("Forecast and result", self.document["forecasts"]))
+
     def __repr__(self) -> str:
         right = "" if self.accuracy is None else f", {right_ones(self.accuracy, self.majority)}"
         return f"<Run {self.id} “{self.title}” of {self.study}: {self.standing}{right}>"
 
+    def _repr_html_(self) -> str:
+        right = "" if self.accuracy is None else right_ones(self.accuracy, self.majority)
+        facts: list[tuple[str, Any]] = [
+            ("Status", self.standing),
+            ("Method", f"{self.method} {self.variant}".strip()),
+            ("Result", right),
+        ]
+        facts += [("Labels", self.labels), ("Proposed by", self.created_by), ("Id", self.id)]
+        known = self.document.get("forecasts")
+        drawn = charts.intervals("Forecast and result", known) if known else ""
+        bar = "" if self.has_ended else charts.progress(self.done)
+        return charts.block(self.title, self.study, bar, charts.facts(facts), drawn)
+
     @property
     def standing(self) -> str:
         """Its status in words; for an approved run that waits, also its place and expected start."""
-        place, start = self.document.get("place"), self.document.get("expected_start")
         if self.status == "draft":
-            reason = self.document.get("reason")
-            return f"draft: {reason}" if reason else "draft: an operator has to approve it"
+            return f"draft: {self.reason or 'an operator has to approve it'}"
         if self.status == "planning":
             return "approved: its plan is being calculated"
+        place, start = self.document.get("place"), _time(self.document.get("expected_start"))
         if place is None:
             return f"{self.status}, no model" if self.without_model else self.status
-        begins = f", expected to begin at {datetime.fromisoformat(start).astimezone():%Y-%m-%d %H:%M}" if start else ""
+        begins = f", expected to begin at {start.astimezone():%Y-%m-%d %H:%M}" if start else ""
         return f"{self.status}: place {place} in the queue{begins}"
 
 
@@ -224,9 +348,9 @@ class Predictions:
 
     Attributes:
         classes: Names of the classes; for a model of another target, names of the values that it predicts for a row.
-        labels: (n,) the likeliest class of each row; "" if a model on this machine cannot take the row. For another
-            target, the site's prediction of each row; None for a model on this machine.
-        probabilities: (n, classes), or those values; NaN if the row cannot be taken.
+        labels: (n,) the class of each row: the likeliest, or the one that the model's threshold selects. For another
+            target, the prediction of each row: a number, a median time, or the names of labels.
+        probabilities: (n, classes), or those values.
         outside: For each row, the columns with values outside the range that the schema declares: the prediction for
             such a row is based on the end of the range.
     """
@@ -238,6 +362,27 @@ class Predictions:
 
     def frame(self) -> pd.DataFrame:
         """Return a column “label”, and one with the probability of each class."""
-        frame = pd.DataFrame(self.probabilities, columns=self.classes)
-        frame.insert(0, "label", self.labels, allow_duplicates=True)
-        return frame
+        table = frame(self.probabilities, self.classes)
+        table.insert(0, "label", self.labels, allow_duplicates=True)
+        return table
+
+
+def id_of(run: Run | str) -> str:
+    """Return the id of a run."""
+    return run.id if isinstance(run, Run) else run
+
+
+def slug_of(study: Study | str) -> str:
+    """Return the slug of a study."""
+    return study.slug if isinstance(study, Study) else study
+
+
+def _site(connection: Connection | None) -> Site:
+    if connection is None:
+        raise ValueError("This was not fetched from a site: use Site.study or Site.run.")
+    return cast("Site", connection)
+
+
+def _time(text: str | None) -> datetime | None:
+    """Return a time in the API's form, which older versions of Python read only with the offset as numbers."""
+    return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))

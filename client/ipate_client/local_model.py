@@ -153,7 +153,7 @@ class LocalModel(ABC):
         return self
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the file, from which scikit-learn clones the model."""
+        """Return the file, which is all that scikit-learn needs to clone the model."""
         return {"content": self.content}
 
     def set_params(self: Self, **params: Any) -> Self:
@@ -248,7 +248,7 @@ class LocalRegressor(LocalModel):
 
 
 class LocalLabeller(LocalModel):
-    """A model of several labels, each of which a row may have."""
+    """A model that gives a row any number of labels."""
 
     _estimator_type = "classifier"
 

@@ -60,11 +60,12 @@ def sendable(rows: Rows, names: Iterable[str] | None = None) -> list[Any]:
 
 
 def _sendable(rows: Rows, names: Iterable[str] | None) -> list[Any]:
-    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):
-        columns = [[_plain(value) for value in rows.iloc[:, place].tolist()] for place in range(len(rows.columns))]
-        if len(set(rows.columns)) < len(rows.columns):
+    if hasattr(rows, "iloc"):
+        table: Any = rows
+        columns = [[_plain(value) for value in table.iloc[:, place].tolist()] for place in range(len(table.columns))]
+        if len(set(table.columns)) < len(table.columns):
             raise RowsError("Two columns have the same name.", "Rename one.")
-        return [dict(zip(map(str, rows.columns), row)) for row in zip(*columns)] if columns else [{}] * len(rows)
+        return [dict(zip(map(str, table.columns), row)) for row in zip(*columns)] if columns else [{}] * len(table)
     if not isinstance(rows, (np.ndarray, list, tuple)) and hasattr(rows, "__array__"):
         rows = np.asarray(rows)
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and names is not None:
@@ -290,7 +291,7 @@ def _number(cell: Any) -> float:
 
 
 def _key(cell: Any) -> str:
-    """Return the key by which a value is found among declared ones: 1.0 is 1, and TRUE is true."""
+    """Return a value as declared ones are compared with it: 1.0 is 1, and TRUE is true."""
     if cell is None:
         return ""
     if isinstance(cell, bool):

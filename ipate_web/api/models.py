@@ -1,6 +1,7 @@
 """Endpoints of student models: cards, files, predictions, and the keys that check their signatures."""
 
 import base64
+import re
 from typing import Any
 from uuid import UUID
 
@@ -227,6 +228,7 @@ class ModelBytes(BaseRenderer):
 
 _FILE_RESPONSES: dict[Any, Any] = {
     (200, ModelBytes.media_type): OpenApiTypes.BINARY,
+    (206, ModelBytes.media_type): OpenApiResponse(OpenApiTypes.BINARY, "The rest of the file, as “Range” asks."),
     304: OpenApiResponse(description="Unchanged."),
     **GONE,
 }
@@ -252,7 +254,21 @@ class FileView(VersionView):
         filename = f"{model.run.study.slug}-{model.run_id}-v{model.version}.{file.format}"
         headers["Repr-Digest"] = f"sha-256=:{digest}:"
         headers["Content-Disposition"] = content_disposition_header(True, filename) or ""
-        return HttpResponse(model_fetch(file.artifact), content_type=ModelBytes.media_type, headers=headers)
+        return part_of(request, etag, model_fetch(file.artifact), headers)
+
+
+_REST = re.compile(r"bytes=(\d{1,15})-")
+
+
+def part_of(request: Request, etag: str, content: bytes, headers: dict[str, str]) -> HttpResponse:
+    """Return a file, or the rest of it from a byte on, for a download that broke off (RFC 9110, 14.2)."""
+    headers = {**headers, "Accept-Ranges": "bytes"}
+    asked = _REST.fullmatch(request.headers.get("Range", ""))
+    if asked is None or int(asked[1]) >= len(content) or request.headers.get("If-Range", etag) != etag:
+        return HttpResponse(content, content_type=ModelBytes.media_type, headers=headers)
+    start = int(asked[1])
+    headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+    return HttpResponse(content[start:], ModelBytes.media_type, status.HTTP_206_PARTIAL_CONTENT, headers=headers)
 
 
 class ModelNative(FileView):

@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import httpx
-import ipate_client.site
+import ipate_client.connection
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,6 +19,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 from ipate_client import LocalModel, ProblemError, RowsError, RunEndedError, Site
+from ipate_client.command import main
+from ipate_client.frames import of_schema
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -114,7 +116,7 @@ def test_data_and_decisions_of_a_study_that_asks_people(
         for found in DatasetImport.objects.filter(state__in=DatasetImport.BUSY):
             import_work(str(found.pk))
 
-    monkeypatch.setattr(ipate_client.site.time, "sleep", work)
+    monkeypatch.setattr(ipate_client.connection.time, "sleep", work)
     columns = [{"name": "who", "role": "holder"}, number("age", 100), {"name": "state", "role": "label"}]
     schema = {"kind": "table", "classes": ["healthy", "ill"], "columns": columns}
     rows = pd.DataFrame({"who": ["Q-1", "Q-2"], "age": [50, 60], "state": ["ill", "healthy"]})
@@ -133,12 +135,6 @@ def test_data_and_decisions_of_a_study_that_asks_people(
     assert set(counts["level"]) == {"HIGH", "AVERAGE", "LOW"} and (counts["sigma"] > 0).all()
     public = operator.draw_head_counts(study.slug, counts={"HIGH": 9, "AVERAGE": 8, "LOW": 7})
     assert sorted(public["count"]) == [7, 8, 9]
-
-
-def test_every_method_is_in_the_readme() -> None:
-    readme = (settings.BASE_DIR / "client" / "README.md").read_text("utf-8")
-    methods = {name for name in vars(Site) if not name.startswith("_")} - {"close"}
-    assert [name for name in sorted(methods) if f"`{name}(" not in readme] == []
 
 
 def test_a_refusal_says_what_is_wrong(study: Study, site: Site) -> None:
@@ -163,7 +159,7 @@ def test_a_broken_connection_saves_no_second_draft(study: Study, site: Site, mon
         return response
 
     monkeypatch.setattr(site._http, "request", unlucky)
-    monkeypatch.setattr(ipate_client.site.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(ipate_client.connection.time, "sleep", lambda _seconds: None)
     run = site.propose(**proposal(study))
     assert lost[0].json()["id"] == run.id
     assert Run.objects.count() == 1
@@ -179,7 +175,7 @@ def test_it_waits_as_long_as_the_site_says(study: Study, site: Site, monkeypatch
         monkeypatch.setattr(UserRateThrottle, "THROTTLE_RATES", {"user": "100/min"})
 
     monkeypatch.setattr(UserRateThrottle, "THROTTLE_RATES", {"user": "1/min"})
-    monkeypatch.setattr(ipate_client.site.time, "sleep", wait)
+    monkeypatch.setattr(ipate_client.connection.time, "sleep", wait)
     site.studies()
     assert [each.slug for each in site.studies()] == ["ward"]
     assert len(waited) == 1 and 0 < waited[0] <= 61
@@ -234,7 +230,19 @@ def test_tables_and_synthetic_rows_are_data_frames(study: Study, site: Site) -> 
     summaries = site.summaries(str(run.pk))
     assert summaries["group"].tolist() == ["no", "yes"] and (summaries["median_low"] <= summaries["median"]).all()
     rows = site.synthetic_rows(str(run_ask(run_like(study, SYNTHESIS_RUN)).pk))
-    assert len(rows) == 200 and set(rows["smoker"]) <= {"no", "yes"} and rows["age"].between(0, 120).all()
+    assert len(rows) == 200 and rows["age"].between(0, 120).all()
+    assert list(rows["smoker"].cat.categories) == ["no", "yes"] and rows["age"].dtype == np.float64
+
+
+def test_tables_have_the_types_of_the_schema() -> None:
+    columns = [
+        {"name": "ward", "role": "feature", "type": "categorical", "values": ["007", "01"]},
+        {"name": "age", "role": "feature", "type": "numeric", "missing": ["?"]},
+    ]
+    read = pd.DataFrame({"ward": ["007", "01"], "age": ["1.5", "?"], "state": ["1", "0"]}, dtype=str)
+    found = of_schema(read, {"columns": columns})
+    assert found["ward"].tolist() == ["007", "01"] and found["state"].tolist() == ["1", "0"]
+    assert found["age"].tolist()[0] == 1.5 and np.isnan(found["age"][1])
 
 
 def test_the_model_predicts_here_what_the_site_does(
@@ -250,12 +258,6 @@ def test_the_model_predicts_here_what_the_site_does(
     assert list(here.frame().columns) == ["label", "healthy", "ill"]
     assert model.card["run"] == str(run.pk)
     assert site.card(str(run.pk), version=1)["files"][0]["format"] == "onnx"
-    get = site._get
-    monkeypatch.setattr(
-        site, "_get", lambda *a: httpx.Response(200, headers=get(*a).headers, content=get(*a).content[:-1])
-    )
-    with pytest.raises(ValueError, match="differs from what the site says"):
-        site.model(str(run.pk))
 
 
 BAD_ROWS: list[Any] = [
@@ -291,6 +293,31 @@ def test_site_and_model_refuse_the_same_rows_with_the_same_words(run: Run, site:
     arrays = np.array([[10, "no"], [95, "yes"]], object)
     for rows in (good, arrays, pd.DataFrame(good)):
         assert site.predict(pk, rows).probabilities == pytest.approx(model.predict_proba(rows), abs=1e-6)
+
+
+def test_the_command(
+    run: Run,
+    token: str,
+    site: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("IPATE_SITE", str(site._http.base_url).removesuffix("/api/v1/"))
+    monkeypatch.setenv("IPATE_TOKEN", token)
+    assert main(["runs", "--study", "ward"]) == 0 and "finished" in capsys.readouterr().out
+    assert main(["watch", str(run.pk)]) == 0 and "finished" in capsys.readouterr().out
+    rows, model = tmp_path / "rows.csv", tmp_path / "student.onnx"
+    rows.write_text("age,smoker\n10,no\n95,yes\n")
+    site.model(str(run.pk)).save(model)
+    said = [
+        main(["predict", *which, str(rows)]) or capsys.readouterr().out
+        for which in ([str(run.pk)], ["--model", str(model)])
+    ]
+    assert said[0] == said[1] and said[0].startswith("label,healthy,ill,outside\n") and said[0].count("\n") == 3
+    rows.write_text("age,smoker\nold,no\n")
+    for which in ([str(run.pk)], ["--model", str(model)]):
+        assert main(["predict", *which, str(rows)]) == 1 and "row 1, column age" in capsys.readouterr().err
 
 
 def test_a_model_is_an_estimator_of_scikit_learn(run: Run, site: Site) -> None:

@@ -1,0 +1,349 @@
+"""The site for programs with asyncio: each method of `Site` in a thread.
+
+Written by `python -m client.generate`; do not edit it.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from typing import TYPE_CHECKING
+
+from ipate_client.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+    from typing import Any
+
+    import pandas as pd
+
+    from ipate_client.documents import Dataset, Plan, Predictions, PublicPoints, Run, Study
+    from ipate_client.local_model import LocalModel
+    from ipate_client.rows import Rows
+
+
+class AsyncSite:
+    """A site of iPATE, with the methods of `Site` as coroutines.
+
+    Cancelling one stops waiting for it, but not the request.
+
+    Args:
+        address: Address of the site; the variable IPATE_SITE if left out.
+        token: Your token; the variable IPATE_TOKEN if left out.
+        timeout: Seconds to wait for an answer.
+    """
+
+    def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60) -> None:
+        self.site = Site(address, token, timeout=timeout)
+
+    async def __aenter__(self) -> AsyncSite:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await to_thread(self.site.close)
+
+    async def studies(self) -> list[Study]:
+        """Return the studies whose runs you may see."""
+        return await to_thread(self.site.studies)
+
+    async def study(self, slug: str) -> Study:
+        """Return a study with its levels, head counts and datasets."""
+        return await to_thread(self.site.study, slug)
+
+    async def budget(self, study: Study | str) -> pd.DataFrame:
+        """Return the most that each privacy group of a study has used, and the parts reserved and left."""
+        return await to_thread(self.site.budget, study)
+
+    async def budget_groups(self, study: Study | str) -> list[dict[str, Any]]:
+        """Return the rows of `budget` as dictionaries."""
+        return await to_thread(self.site.budget_groups, study)
+
+    async def waiting(self) -> pd.DataFrame:
+        """Return the tasks that wait for you: study, kind, text, url, since, and whether it is your own proposal."""
+        return await to_thread(self.site.waiting)
+
+    async def encoders(self, study: Study | str) -> list[dict[str, Any]]:
+        """Return the encoders of a study, with their progress on each dataset."""
+        return await to_thread(self.site.encoders, study)
+
+    async def register_encoder(
+        self,
+        study: Study | str,
+        file: str | PathLike[str],
+        *,
+        takes: Mapping[str, Any],
+        tokenizer: str | PathLike[str] | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Register an encoder, which then encodes the study's datasets."""
+        return await to_thread(self.site.register_encoder, study, file, takes=takes, tokenizer=tokenizer, **fields)
+
+    async def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
+        """Create a rehearsal study, about data that are not confidential."""
+        return await to_thread(self.site.set_up_rehearsal, members=members, **fields)
+
+    async def import_dataset(
+        self,
+        study: Study | str,
+        rows: pd.DataFrame | str | PathLike[str],
+        *,
+        name: str,
+        kind: str,
+        schema: dict[str, Any] | None = None,
+        labels: str | PathLike[str] | None = None,
+        **fields: Any,
+    ) -> Dataset:
+        """Import a dataset into a rehearsal study, completely or not at all."""
+        return await to_thread(
+            self.site.import_dataset, study, rows, name=name, kind=kind, schema=schema, labels=labels, **fields
+        )
+
+    async def import_records(
+        self,
+        study: Study | str,
+        rows: pd.DataFrame | str | PathLike[str],
+        *,
+        name: str,
+        kind: str,
+        schema: dict[str, Any] | None = None,
+        labels: str | PathLike[str] | None = None,
+        every: float = 2.0,
+        timeout: float | None = None,
+        different_people: bool = False,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Import a dataset: upload, check, and store if nothing is wrong."""
+        return await to_thread(
+            self.site.import_records,
+            study,
+            rows,
+            name=name,
+            kind=kind,
+            schema=schema,
+            labels=labels,
+            every=every,
+            timeout=timeout,
+            different_people=different_people,
+            **fields,
+        )
+
+    async def discard_import(self, study: Study | str, number: str) -> None:
+        """Discard an import that is not stored, by the ``id`` that `import_records` returns."""
+        return await to_thread(self.site.discard_import, study, number)
+
+    async def record_consents(
+        self,
+        study: Study | str,
+        decisions: str | PathLike[str],
+        scans: Sequence[str | PathLike[str]],
+        *,
+        dry_run: bool = False,
+    ) -> int:
+        """Record a list of decisions on paper, all or none."""
+        return await to_thread(self.site.record_consents, study, decisions, scans, dry_run=dry_run)
+
+    async def draw_head_counts(
+        self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
+    ) -> pd.DataFrame:
+        """Count the holders of each promise with noise, which charges them, or enter public numbers."""
+        return await to_thread(self.site.draw_head_counts, study, counts=counts, follows=follows)
+
+    async def webhooks(self, study: Study | str) -> list[dict[str, Any]]:
+        """Return the programs that receive a study's events: id, url, events, and who created each and when."""
+        return await to_thread(self.site.webhooks, study)
+
+    async def make_webhook(self, study: Study | str, url: str, *, events: Sequence[str]) -> dict[str, Any]:
+        """Create a webhook for some events of a study; return it with its ``secret``, which is shown only once."""
+        return await to_thread(self.site.make_webhook, study, url, events=events)
+
+    async def test_webhook(self, study: Study | str, webhook: int) -> dict[str, Any]:
+        """Send a test to a webhook by its id; return the new delivery."""
+        return await to_thread(self.site.test_webhook, study, webhook)
+
+    async def remove_webhook(self, study: Study | str, webhook: int) -> None:
+        """Remove a webhook by its id, so that its program receives nothing more."""
+        return await to_thread(self.site.remove_webhook, study, webhook)
+
+    async def webhook_deliveries(self, study: Study | str) -> pd.DataFrame:
+        """Return messages of the last 30 days to a study's webhooks, newest first, with their outcomes."""
+        return await to_thread(self.site.webhook_deliveries, study)
+
+    async def methods(self) -> list[dict[str, Any]]:
+        """Return the methods of runs, with their variants and the choices of each."""
+        return await to_thread(self.site.methods)
+
+    async def learners(self) -> list[dict[str, Any]]:
+        """Return what can be a teacher, with its parameters: the choice ``learner`` of *pate*."""
+        return await to_thread(self.site.learners)
+
+    async def student_learners(self) -> list[dict[str, Any]]:
+        """Return what can be a student, with its parameters: ``student_learner`` of a run."""
+        return await to_thread(self.site.student_learners)
+
+    async def aggregators(self) -> list[dict[str, Any]]:
+        """Return how teachers' votes can become a label: the choice ``aggregator`` of *pate*."""
+        return await to_thread(self.site.aggregators)
+
+    async def representations(self) -> list[dict[str, Any]]:
+        """Return the spaces in which votes and gradient steps can work: the choice ``representation``."""
+        return await to_thread(self.site.representations)
+
+    async def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
+        """Return the plan of a run, saving nothing: actions, charges, forecasts, warnings."""
+        return await to_thread(self.site.plan, share=share, **proposal)
+
+    async def propose(self, **proposal: Any) -> Run:
+        """Save a draft of a run."""
+        return await to_thread(self.site.propose, **proposal)
+
+    async def edit(self, run: Run | str, **proposal: Any) -> Run:
+        """Replace a draft of yours with another complete proposal of the same study."""
+        return await to_thread(self.site.edit, run, **proposal)
+
+    async def withdraw(self, run: Run | str) -> Run:
+        """Withdraw a draft of yours permanently."""
+        return await to_thread(self.site.withdraw, run)
+
+    async def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
+        """Return a run's stored plan; for a draft (operators only), the plan that approval with this share stores."""
+        return await to_thread(self.site.plan_of, run, share=share)
+
+    async def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
+        """Let another person's draft start, as an operator."""
+        return await to_thread(self.site.approve, run, share=share, revision=revision)
+
+    async def approval_undo(self, run: Run | str) -> Run:
+        """Turn a run whose plan is still being calculated back into a draft, as an operator."""
+        return await to_thread(self.site.approval_undo, run)
+
+    async def cancel(self, run: Run | str) -> Run:
+        """End a run that has not ended, as an operator."""
+        return await to_thread(self.site.cancel, run)
+
+    async def runs(self, **filters: str) -> list[Run]:
+        """Return the runs that you may see, newest first."""
+        return await to_thread(self.site.runs, **filters)
+
+    async def compare(self, *runs: Run | str) -> dict[str, Any]:
+        """Return outcomes of two to six runs, and the ``parameters`` that differ, with a value for each run."""
+        return await to_thread(self.site.compare, *runs)
+
+    async def run(self, run: Run | str) -> Run:
+        """Return a run in its current state."""
+        return await to_thread(self.site.run, run)
+
+    async def wait(
+        self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True
+    ) -> Run:
+        """Wait until a run is finished, with a bar that shows its stage, or its place in the queue."""
+        return await to_thread(self.site.wait, run, every=every, timeout=timeout, progress=progress)
+
+    async def costs(self, run: Run | str) -> pd.DataFrame:
+        """Return the charge of every member of each group for a run, in μ²; empty in rehearsals."""
+        return await to_thread(self.site.costs, run)
+
+    async def alliances(self, study: Study | str) -> list[dict[str, Any]]:
+        """Return the alliances of a study, with their sites; at a site also the runs that the hub proposes."""
+        return await to_thread(self.site.alliances, study)
+
+    async def alliance(self, study: Study | str, alliance: int) -> dict[str, Any]:
+        """Return an alliance of a study, by its ``id`` in `alliances`."""
+        return await to_thread(self.site.alliance, study, alliance)
+
+    async def propose_over_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
+        """Save a draft of a run over sites, at their hub."""
+        return await to_thread(self.site.propose_over_sites, study, alliance, **proposal)
+
+    async def take_up(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
+        """Save a run that the hub proposes as a draft of a site's study; another operator approves it."""
+        return await to_thread(self.site.take_up, study, alliance, number, private_dataset=private_dataset)
+
+    async def decline(self, study: Study | str, alliance: int, number: str) -> dict[str, Any]:
+        """Decline a run that the hub proposes, as an operator of a site: the hub ends it."""
+        return await to_thread(self.site.decline, study, alliance, number)
+
+    async def over_sites(self, run: Run | str) -> dict[str, Any]:
+        """Return the participants of a run over sites, the sites that it waits for, and its questions."""
+        return await to_thread(self.site.over_sites, run)
+
+    async def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
+        """Continue without a site that a run waits for, as an operator of the hub."""
+        return await to_thread(self.site.go_on, run, without=without)
+
+    async def labels(self, run: Run | str) -> pd.DataFrame:
+        """Return released labels by row of the public dataset."""
+        return await to_thread(self.site.labels, run)
+
+    async def public_points(self, run: Run | str) -> PublicPoints:
+        """Return all public points of a run, with the released labels and counts for some of them."""
+        return await to_thread(self.site.public_points, run)
+
+    async def counts(self, run: Run | str) -> pd.DataFrame:
+        """Return the table of a run of *counts*: values of its columns, people, intervals, sum of weights."""
+        return await to_thread(self.site.counts, run)
+
+    async def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
+        """Return the rows that a run of *synthesis* drew: a column for each of the schema, the class column last."""
+        return await to_thread(self.site.synthetic_rows, run)
+
+    async def summaries(self, run: Run | str) -> pd.DataFrame:
+        """Return mean and quartiles of a counted column of numbers, each with its interval, a row for each group."""
+        return await to_thread(self.site.summaries, run)
+
+    async def withdraw_table(self, run: Run | str, *, reason: str) -> dict[str, Any]:
+        """Withdraw a run's table or synthetic rows permanently, as an operator."""
+        return await to_thread(self.site.withdraw_table, run, reason=reason)
+
+    async def models(self, **filters: str) -> list[dict[str, Any]]:
+        """Return the published models that you may use, newest first; filtered by ``study`` or ``stage``."""
+        return await to_thread(self.site.models, **filters)
+
+    async def stage(self, run: Run | str, stage: str) -> dict[str, Any]:
+        """Put the published model of a run into a stage: candidate, production or archived."""
+        return await to_thread(self.site.stage, run, stage)
+
+    async def card(self, run: Run | str, *, version: int | None = None) -> dict[str, Any]:
+        """Return the document of a run's model: its card, the schema of a row, and its files."""
+        return await to_thread(self.site.card, run, version=version)
+
+    async def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
+        """Return the model of a run, to predict on this machine: a fitted estimator of scikit-learn."""
+        return await to_thread(self.site.model, run, version=version)
+
+    async def model_file(self, run: Run | str, *, version: int | None = None) -> bytes:
+        """Return the weights of a run's model: a file of skops (scikit-learn) or safetensors (networks)."""
+        return await to_thread(self.site.model_file, run, version=version)
+
+    async def statement(self, run: Run | str, *, version: int | None = None) -> str:
+        """Return the signed card and digests of a model, as a JSON Web Signature; `keys` returns the public keys."""
+        return await to_thread(self.site.statement, run, version=version)
+
+    async def keys(self) -> list[dict[str, Any]]:
+        """Return the site's public keys (JSON Web Keys, and as PEM), the one in use first."""
+        return await to_thread(self.site.keys)
+
+    async def set_threshold(self, run: Run | str, class_name: str, **costs: float) -> dict[str, Any]:
+        """Set the threshold above which the model predicts a class, as an operator; return the model's document."""
+        return await to_thread(self.site.set_threshold, run, class_name, **costs)
+
+    async def students(self, run: Run | str) -> dict[str, Any]:
+        """Return the ``versions`` of a run's student with their evaluations, and the ``training`` in progress."""
+        return await to_thread(self.site.students, run)
+
+    async def train_student(
+        self, run: Run | str, student_learner: str, student_parameters: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Train the student of a finished run again from its releases, at no cost; return what `students` does."""
+        return await to_thread(self.site.train_student, run, student_learner, student_parameters)
+
+    async def publish_version(self, run: Run | str, *, version: int, reason: str = "") -> list[dict[str, Any]]:
+        """Make a version of a run's student its published model, as an operator; return all versions."""
+        return await to_thread(self.site.publish_version, run, version=version, reason=reason)
+
+    async def predict(self, run: Run | str, rows: Rows, *, version: int | None = None) -> Predictions:
+        """Return the site's predictions for any number of rows; if a row is wrong, RowsError says which."""
+        return await to_thread(self.site.predict, run, rows, version=version)
+
+    async def withdraw_version(self, run: Run | str, *, version: int, reason: str) -> list[dict[str, Any]]:
+        """Withdraw a version of a run's student permanently, as an operator; return all its versions afterwards."""
+        return await to_thread(self.site.withdraw_version, run, version=version, reason=reason)

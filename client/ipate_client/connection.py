@@ -1,0 +1,204 @@
+"""Requests to the API: repeated when that is safe, with one error for everything that the site refuses."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx
+
+from ipate_client.problems import ProblemError
+from ipate_client.version import __version__
+
+USER_AGENT = f"ipate-client/{__version__} python/{platform.python_version()} httpx/{httpx.__version__}"
+_UNAVAILABLE = (502, 503, 504)
+_TRIES = 4
+_LONGEST_WAIT = 180.0
+"""Seconds for which it retries while the site asks it to wait."""
+
+
+class Connection:
+    """A site of iPATE and the API's requests.
+
+    Args:
+        address: Address of the site; the variable IPATE_SITE if left out.
+        token: Your token, from the page “API tokens”; the variable IPATE_TOKEN if left out.
+        timeout: Seconds to wait for an answer.
+
+    Every method raises ProblemError if the site refuses, and httpx.TransportError if it cannot be reached. Requests
+    that change nothing, and those that the site recognises by a key, are sent again if the connection breaks or the
+    site is unavailable. Every request waits as long as the site asks to.
+    """
+
+    def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
+        address, token = address or os.environ.get("IPATE_SITE"), token or os.environ.get("IPATE_TOKEN")
+        if not address or not token:
+            raise ValueError("Give address and token, or set the variables IPATE_SITE and IPATE_TOKEN.")
+        headers = {"Authorization": f"Bearer {token}", "User-Agent": USER_AGENT}
+        self._http = httpx.Client(base_url=f"{address.rstrip('/')}/api/v1/", headers=headers, timeout=timeout)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _pages(self, path: str, filters: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        offset, size = 0, 1000
+        while True:
+            page = self._get(path, {**(filters or {}), "limit": size, "offset": offset}).json()
+            yield from page["results"]
+            offset += size
+            if not page["next"]:
+                return
+
+    def _get(self, path: str, params: dict[str, Any] | None = None) -> httpx.Response:
+        return self._request("GET", path, params=params)
+
+    def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        return dict(self._request(method, path, **arguments).json())
+
+    def _list(self, method: str, path: str, **arguments: Any) -> list[dict[str, Any]]:
+        return list(self._request(method, path, **arguments).json())
+
+    def _asked(self, path: str, **arguments: Any) -> dict[str, Any]:
+        """Return the answer to a question that is sent with POST and changes nothing, so that it may be repeated."""
+        return self._json("POST", path, is_repeatable=True, **arguments)
+
+    def _once(self, path: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request that must not be carried out twice, with a key that lets the site recognise a repetition."""
+        return self._json("POST", path, headers=_key(), is_repeatable=True, **arguments)
+
+    def _once_list(self, path: str, **arguments: Any) -> list[dict[str, Any]]:
+        return self._list("POST", path, headers=_key(), is_repeatable=True, **arguments)
+
+    def _request(self, method: str, path: str, *, is_repeatable: bool = False, **arguments: Any) -> httpx.Response:
+        """Return a successful response. Raises ProblemError."""
+        retries = _Retries(is_repeatable or method in ("GET", "PUT"))
+        while True:
+            try:
+                response = self._http.request(method, path, **arguments)
+            except httpx.TransportError:
+                if not retries.after_break():
+                    raise
+                continue
+            if not retries.after(response):
+                return _successful(response)
+
+    def _download(self, path: str, params: dict[str, Any] | None = None) -> bytes:
+        """Return a file, whose digest is checked. If the connection breaks, only the rest is fetched again.
+
+        Raises:
+            ValueError: the file does not match the site's digest.
+        """
+        content, tag, retries = bytearray(), "", _Retries(True)
+        while True:
+            headers = {"Accept-Encoding": "identity"}
+            if content and tag:
+                headers |= {"Range": f"bytes={len(content)}-", "If-Range": tag}
+            try:
+                with self._http.stream("GET", path, params=params, headers=headers) as response:
+                    if not response.is_success:
+                        response.read()
+                        if retries.after(response):
+                            continue
+                    _successful(response)
+                    if response.status_code != httpx.codes.PARTIAL_CONTENT:
+                        content.clear()
+                    tag = response.headers.get("ETag", "")
+                    for part in response.iter_bytes():
+                        content += part
+            except httpx.TransportError:
+                if not retries.after_break():
+                    raise
+                continue
+            digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+            if response.headers.get("Repr-Digest", f"sha-256=:{digest}:") != f"sha-256=:{digest}:":
+                raise ValueError("The file differs from what the site says of it: fetch it again.")
+            return bytes(content)
+
+
+def _key() -> dict[str, str]:
+    return {"Idempotency-Key": uuid4().hex}
+
+
+class _Retries:
+    """Decides whether a request is sent again, and waits before that."""
+
+    def __init__(self, is_repeatable: bool) -> None:
+        self._is_repeatable, self._tried = is_repeatable, 1
+        self._until = time.monotonic() + _LONGEST_WAIT
+
+    def after_break(self) -> bool:
+        """Return whether to send the request again after the connection broke."""
+        if not self._is_repeatable or self._tried >= _TRIES:
+            return False
+        time.sleep(2.0 ** (self._tried - 1))
+        self._tried += 1
+        return True
+
+    def after(self, response: httpx.Response) -> bool:
+        """Return whether to send the request again after this response."""
+        asked = _seconds(response.headers.get("Retry-After"))
+        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:  # refused before anything was done
+            return self._wait(1.0 if asked is None else asked)
+        if response.status_code not in _UNAVAILABLE or not self._is_repeatable:
+            return False
+        return self.after_break() if asked is None else self._wait(asked)
+
+    def _wait(self, seconds: float) -> bool:
+        if time.monotonic() + seconds > self._until:
+            return False
+        time.sleep(seconds)
+        return True
+
+
+def _seconds(header: str | None) -> float | None:
+    """Return the seconds to wait by a header Retry-After: a number of seconds, or a date (RFC 9110, 10.2.3).
+
+    >>> _seconds("7"), _seconds("Fri, 31 Dec 1999 23:59:59 GMT"), _seconds("soon"), _seconds(None)
+    (7.0, 0.0, None, None)
+    """
+    if header is None:
+        return None
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        date = parsedate_to_datetime(header)
+    except (TypeError, ValueError):
+        return None
+    date = date if date.tzinfo else date.replace(tzinfo=timezone.utc)
+    return max(0.0, (date - datetime.now(timezone.utc)).total_seconds())
+
+
+def _successful(response: httpx.Response) -> httpx.Response:
+    """Return a response with a status from 200 to 299. Raises ProblemError."""
+    if response.is_redirect:
+        place = response.headers["Location"]
+        text = f"The site sends this request on to {place}, which the client does not follow. Give the site's address"
+        raise ProblemError(response.status_code, f"{text} as it is there, such as https:// in place of http://.", [])
+    if not response.is_success:
+        raise ProblemError.of(response)
+    return response
+
+
+def at(*parts: str | int) -> str:
+    """Return a path of these parts, each escaped.
+
+    >>> at("studies", "a/b?", "budget")
+    'studies/a%2Fb%3F/budget'
+
+    Raises:
+        ValueError: a part is empty, or would lead to another address.
+    """
+    for part in map(str, parts):
+        if part.strip(".") == "":
+            raise ValueError(f"“{part}” is no name or id.")
+    return "/".join(quote(str(part), safe="") for part in parts)

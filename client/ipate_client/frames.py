@@ -1,0 +1,41 @@
+"""Tables as data frames, which need pandas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def pandas() -> Any:
+    """Return pandas. Raises ImportError with what to install."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ImportError("Tables need pandas: pip install ipate-client[pandas]") from None
+    return pd
+
+
+def frame(rows: Any, columns: list[str] | None = None) -> pd.DataFrame:
+    """Return rows as a data frame, with these columns even if there is no row."""
+    made: pd.DataFrame = pandas().DataFrame(rows, columns=columns)
+    return made
+
+
+def of_schema(read: pd.DataFrame, schema: dict[str, Any] | None) -> pd.DataFrame:
+    """Return a table of texts with the types that a schema declares.
+
+    Numbers become float64, NaN if they are declared as unknown, and categories become categories of text: “007” stays
+    “007”. Other columns stay texts.
+    """
+    for column in (schema or {}).get("columns", []):
+        name = column["name"]
+        if name not in read or column["role"] != "feature":
+            continue
+        if column["type"] in ("numeric", "date"):
+            read[name] = read[name].mask(read[name].isin([*column["missing"], ""])).astype("float64")
+        elif column["type"] == "categorical":
+            others = [value for value in read[name].unique() if value not in column["values"]]
+            read[name] = pandas().Categorical(read[name], [*column["values"], *others])
+    return read

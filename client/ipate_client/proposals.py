@@ -1,0 +1,542 @@
+"""Proposals of runs by keyword, for each method: `propose_pate`, `plan_pate` and so on.
+
+Written by `python -m client.generate`; do not edit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from ipate_client.proposing import Proposing, planning, proposing
+
+if TYPE_CHECKING:
+    from ipate_client.documents import Dataset
+
+
+class Proposals(Proposing):
+    """A study's proposals. Name a dataset only if the study has several of its kind."""
+
+    def _neighbours(
+        self,
+        *,
+        title: str,
+        purpose: str = "",
+        private_dataset: Dataset | int | None = None,
+        public_dataset: Dataset | int | None = None,
+        test_dataset: Dataset | int | None = None,
+        labelled_dataset: Dataset | int | None = None,
+        student_learner: Literal[
+            "consistency", "shares", "boosting", "random_forest", "logistic_regression", "nearest_neighbour", "cnn"
+        ]
+        | None = None,
+        student_parameters: Mapping[str, Any] | None = None,
+        wanted_labels: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        rehearsed: Mapping[str, Any] | None = None,
+        representation: Literal[
+            "standardised",
+            "thresholds",
+            "evened",
+            "whitened",
+            "wavelets",
+            "patches",
+            "embedding",
+            "encoder",
+            "learned",
+            "words",
+        ]
+        | None = None,
+        representation_parameters: Mapping[str, Any] | None = None,
+        encoder: str | None = None,
+        stated: bool | None = None,
+        rounds: int | None = None,
+        first_queries: int | None = None,
+        embedded: bool | None = None,
+        sigma: float | None = None,
+        radius_share: float | None = None,
+        kernel: Literal["uniform", "epanechnikov"] | None = None,
+        records: float | None = None,
+    ) -> dict[str, Any]:
+        """Propose a run of the method *neighbours*.
+
+        Args:
+            title: Title of the run.
+            purpose: Why it is needed, for the person who approves it.
+            private_dataset: People's records; the study's private dataset if it has only one.
+            public_dataset: Public points; the study's public dataset if it has only one.
+            test_dataset: Data to measure the model; the study's test dataset if it has only one.
+            labelled_dataset: Public dataset from whose labels the student learns as well.
+            student_learner: The student; a suggested one if left out.
+            student_parameters: Parameters of the student.
+            wanted_labels: Labels after which the run stops.
+            batch_size: Queries or steps that are released together.
+            seed: For rehearsals only.
+            rehearsed: Settings of a rehearsal: levels, accounting, conversion.
+            representation: Representation. The space in which neighbours are close to each other, fitted only on
+                the public points.
+            representation_parameters: Parameters of the representation. Parameters you leave out have their
+                defaults.
+            encoder: Encoder. The run learns from vectors that a public network computes from the records.
+            stated: The representation was made without the private data. You confirm that the representation's
+                requirements are met. False if left out.
+            rounds: Rounds. From the second round on, votes correct the current student's predictions. From 1 to 2.
+                1 if left out.
+            first_queries: Points of the first round. Leave empty to use one fifteenth of all the points that are
+                asked about, up to 600. From 1 to 1e+09.
+            embedded: The second round compares points by the student's inner layer. If the first round's student
+                has one, as networks do. False if left out.
+            sigma: Σ, noise of each count. Leave empty to let the forecast choose. From 0.001 to 16384.
+            radius_share: Radius, in percent of the public points. Leave empty to let the forecast choose. From
+                1e-09 to 1.
+            kernel: A record counts. uniform if left out.
+            records: Records per holder. A public number that the forecast uses. It is not counted from the data.
+                From 1 to 10000. 1.0 if left out.
+        """
+        given = {**locals()}
+        return self._proposal(
+            "neighbours",
+            given,
+            (
+                "representation",
+                "representation_parameters",
+                "encoder",
+                "stated",
+                "rounds",
+                "first_queries",
+                "embedded",
+                "sigma",
+                "radius_share",
+                "kernel",
+                "records",
+            ),
+            "private public test",
+        )
+
+    propose_neighbours = proposing(_neighbours)
+    plan_neighbours = planning(_neighbours)
+
+    def _pate(
+        self,
+        *,
+        title: str,
+        learner: Literal["random_forest", "logistic_regression", "nearest_neighbour", "cnn"],
+        purpose: str = "",
+        private_dataset: Dataset | int | None = None,
+        public_dataset: Dataset | int | None = None,
+        test_dataset: Dataset | int | None = None,
+        labelled_dataset: Dataset | int | None = None,
+        student_learner: Literal[
+            "consistency", "shares", "boosting", "random_forest", "logistic_regression", "nearest_neighbour", "cnn"
+        ]
+        | None = None,
+        student_parameters: Mapping[str, Any] | None = None,
+        wanted_labels: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        rehearsed: Mapping[str, Any] | None = None,
+        teachers: int | None = None,
+        learner_parameters: Mapping[str, Any] | None = None,
+        unlabelled: Literal["images", "always", "never"] | None = None,
+        aggregator: Mapping[str, Any] | None = None,
+        weight_scheme: Literal["gdp", "calibrated", "proportional"] | None = None,
+        small_groups: Literal["merge", "leave_out", "copy"] | None = None,
+        on_exhausted: Literal["stop", "retire"] | None = None,
+        variant: Literal["standard", "upsampling", "weighting", "vanishing"] = "standard",
+    ) -> dict[str, Any]:
+        """Propose a run of the method *pate*.
+
+        Args:
+            title: Title of the run.
+            learner: Teacher learner.
+            purpose: Why it is needed, for the person who approves it.
+            private_dataset: People's records; the study's private dataset if it has only one.
+            public_dataset: Public points; the study's public dataset if it has only one.
+            test_dataset: Data to measure the model; the study's test dataset if it has only one.
+            labelled_dataset: Public dataset from whose labels the student learns as well.
+            student_learner: The student; a suggested one if left out.
+            student_parameters: Parameters of the student.
+            wanted_labels: Labels after which the run stops.
+            batch_size: Queries or steps that are released together.
+            seed: For rehearsals only.
+            rehearsed: Settings of a rehearsal: levels, accounting, conversion.
+            teachers: Number of teachers. If you leave this empty, the plan compares several numbers and uses the
+                best. From 1 to 1e+09.
+            learner_parameters: Parameters of the learner. Parameters you leave out have their defaults.
+            unlabelled: Teachers also learn from the public points. Each teacher assumes that public points close
+                together have the same class. Teachers share the public points without labels, and nothing else.
+                images if left out.
+            aggregator: Aggregator. Name and parameters before any scaling.
+            weight_scheme: Weights. gdp if left out.
+            small_groups: Groups too small for a teacher. merge if left out.
+            on_exhausted: When a group's share is used up. stop if left out.
+            variant: Variant of the method.
+        """
+        given = {**locals()}
+        return self._proposal(
+            "pate",
+            given,
+            (
+                "teachers",
+                "learner",
+                "learner_parameters",
+                "unlabelled",
+                "aggregator",
+                "weight_scheme",
+                "small_groups",
+                "on_exhausted",
+            ),
+            "private public test",
+        )
+
+    propose_pate = proposing(_pate)
+    plan_pate = planning(_pate)
+
+    def _sgd(
+        self,
+        *,
+        title: str,
+        purpose: str = "",
+        private_dataset: Dataset | int | None = None,
+        public_dataset: Dataset | int | None = None,
+        test_dataset: Dataset | int | None = None,
+        labelled_dataset: Dataset | int | None = None,
+        student_learner: Literal[
+            "consistency", "shares", "boosting", "random_forest", "logistic_regression", "nearest_neighbour", "cnn"
+        ]
+        | None = None,
+        student_parameters: Mapping[str, Any] | None = None,
+        wanted_labels: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        rehearsed: Mapping[str, Any] | None = None,
+        representation: Literal[
+            "standardised",
+            "thresholds",
+            "evened",
+            "whitened",
+            "wavelets",
+            "patches",
+            "embedding",
+            "encoder",
+            "learned",
+            "words",
+        ]
+        | None = None,
+        representation_parameters: Mapping[str, Any] | None = None,
+        encoder: str | None = None,
+        stated: bool | None = None,
+        steps: int | None = None,
+        clip_norm: float | None = None,
+        step_size: float | None = None,
+        publish: Literal["student", "model"] | None = None,
+        rounds: int | None = None,
+        sigma: float | None = None,
+        ridge: float | None = None,
+    ) -> dict[str, Any]:
+        """Propose a run of the method *sgd*, variant *individual*.
+
+        Args:
+            title: Title of the run.
+            purpose: Why it is needed, for the person who approves it.
+            private_dataset: People's records; the study's private dataset if it has only one.
+            public_dataset: Public points; none if left out.
+            test_dataset: Data to measure the model; the study's test dataset if it has only one.
+            labelled_dataset: Public dataset from whose labels the student learns as well.
+            student_learner: The student; a suggested one if left out.
+            student_parameters: Parameters of the student.
+            wanted_labels: Labels after which the run stops.
+            batch_size: Queries or steps that are released together.
+            seed: For rehearsals only.
+            rehearsed: Settings of a rehearsal: levels, accounting, conversion.
+            representation: Representation. How a record becomes the model's input. This is fitted only to the
+                public points. Without public points, or with the convolutional network, there is nothing to fit:
+                leave the default.
+            representation_parameters: Parameters of the representation. Parameters you leave out have their
+                defaults.
+            encoder: Encoder. The run learns from vectors that a public network computes from the records.
+            stated: The representation was made without the private data. You confirm that the representation's
+                requirements are met. False if left out.
+            steps: Gradient steps. Leave empty to let a rule choose it. From 1 to 10000.
+            clip_norm: Clipping norm. Leave empty to let a rule choose it. From 0.0001 to 10000.
+            step_size: Step size. Leave empty to let a rule choose it. From 1e-06 to 1e+06.
+            publish: Published.
+            rounds: Rounds. In the second round, the model learns in the inner layer of the first round's student.
+                From 1 to 2. 1 if left out.
+            sigma: Noise multiplier σ. Leave empty to let a rule choose it. From 0.1 to 4096.
+            ridge: Ridge. Added to the curvature of the public points, in units of a step's noise: directions
+                drowned out by noise are followed less. Leave empty to choose it by rule. From 0 to 1e+06.
+        """
+        given = {**locals(), "variant": "individual"}
+        return self._proposal(
+            "sgd",
+            given,
+            (
+                "representation",
+                "representation_parameters",
+                "encoder",
+                "stated",
+                "steps",
+                "clip_norm",
+                "step_size",
+                "publish",
+                "rounds",
+                "sigma",
+                "ridge",
+            ),
+            "private test",
+        )
+
+    propose_sgd = proposing(_sgd)
+    plan_sgd = planning(_sgd)
+
+    def _sgd_samples(
+        self,
+        *,
+        title: str,
+        purpose: str = "",
+        private_dataset: Dataset | int | None = None,
+        public_dataset: Dataset | int | None = None,
+        test_dataset: Dataset | int | None = None,
+        labelled_dataset: Dataset | int | None = None,
+        student_learner: Literal[
+            "consistency", "shares", "boosting", "random_forest", "logistic_regression", "nearest_neighbour", "cnn"
+        ]
+        | None = None,
+        student_parameters: Mapping[str, Any] | None = None,
+        wanted_labels: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        rehearsed: Mapping[str, Any] | None = None,
+        representation: Literal[
+            "standardised",
+            "thresholds",
+            "evened",
+            "whitened",
+            "wavelets",
+            "patches",
+            "embedding",
+            "encoder",
+            "learned",
+            "words",
+        ]
+        | None = None,
+        representation_parameters: Mapping[str, Any] | None = None,
+        encoder: str | None = None,
+        stated: bool | None = None,
+        steps: int | None = None,
+        clip_norm: float | None = None,
+        step_size: float | None = None,
+        publish: Literal["student", "model"] | None = None,
+        network: Literal["linear", "mlp", "cnn"] | None = None,
+        expected: float | None = None,
+        momentum: float | None = None,
+        variant: Literal[
+            "sample", "scale", "standard", "without_strictest", "group_after_group", "non_private"
+        ] = "sample",
+    ) -> dict[str, Any]:
+        """Propose a run of the method *sgd*.
+
+        Args:
+            title: Title of the run.
+            purpose: Why it is needed, for the person who approves it.
+            private_dataset: People's records; the study's private dataset if it has only one.
+            public_dataset: Public points; none if left out.
+            test_dataset: Data to measure the model; the study's test dataset if it has only one.
+            labelled_dataset: Public dataset from whose labels the student learns as well.
+            student_learner: The student; a suggested one if left out.
+            student_parameters: Parameters of the student.
+            wanted_labels: Labels after which the run stops.
+            batch_size: Queries or steps that are released together.
+            seed: For rehearsals only.
+            rehearsed: Settings of a rehearsal: levels, accounting, conversion.
+            representation: Representation. How a record becomes the model's input. This is fitted only to the
+                public points. Without public points, or with the convolutional network, there is nothing to fit:
+                leave the default.
+            representation_parameters: Parameters of the representation. Parameters you leave out have their
+                defaults.
+            encoder: Encoder. The run learns from vectors that a public network computes from the records.
+            stated: The representation was made without the private data. You confirm that the representation's
+                requirements are met. False if left out.
+            steps: Gradient steps. Leave empty to let a rule choose it. From 1 to 10000.
+            clip_norm: Clipping norm. Leave empty to let a rule choose it. From 0.0001 to 10000.
+            step_size: Step size. Leave empty to let a rule choose it. From 1e-06 to 1e+06.
+            publish: Published.
+            network: Model. linear if left out.
+            expected: Holders drawn per step, on average. Leave empty to let a rule choose it. From 1 to 1e+09.
+            momentum: Momentum. Share of the last update that is kept in the next one. Leave empty to choose it by
+                rule. From 0 to 0.999.
+            variant: Variant of the method.
+        """
+        given = {**locals()}
+        return self._proposal(
+            "sgd",
+            given,
+            (
+                "representation",
+                "representation_parameters",
+                "encoder",
+                "stated",
+                "steps",
+                "clip_norm",
+                "step_size",
+                "publish",
+                "network",
+                "expected",
+                "momentum",
+            ),
+            "private test",
+        )
+
+    propose_sgd_samples = proposing(_sgd_samples)
+    plan_sgd_samples = planning(_sgd_samples)
+
+    def _counts(
+        self,
+        *,
+        title: str,
+        column: str,
+        purpose: str = "",
+        private_dataset: Dataset | int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        rehearsed: Mapping[str, Any] | None = None,
+        across: str | None = None,
+        bins: int | None = None,
+        weighing: Literal["promise", "alike"] | None = None,
+    ) -> dict[str, Any]:
+        """Propose a run of the method *counts*.
+
+        Args:
+            title: Title of the run.
+            column: Column. A column of the private dataset, or its classes. The schema lists its values.
+            purpose: Why it is needed, for the person who approves it.
+            private_dataset: People's records; the study's private dataset if it has only one.
+            batch_size: Queries or steps that are released together.
+            seed: For rehearsals only.
+            rehearsed: Settings of a rehearsal: levels, accounting, conversion.
+            across: Second column. People are counted for each pair of values.
+            bins: Bins of a column of numbers. Of equal width over the range declared in the schema. From 2 to 100.
+                10 if left out.
+            weighing: How people count. By their promise: the noise is smallest, and numbers of people are
+                estimated. Equally: everyone counts as one, with the noise that the smallest ε needs. promise if
+                left out.
+        """
+        given = {**locals()}
+        return self._proposal(
+            "counts",
+            given,
+            (
+                "column",
+                "across",
+                "bins",
+                "weighing",
+            ),
+            "private",
+        )
+
+    propose_counts = proposing(_counts)
+    plan_counts = planning(_counts)
+
+    def _synthesis(
+        self,
+        *,
+        title: str,
+        purpose: str = "",
+        private_dataset: Dataset | int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        rehearsed: Mapping[str, Any] | None = None,
+        rows: int | None = None,
+        bins: int | None = None,
+    ) -> dict[str, Any]:
+        """Propose a run of the method *synthesis*, variant *marginals*.
+
+        Args:
+            title: Title of the run.
+            purpose: Why it is needed, for the person who approves it.
+            private_dataset: People's records; the study's private dataset if it has only one.
+            batch_size: Queries or steps that are released together.
+            seed: For rehearsals only.
+            rehearsed: Settings of a rehearsal: levels, accounting, conversion.
+            rows: Synthetic rows. The number of rows does not change what people are charged. From 100 to 200000.
+            bins: Bins of a column of numbers. Bins have equal width over the range declared in the schema. Numbers
+                in synthetic rows are only as precise as these bins. From 2 to 100. 100 if left out.
+        """
+        given = {**locals(), "variant": "marginals"}
+        return self._proposal(
+            "synthesis",
+            given,
+            (
+                "rows",
+                "bins",
+            ),
+            "private",
+        )
+
+    propose_synthesis = proposing(_synthesis)
+    plan_synthesis = planning(_synthesis)
+
+    def _synthesis_deniability(
+        self,
+        *,
+        title: str,
+        purpose: str = "",
+        private_dataset: Dataset | int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        rehearsed: Mapping[str, Any] | None = None,
+        released: int | None = None,
+        plausible: int | None = None,
+        gamma: float | None = None,
+        epsilon0: float | None = None,
+        fewest: int | None = None,
+        most: int | None = None,
+        values: int | None = None,
+        network: float | None = None,
+    ) -> dict[str, Any]:
+        """Propose a run of the method *synthesis*, variant *deniability*.
+
+        Args:
+            title: Title of the run.
+            purpose: Why it is needed, for the person who approves it.
+            private_dataset: People's records; the study's private dataset if it has only one.
+            batch_size: Queries or steps that are released together.
+            seed: For rehearsals only.
+            rehearsed: Settings of a rehearsal: levels, accounting, conversion.
+            released: Rows to release. Each row has a cost of its own. The plan shows the total. From 1 to 100000.
+                1000 if left out.
+            plausible: Plausible seeds (k). A row is released only if about this many records could equally well
+                have been its seed. From 2 to 100000. 50 if left out.
+            gamma: How similar plausible seeds are (γ). Their probabilities of producing the row lie between the
+                same two powers of γ. From 1.01 to 1000. 4.0 if left out.
+            epsilon0: Ε₀ of the test. The number of plausible seeds is compared with k plus Laplace noise of scale
+                1/ε₀. From 0.01 to 100. 1.0 if left out.
+            fewest: Redrawn columns, at least (ω). The others are copied from the seed. The classes count as a
+                column. From 0 to 1000.
+            most: Redrawn columns, at most (ω). For each row, the number is drawn between the two. From 0 to 1000.
+            values: Values of a column of numbers. Bins of equal width over the range declared in the schema. From 2
+                to 100. 20 if left out.
+            network: Ε of the network. For the quarter of the records that determines its structure, and for the
+                quarter that determines its parameters. From 0.01 to 100. 1.0 if left out.
+        """
+        given = {**locals(), "variant": "deniability"}
+        return self._proposal(
+            "synthesis",
+            given,
+            (
+                "released",
+                "plausible",
+                "gamma",
+                "epsilon0",
+                "fewest",
+                "most",
+                "values",
+                "network",
+            ),
+            "private",
+        )
+
+    propose_synthesis_deniability = proposing(_synthesis_deniability)
+    plan_synthesis_deniability = planning(_synthesis_deniability)

@@ -1,0 +1,210 @@
+"""Results of runs: labels, tables, synthetic rows, models, and versions of students."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipate_client.connection import at
+from ipate_client.documents import Predictions, PublicPoints, Run, id_of
+from ipate_client.frames import frame, of_schema, pandas
+from ipate_client.local_model import LocalModel
+from ipate_client.problems import ProblemError, RowsError
+from ipate_client.rows import Rows, features_of, sendable
+from ipate_client.runs import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS_AT_ONCE = 1000
+"""Most rows that the site takes in one request."""
+
+
+class Results(Runs):
+    """Actions about the results of runs."""
+
+    def labels(self, run: Run | str) -> pd.DataFrame:
+        """Return released labels by row of the public dataset.
+
+        A column count_… for each class holds noisy counts, if they were released. A column ``reinforced`` is 1 for
+        labels that are the student's own, if there are any.
+
+        The study's release register records this download.
+        """
+        content = self._download(at("runs", id_of(run), "labels"), {"format": "csv"})
+        return _read(content, index_col="row", dtype={"label": str})
+
+    def public_points(self, run: Run | str) -> PublicPoints:
+        """Return all public points of a run, with the released labels and counts for some of them."""
+        content = self._download(at("runs", id_of(run), "labels"), {"format": "npz"})
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            points = {name: arrays[name] for name in arrays.files}
+        classes = points["classes"].tolist()
+        return PublicPoints(
+            points.get("x"), points["row"], points["label"], points.get("counts"), classes, points["reinforced"]
+        )
+
+    def counts(self, run: Run | str) -> pd.DataFrame:
+        """Return the table of a run of *counts*: values of its columns, people, intervals, sum of weights.
+
+        The interval from least_95 to most_95 holds however the levels are spread over the cells. If people count by
+        their promise, that from low_95 to high_95 holds if the levels are spread over the cells at random.
+
+        The study's release register records this download.
+        """
+        table = _read(self._download(at("runs", id_of(run), "table"), {"format": "csv"}), dtype=str)
+        numbers = ["people", "low_95", "high_95", "weighted", "least_95", "most_95"]
+        return table.astype(dict.fromkeys(numbers, np.float64))
+
+    def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
+        """Return the rows that a run of *synthesis* drew: a column for each of the schema, the class column last.
+
+        Columns have the types of the schema: numbers, categories of text, texts. The study's release register records
+        this download.
+        """
+        row = self.run(run)
+        read = _read(self._download(at("runs", row.id, "rows"), {"format": "csv"}), dtype=str)
+        datasets = self._json("GET", at("studies", row.study))["datasets"]
+        schemas = [each["schema"] for each in datasets if each["id"] == row.document["private_dataset"]]
+        return of_schema(read, schemas[0] if schemas else None)
+
+    def summaries(self, run: Run | str) -> pd.DataFrame:
+        """Return mean and quartiles of a counted column of numbers, each with its interval, a row for each group."""
+        summaries = self._json("GET", at("runs", id_of(run), "table"))["summaries"]
+        rows = []
+        for each in summaries:
+            row = {"column": each["column"], "group": each["group"]}
+            for name, estimate in zip(("mean", "q25", "median", "q75"), [each["mean"], *each["quantiles"]]):
+                known = estimate or dict.fromkeys(("value", "low", "high"), float("nan"))
+                row |= {name: known["value"], f"{name}_low": known["low"], f"{name}_high": known["high"]}
+            rows.append(row)
+        return frame(rows)
+
+    def withdraw_table(self, run: Run | str, *, reason: str) -> dict[str, Any]:
+        """Withdraw a run's table or synthetic rows permanently, as an operator.
+
+        Args:
+            run: A finished run of *counts* or *synthesis*.
+            reason: Shown to everyone who took them or asks for them.
+        """
+        return self._json("POST", at("runs", id_of(run), "table", "withdraw"), json={"reason": reason})
+
+    def models(self, **filters: str) -> list[dict[str, Any]]:
+        """Return the published models that you may use, newest first; filtered by ``study`` or ``stage``."""
+        return list(self._pages("models", filters))
+
+    def stage(self, run: Run | str, stage: str) -> dict[str, Any]:
+        """Put the published model of a run into a stage: candidate, production or archived. For operators."""
+        return self._json("POST", at("models", id_of(run), "stage"), json={"stage": stage})
+
+    def card(self, run: Run | str, *, version: int | None = None) -> dict[str, Any]:
+        """Return the document of a run's model: its card, the schema of a row, and its files."""
+        return self._json("GET", at("models", id_of(run)), params=version_of(version))
+
+    def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
+        """Return the model of a run, to predict on this machine: a fitted estimator of scikit-learn.
+
+        Args:
+            run: A finished run.
+            version: Version of its student; the published one if left out.
+
+        Raises:
+            ValueError: the file does not match the site's digest.
+        """
+        return LocalModel.of(self._download(at("models", id_of(run), "onnx"), version_of(version)))
+
+    def model_file(self, run: Run | str, *, version: int | None = None) -> bytes:
+        """Return the weights of a run's model: a file of skops (scikit-learn) or safetensors (networks)."""
+        return self._download(at("models", id_of(run), "file"), version_of(version))
+
+    def statement(self, run: Run | str, *, version: int | None = None) -> str:
+        """Return the signed card and digests of a model, as a JSON Web Signature; `keys` returns the public keys."""
+        return str(self._json("GET", at("models", id_of(run), "statement"), params=version_of(version))["statement"])
+
+    def keys(self) -> list[dict[str, Any]]:
+        """Return the site's public keys (JSON Web Keys, and as PEM), the one in use first."""
+        return list(self._json("GET", "keys")["keys"])
+
+    def set_threshold(self, run: Run | str, class_name: str, **costs: float) -> dict[str, Any]:
+        """Set the threshold above which the model predicts a class, as an operator; return the model's document.
+
+        Args:
+            run: A finished run.
+            class_name: The class; empty to predict the likeliest one again.
+            **costs: ``missed`` and ``false_alarm``, the costs of the two mistakes; or ``sensitivity``, the share of the
+                class's records to find.
+        """
+        return self._json("POST", at("models", id_of(run), "threshold"), json={"class_name": class_name, **costs})
+
+    def students(self, run: Run | str) -> dict[str, Any]:
+        """Return the ``versions`` of a run's student with their evaluations, and the ``training`` in progress."""
+        return self._json("GET", at("runs", id_of(run), "students"))
+
+    def train_student(
+        self, run: Run | str, student_learner: str, student_parameters: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Train the student of a finished run again from its releases, at no cost; return what `students` does.
+
+        Args:
+            run: A finished run.
+            student_learner: Name of the student, see `parts`.
+            student_parameters: Its parameters; those left out have their defaults.
+        """
+        sent = {"student_learner": student_learner, "student_parameters": dict(student_parameters or {})}
+        return self._once(at("runs", id_of(run), "students"), json=sent)
+
+    def publish_version(self, run: Run | str, *, version: int, reason: str = "") -> list[dict[str, Any]]:
+        """Make a version of a run's student its published model, as an operator; return all versions.
+
+        Args:
+            run: A finished run.
+            version: Version of its student.
+            reason: Shown on the card; required for a version that the run would not publish by itself.
+        """
+        path = at("runs", id_of(run), "students", version, "publish")
+        return list(self._json("POST", path, json={"reason": reason} if reason else {})["versions"])
+
+    def predict(self, run: Run | str, rows: Rows, *, version: int | None = None) -> Predictions:
+        """Return the site's predictions for any number of rows; if a row is wrong, RowsError says which."""
+        names = None
+        if isinstance(rows, np.ndarray) and rows.ndim == 2:
+            names = [column["name"] for column in features_of(self.card(run, version=version)["schema"])] or None
+        sent, parts = sendable(rows, names), []
+        for start in range(0, max(len(sent), 1), ROWS_AT_ONCE):
+            question = {"rows": sent[start : start + ROWS_AT_ONCE]}
+            try:
+                path, asked = at("models", id_of(run), "predict"), version_of(version)
+                parts.append(self._asked(path, json=question, params=asked))
+            except ProblemError as problem:
+                raise RowsError.by_site(problem, before=start) or problem from None
+        labels = [label for part in parts for label in part["predictions"]]
+        columns, values = ("classes", "probabilities") if "classes" in parts[0] else ("columns", "values")
+        probabilities = np.concatenate([np.asarray(part[values], np.float64) for part in parts])
+        outside = [names for part in parts for names in part["outside"]]
+        answers = np.empty(len(labels), object)
+        answers[:] = labels
+        return Predictions(parts[0][columns], answers, probabilities, outside)
+
+    def withdraw_version(self, run: Run | str, *, version: int, reason: str) -> list[dict[str, Any]]:
+        """Withdraw a version of a run's student permanently, as an operator; return all its versions afterwards.
+
+        Args:
+            run: A finished run.
+            version: Version of its student.
+            reason: Shown to everyone who took the model or asks for it.
+        """
+        path = at("runs", id_of(run), "students", version, "withdraw")
+        return list(self._json("POST", path, json={"reason": reason})["versions"])
+
+
+def version_of(version: int | None) -> dict[str, Any]:
+    """Return the parameter that asks for a version of a model."""
+    return {} if version is None else {"version": version}
+
+
+def _read(content: bytes, **options: Any) -> pd.DataFrame:
+    read: pd.DataFrame = pandas().read_csv(io.BytesIO(content), keep_default_na=False, **options)
+    return read

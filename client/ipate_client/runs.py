@@ -1,0 +1,191 @@
+"""Runs: plans, proposals, approval, progress, and runs over sites."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ipate_client.connection import Connection, at
+from ipate_client.documents import Plan, Run, Study, id_of, slug_of
+from ipate_client.frames import frame
+from ipate_client.problems import RunEndedError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Runs(Connection):
+    """Actions about runs."""
+
+    def methods(self) -> list[dict[str, Any]]:
+        """Return the methods of runs, with their variants and the choices of each."""
+        return self._list("GET", "methods")
+
+    def learners(self) -> list[dict[str, Any]]:
+        """Return what can be a teacher, with its parameters: the choice ``learner`` of *pate*."""
+        return self._list("GET", "learners")
+
+    def student_learners(self) -> list[dict[str, Any]]:
+        """Return what can be a student, with its parameters: ``student_learner`` of a run."""
+        return self._list("GET", "students")
+
+    def aggregators(self) -> list[dict[str, Any]]:
+        """Return how teachers' votes can become a label: the choice ``aggregator`` of *pate*."""
+        return self._list("GET", "aggregators")
+
+    def representations(self) -> list[dict[str, Any]]:
+        """Return the spaces in which votes and gradient steps can work: the choice ``representation``."""
+        return self._list("GET", "representations")
+
+    def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
+        """Return the plan of a run, saving nothing: actions, charges, forecasts, warnings.
+
+        Args:
+            share: The part of every holder's cap to plan for; a quarter, or the free part, if left out.
+            **proposal: Fields of a proposal, see `propose`.
+        """
+        asked = proposal if share is None else {**proposal, "share": share}
+        return Plan(self._asked(at("runs", "plan"), json=asked))
+
+    def propose(self, **proposal: Any) -> Run:
+        """Save a draft of a run. It starts once an operator of the study, someone other than you, approves it.
+
+        It is saved once, even if the connection breaks and the request is sent again.
+
+        Args:
+            **proposal: ``study``, ``title``, ``private_dataset`` and so on, as listed in the site's /api/docs.
+        """
+        return self._run(self._once("runs", json=proposal))
+
+    def edit(self, run: Run | str, **proposal: Any) -> Run:
+        """Replace a draft of yours with another complete proposal of the same study."""
+        return self._run(self._json("PUT", at("runs", id_of(run)), json=proposal))
+
+    def withdraw(self, run: Run | str) -> Run:
+        """Withdraw a draft of yours permanently."""
+        return self._run(self._json("POST", at("runs", id_of(run), "withdraw")))
+
+    def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
+        """Return a run's stored plan; for a draft (operators only), the plan that approval with this share stores."""
+        return Plan(self._json("GET", at("runs", id_of(run), "plan"), params={} if share is None else {"share": share}))
+
+    def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
+        """Let another person's draft start, as an operator. A worker then calculates its plan; see `wait`.
+
+        Args:
+            run: The draft.
+            share: The part of every holder's cap that it may use; a quarter, or the free part, if left out.
+            revision: Revision of the proposal that you looked at, from its document: if it was changed since, it is
+                refused.
+        """
+        body = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
+        return self._run(self._json("POST", at("runs", id_of(run), "approve"), json=body))
+
+    def approval_undo(self, run: Run | str) -> Run:
+        """Turn a run whose plan is still being calculated back into a draft, as an operator."""
+        return self._run(self._json("DELETE", at("runs", id_of(run), "approve")))
+
+    def cancel(self, run: Run | str) -> Run:
+        """End a run that has not ended, as an operator. Its releases stay released and charged."""
+        return self._run(self._json("POST", at("runs", id_of(run), "cancel")))
+
+    def runs(self, **filters: str) -> list[Run]:
+        """Return the runs that you may see, newest first.
+
+        Args:
+            **filters: ``study``, ``search`` (words of title or purpose), ``status``, ``method``, ``variant``,
+                ``proposer`` (a user's name), ``since`` and ``until`` (days of the proposal, as 2026-01-31), ``sort``
+                (``-proposed``, ``proposed``, ``title``, ``-labels``, ``-accuracy``).
+        """
+        return [self._run(each) for each in self._pages("runs", filters)]
+
+    def compare(self, *runs: Run | str) -> dict[str, Any]:
+        """Return outcomes of two to six runs, and the ``parameters`` that differ, with a value for each run."""
+        return self._json("GET", at("runs", "compare"), params={"runs": ",".join(map(id_of, runs))})
+
+    def run(self, run: Run | str) -> Run:
+        """Return a run in its current state."""
+        return self._run(self._json("GET", at("runs", id_of(run))))
+
+    def wait(self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
+        """Wait until a run is finished, with a bar that shows its stage, or its place in the queue.
+
+        If a run finishes without a published model, a warning says why.
+
+        Args:
+            run: The run; a draft waits for its approval, and the bar shows why the last one failed, if it did.
+            every: Seconds between two requests.
+            timeout: Seconds to wait at most; None to wait as long as it takes.
+            progress: Whether to show the bar.
+
+        Raises:
+            RunEndedError: it failed or was cancelled; the message says why.
+            TimeoutError: it takes longer.
+        """
+        begun = time.monotonic()
+        while True:
+            row = self.run(run)
+            if progress:
+                _show(row, time.monotonic() - begun)
+            if row.has_ended:
+                break
+            if timeout is not None and time.monotonic() - begun + every > timeout:
+                raise TimeoutError(f"The run is “{row.status}” after {timeout:g} seconds.")
+            time.sleep(every)
+        if row.status != "finished":
+            raise RunEndedError(f"The run is {row.status}. {row.reason}".strip())
+        if row.without_model:
+            warnings.warn(row.without_model, stacklevel=2)
+        return row
+
+    def costs(self, run: Run | str) -> pd.DataFrame:
+        """Return the charge of every member of each group for a run, in μ²; empty in rehearsals."""
+        return frame(self._json("GET", at("runs", id_of(run), "costs"))["groups"])
+
+    def alliances(self, study: Study | str) -> list[dict[str, Any]]:
+        """Return the alliances of a study, with their sites; at a site also the runs that the hub proposes."""
+        return self._list("GET", at("studies", slug_of(study), "alliances"))
+
+    def alliance(self, study: Study | str, alliance: int) -> dict[str, Any]:
+        """Return an alliance of a study, by its ``id`` in `alliances`."""
+        return self._json("GET", at("studies", slug_of(study), "alliances", alliance))
+
+    def propose_over_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
+        """Save a draft of a run over sites, at their hub.
+
+        Args:
+            study: The hub's study.
+            alliance: Its ``id`` in `alliances`.
+            **proposal: ``title``, ``method``, ``mode``, ``sites`` and so on, as listed in the site's /api/docs.
+        """
+        return self._run(self._once(at("studies", slug_of(study), "alliances", alliance, "runs"), json=proposal))
+
+    def take_up(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
+        """Save a run that the hub proposes as a draft of a site's study; another operator approves it."""
+        path = at("studies", slug_of(study), "alliances", alliance, "proposals", number, "take")
+        return self._run(self._json("POST", path, json={"private_dataset": private_dataset}))
+
+    def decline(self, study: Study | str, alliance: int, number: str) -> dict[str, Any]:
+        """Decline a run that the hub proposes, as an operator of a site: the hub ends it."""
+        return self._json("POST", at("studies", slug_of(study), "alliances", alliance, "proposals", number, "decline"))
+
+    def over_sites(self, run: Run | str) -> dict[str, Any]:
+        """Return the participants of a run over sites, the sites that it waits for, and its questions."""
+        return self._json("GET", at("runs", id_of(run), "sites"))
+
+    def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
+        """Continue without a site that a run waits for, as an operator of the hub."""
+        return self._json("POST", at("runs", id_of(run), "go-on"), json={"without": without})
+
+    def _run(self, document: dict[str, Any]) -> Run:
+        return Run(document["id"], document["study"], document["title"], document["status"], document, self)
+
+
+def _show(run: Run, seconds: float) -> None:
+    """Write a run's progress over the last line of a terminal."""
+    filled = round(20 * run.done)
+    bar = f"{100 * run.done:3.0f}%|{'█' * filled}{' ' * (20 - filled)}| {seconds // 60:02.0f}:{seconds % 60:02.0f}"
+    sys.stderr.write(f"\r\x1b[K{run.standing}: {bar}" + "\n" * run.has_ended)
+    sys.stderr.flush()
