@@ -388,12 +388,12 @@ class ListPage(Table):
 
     @property
     def query(self) -> str:
-        """What is chosen, as it stands in the address; empty with the usual choice."""
+        """Return the choices as query parameters; empty for the default choices."""
         return listed_query(self._request.GET)
 
     @property
     def saved(self) -> QuerySet[SavedList]:
-        """What the reader has saved of this list."""
+        """Return the choices that the reader has saved for this list."""
         return SavedList.objects.filter(user=self._request.user, study=self.reader.study, page=self.address)
 
     def file(self, name: str) -> StreamingHttpResponse | None:

@@ -102,7 +102,7 @@ def circumstances(study: Study, key: str | None = None) -> Iterator[dict[str, An
 
 
 def _entry(row: ConsentEvent | Circumstance, key: str | None) -> dict[str, Any]:
-    """What rows of both chains begin with."""
+    """Common first fields of the rows of both chains."""
     return {
         "sequence": row.sequence,
         "day": row.recorded_at.astimezone(UTC).date().isoformat(),

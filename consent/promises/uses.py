@@ -116,7 +116,7 @@ class Result:
 
     @property
     def predicts(self) -> str:
-        """What the model says of a record, or what the table holds, in a sentence."""
+        """Return a sentence on what the model predicts for a record, or what the table contains."""
         if self.cells:
             return _("It is a table of %(number)s counts of people, with random noise in each.") % {
                 "number": number_format(self.cells, force_grouping=True)
@@ -140,7 +140,7 @@ class Result:
 
     @property
     def quality(self) -> str:
-        """How good the model or table is, in a sentence."""
+        """Return a sentence on the quality of the model or table."""
         if self.cells:
             return _("Each count has a range that contains the true number in about 95 of 100 cases.")
         if self.rows:
@@ -161,7 +161,7 @@ class Result:
 
     @property
     def _worth(self) -> str:
-        """How good a model of another outcome than classes is, in a sentence."""
+        """Return a sentence on the quality of a model whose outcome is not classes."""
         worth = self.worth or 0.0
         values = {"points": number_format(self.points, force_grouping=True), "number": round(100 * max(worth, 0.0))}
         match self.outcome:
@@ -184,7 +184,7 @@ class Result:
 
     @property
     def use(self) -> list[str]:
-        """How much the model or table is used, in sentences, as far as it is known."""
+        """Return sentences on how much the model or table is used, as far as that is known."""
         if self.cells or self.rows:
             return [self._taken]
         if self.in_use_since is not None:
@@ -215,7 +215,7 @@ class Result:
 
     @property
     def _taken(self) -> str:
-        """How many people and programs have taken the table."""
+        """Return a sentence with the number of people and programs that have downloaded the table."""
         if not self.takers:
             return _("It has not been downloaded yet.")
         return ngettext(
@@ -226,7 +226,7 @@ class Result:
 
     @property
     def moment(self) -> str:
-        """When it was published, and what happened to it since, in a sentence or two."""
+        """Return one or two sentences on when it was published and what has happened to it since."""
         sentences = [_("Published on %(day)s.") % {"day": _day(self.published_at)}]
         if self.changed_at is not None:
             sentences.append(_("It was replaced by another version on %(day)s.") % {"day": _day(self.changed_at)})

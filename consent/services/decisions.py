@@ -334,7 +334,7 @@ def answer_draft_keep(*, holder: DataHolder, answer: Mapping[str, Any]) -> None:
 
 
 def answer_draft_of(holder: DataHolder) -> dict[str, Any] | None:
-    """What a holder ticked and has not decided since, or None."""
+    """Return the choice that a holder ticked but has not confirmed, or None."""
     draft = AnswerDraft.objects.filter(holder=holder).exclude(pk__in=_over().values("pk")).first()
     return draft.answer if draft is not None else None
 

@@ -90,7 +90,7 @@ def icon_array(right: int) -> dict[str, Any]:
 
 @register.filter
 def times_high(options: Iterable[Option], level: str) -> int:
-    """How many times as much the study may learn at a level as at high protection, whatever else can be answered."""
+    """Return how many times as much the study may learn at a level as at high protection."""
     return next(option.times_high for option in options if option.value == level)
 
 
@@ -181,7 +181,7 @@ def words(keys: str) -> dict[str, Any]:
 
 @register.simple_tag(takes_context=True)
 def block_text(context: Context, name: str) -> str:
-    """What a page fills the block ``name`` with, for a second place: a block itself stands in one."""
+    """Return the content of the page's block ``name``, to show it a second time."""
     return context.render_context[BLOCK_CONTEXT_KEY].get_block(name).render(context)
 
 

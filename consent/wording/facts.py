@@ -104,7 +104,7 @@ def study_text(study: Study, field: str, language: str | None = None) -> StudyTe
 
 
 def contact_text(study: Study, language: str | None = None) -> str:
-    """Whom holders can ask, and how: person, telephone with its hours, address of mails."""
+    """Return the contact for questions: person, telephone with its hours, email address."""
     hours, number = study_text(study, "contact_hours", language).text, study.contact_telephone
     if number:
         number = _("phone %(number)s") % {"number": number}

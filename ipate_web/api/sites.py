@@ -92,7 +92,7 @@ def _signed(view: View) -> View:
 
 
 def _of_another_key(alliance: Alliance, signer: Callable[[Mapping[str, str]], str]) -> Sentence | None:
-    """What a site is told that has signed with a key which waits to be confirmed, or was replaced."""
+    """Return the message for a site that signs with an unconfirmed or replaced key, or None."""
     waiting = {alliance.renewal["site"]: alliance.renewal["key"]} if alliance.renewal else {}
     former = [(_REPLACED, each.document.sites) for each in documents_of(alliance)]
     for text, keys in [(_WAITS, waiting), *former]:

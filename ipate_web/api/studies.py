@@ -164,7 +164,7 @@ class StudyDetailSerializer(StudySerializer):
 
 
 def _committee(study: Study, user: Any) -> dict[str, Any] | None:
-    """What the page *Ethics committee* shows; conditions and conflicts to those alone who may open it."""
+    """Return the committee's decisions; conditions and conflicts only for users who may open its page."""
     if study.rehearsal:
         return None
     sees = "consent.view_dashboard" in study_permissions(user, study)

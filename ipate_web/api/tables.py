@@ -195,7 +195,7 @@ def _result(run: Run) -> RunResult:
 
 
 def _taken(request: Request, run: Run, *, rows: bool) -> RunResult:
-    """What a run has published, on record unless it is asked for the head alone."""
+    """Return what a run has published, and log the download unless the request is a HEAD."""
     result = _result(run)
     if result.is_rows != rows:
         raise exceptions.NotFound(f"This run has {'no rows: ask for its table' if rows else 'rows: ask for these'}.")

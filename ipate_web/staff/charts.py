@@ -187,7 +187,7 @@ def class_chart(student: StudentModel) -> Chart | None:
 
 
 def calibration_chart(student: StudentModel) -> Chart | None:
-    """How often it came true against what was predicted, beside what would be right."""
+    """Calibration chart: observed frequency against prediction, with the diagonal of perfect calibration."""
     bins = (student.card.get("evaluation") or {}).get("calibration")
     if not bins:
         return None

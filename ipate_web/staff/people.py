@@ -171,7 +171,7 @@ def person_page(
 
 
 def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, str]]:
-    """What is known of a person, as far as the reader's role may see it; never what they chose."""
+    """Yield facts about a person that the reader's role may see; never their choice."""
     yield _("In the study since"), _day(holder.created_at)
     if "consent.view_circumstance" in request.can:
         answers = answering_for(holder)

@@ -71,7 +71,7 @@ def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Prog
 
 
 def catalogue_files(name: str, data_dir: Path | str | None = None) -> tuple[Path, ...]:
-    """Where the files of a known dataset are, in the order of the catalogue, after verifying their checksums.
+    """Return the paths of a known dataset's files, after verifying their checksums.
 
     Raises:
         DataError: as `catalogue_load`.

@@ -87,11 +87,11 @@ class OneRecord:
                 raise DataError(problem, remedy, column=name)
 
     def moments(self, values: Sequence[object]) -> list[tuple[float, str] | None]:
-        """What records are ordered by: a day or a number, and how it is written; None where it is neither."""
+        """Return each record's sort value, a day or a number, and its notation; None if it is neither."""
         return [_moment(value, self.written) for value in values]
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        """Every value that records cannot be ordered by."""
+        """Yield an error for every value that records cannot be ordered by."""
         for place, moment in enumerate(self.moments(values)):
             if moment is None:
                 problem = Sentence(_("“%(value)s” is neither a date nor a number."), value=shown(values[place]))

@@ -56,7 +56,7 @@ def schema_from_json(document: Any) -> Schema:
 
 
 def outcome_of(document: Any) -> Outcome:
-    """What a stored schema declares is to be learned."""
+    """Return the target that a stored schema declares."""
     return schema_from_json(document).outcome
 
 
@@ -75,7 +75,7 @@ def records_alike(document: Any, other: Any) -> bool:
 
 
 def _alike(schema: TabularSchema) -> tuple[object, ...]:
-    """What two schemas have in common whose records mean the same."""
+    """Return the parts of a schema that must be equal for records to mean the same."""
     rules = None if schema.one_record is None else {(c.name, schema.one_record.rule(c.name)) for c in schema.features}
     return schema.features, schema.outcome, rules
 

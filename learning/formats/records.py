@@ -280,7 +280,7 @@ class RecordEncoder:
             self._encode(columns, len(places))
 
     def _combining(self, columns: Columns) -> OneRecord | None:
-        """How the records become one, if the file says whose they are."""
+        """Return the rule that combines a person's records into one, if the file names its people."""
         one, holder = self.schema.one_record, self.schema.holder
         if one is None or holder is None:
             return None

@@ -227,7 +227,7 @@ class TabularSchema:
         return encoded
 
     def outside(self, rows: Sequence[Mapping[str, object]]) -> list[list[str]]:
-        """For each record, all of them allowed, the columns whose values lie outside of the schema's declaration.
+        """Return the columns of each valid record whose values lie outside the schema's declaration.
 
         A number beyond its range counts as the end of the range, and a category that is not declared as “other”: the
         model has seen nothing like it.

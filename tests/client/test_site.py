@@ -21,10 +21,6 @@ from django.utils import timezone
 from ipate_client import LocalModel, ProblemError, RowsError, RunEndedError, Site
 from ipate_client.command import main
 from ipate_client.frames import of_schema
-from sklearn.base import clone, is_classifier
-from sklearn.model_selection import KFold, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from consent.models import Study
 from tests.factories import user_create
@@ -321,6 +317,11 @@ def test_the_command(
 
 
 def test_a_model_is_an_estimator_of_scikit_learn(run: Run, site: Site) -> None:
+    from sklearn.base import clone, is_classifier
+    from sklearn.model_selection import KFold, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
     model = site.model(str(run.pk))
     rows = pd.DataFrame([YOUNG, OLD, {"age": 20, "smoker": "yes"}])
     assert (list(model.classes_), list(model.feature_names_in_), model.n_features_in_) == (

@@ -55,10 +55,11 @@ UNSAID = {
 def test_a_study_opens_only_with_complete_information(db: None) -> None:
     study = factories.study_create(**{name: False if name.startswith("without") else "" for name in UNSAID})
     assert {missing.label for missing in facts_missing(study)} == set(UNSAID.values())
-    page = as_("olga").get(reverse("staff:study", args=[study.slug])).text
+    page = as_("olga").get(reverse("staff:consent_form_new", args=[study.slug])).text
     for name in UNSAID:
         field = {"without_recipients": "recipients", "without_officer": "data_protection_officer"}.get(name, name)
-        assert f'/studies/digits/edit/#id_{field}"' in page, "the list leads to where it is entered"
+        assert f'/studies/digits/edit/?field={field}#id_{field}"' in page, "the list leads to where it is entered"
+        assert f'id="id_{field}"' in as_("olga").get(f"/studies/digits/edit/?field={field}").text
     for name, label in UNSAID.items():
         services.study_update(study=study, **factories.FACTS | {name: False if name.startswith("without") else ""})
         with pytest.raises(ValidationError, match=f"the study does not say it yet: {label}"):

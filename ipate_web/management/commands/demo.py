@@ -197,7 +197,7 @@ def _percent(share: float | None) -> str:
 
 
 def _gain(accuracy: float | None, baseline: float | None) -> str:
-    """In percentage points."""
+    """Return the difference in percentage points."""
     return "–" if accuracy is None or baseline is None else f"{100 * (accuracy - baseline):+.1f}"
 
 

@@ -92,7 +92,7 @@ class Command(BaseCommand):
         }
 
     def _call(self, environment: dict[str, str], *arguments: str, may_fail: bool = False) -> tuple[str, float]:
-        """What a command of the other installation said, and how many seconds it took.
+        """Run a command of the other installation; return its output and its duration in seconds.
 
         Raises:
             CommandError: it failed.

@@ -74,7 +74,7 @@ def _webhooks_encrypt() -> int:
 
 
 def _heads_sign() -> tuple[int, int]:
-    """How many ends of chains were signed, and how many were left as their signature is wrong."""
+    """Sign the heads of all chains; return how many were signed, and how many had a wrong signature."""
     signed = forged = 0
     for model in (ChainHead, InstallationHead):
         for head in model.objects.select_for_update():

@@ -64,5 +64,5 @@ def test_gaps_and_values_of_a_chart_that_json_cannot_hold_are_null() -> None:
 def test_the_table_of_a_chart_has_every_number_in_the_readers_notation() -> None:
     with translation.override("de"):
         table = component_render("chart_table", chart=CHART, caption="All")
-    cells = [cell.split("<")[0] for cell in table.split('"number">')[1:]]
+    cells = [cell.split("<")[0].strip() for cell in table.split('"number">')[1:]]
     assert cells == ["Order", "High", "Low", "1,02", "0,5", "inf", "2", "–", "1,235e+05"]
