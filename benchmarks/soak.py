@@ -1,13 +1,13 @@
 """Long soaks of an installation.
 
     DATABASE_URL=postgres://… python benchmarks/soak.py strikes [--seconds 7200] [--seed 1] [--output FILE]
-        [--logs FOLDER]
+        [--logs FOLDER] [--port 8600]
 
 PostgreSQL, Redis, pages of gunicorn, worker and beat as in docs/install.md, which are the hub of three sites. Runs are
 proposed over the API and over the sites, while connections to Redis, PostgreSQL and the hub are cut or held up, the
-disk is full, the clock is an hour wrong, and worker, pages or a site are killed. Only what was killed is started again.
-In the end every run has to have ended, with a reason if it failed, and every account is verified. Needs root, for a
-file system that becomes full, a C compiler and redis-server.
+disk is full, the clock is an hour wrong, and worker, pages or a site are killed. What was killed is started again, and
+so is what ended by itself, which counts as wrong. In the end every run has to have ended, with a reason if it failed,
+and every account is verified. Needs root, for a file system that becomes full, a C compiler and redis-server.
 
     [DATABASE_URL=postgres://…] python benchmarks/soak.py memory [--runs 1000] [--seconds 3600] [--processes 2]
         [--broker redis://…]
@@ -51,7 +51,7 @@ def strikes(given: argparse.Namespace, stack: ExitStack, folder: Path) -> None:
     logs = given.logs or folder / "log"
     logs.mkdir(exist_ok=True)
     told = lambda line: print(line, flush=True)  # noqa: E731
-    found = soak(folder, logs, os.environ["DATABASE_URL"], given.seconds, given.seed, SITES, told)
+    found = soak(folder, logs, os.environ["DATABASE_URL"], given.seconds, given.seed, SITES, told, given.port)
     print(json.dumps(found, indent=1))
     if given.output:
         given.output.write_text(json.dumps(found, indent=1) + "\n")
@@ -156,6 +156,7 @@ def main() -> None:
         if mode is strikes:
             options.add_argument("--seed", type=int, default=1)
             options.add_argument("--output", type=Path)
+            options.add_argument("--port", type=int, default=8_600, help="first port that may be used")
             options.add_argument("--logs", type=Path, help="folder for the logs of all processes, which are kept")
         elif mode is memory:
             options.add_argument("--runs", type=int, default=1_000)

@@ -81,9 +81,11 @@ class StepsProcess:
     def end(self) -> dict[str, Any]:
         """Return what the step that has begun reports. Raises CommandError if it failed."""
         assert self.process.stdout is not None, "a pipe"
-        if line := self.process.stdout.readline():
-            return json.loads(line)
-        raise CommandError(f"{self.at.name}: a step has failed; see {self.at.logs / 'steps.log'}.")
+        answer = json.loads(self.process.stdout.readline() or '{"failed": "the process has ended"}')
+        if "failed" in answer:
+            log = self.at.logs / "steps.log"
+            raise CommandError(f"{self.at.name}: a step has failed: {answer['failed']} ({log} has the details.)")
+        return answer
 
     def do(self, step: str, **given: Any) -> dict[str, Any]:
         """Carry out a step. Raises CommandError: it has failed."""
@@ -200,13 +202,23 @@ def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], A
 
 
 def run_begin(steps: list[StepsProcess], mode: str, share: float = 0.9) -> None:
-    """Propose a run at the hub, and let all approve it."""
+    """Propose a run at the hub, and let all approve it. It can be repeated after an error.
+
+    Raises:
+        CommandError: Steps have failed; all others have been carried out.
+    """
     hub, *clinics = steps
     number = hub.do("hub_run", mode=mode, share=share)["number"]
     for each in clinics:
         each.begin("site_run", number=number, share=share)
+    failed = []
     for each in clinics:
-        each.end()
+        try:
+            each.end()
+        except CommandError as error:
+            failed.append(str(error))
+    if failed:
+        raise CommandError("\n".join(failed))
 
 
 def _wait_for_end(

@@ -8,10 +8,15 @@ from tests.workers import port_reserve
 
 
 class Cable:
-    """A port of this machine that leads to ``address`` until it is cut."""
+    """A port of this machine that leads to ``address`` until it is cut.
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.address, self.port = address, port_reserve()
+    Args:
+        address: Host and port.
+        port: Its own port; any that is free by default. While it is cut for long the kernel may lend that to others.
+    """
+
+    def __init__(self, address: tuple[str, int], port: int | None = None) -> None:
+        self.address, self.port = address, port or port_reserve()
         self._ends: set[socket.socket] = set()
         self._flowing = threading.Event()
         self.repair()

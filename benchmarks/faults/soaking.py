@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import secrets
+import shutil
 import signal
 import subprocess
 import threading
@@ -66,6 +67,10 @@ class Program:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
     def stop(self) -> None:
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -92,25 +97,29 @@ class Soak:
         database: Address of an empty database on PostgreSQL.
         chance: Decides what is struck, and when.
         stack: Ends everything.
+        port: First port that may be used; outside of the range that the kernel lends.
     """
 
-    def __init__(self, folder: Path, logs: Path, database: str, chance: random.Random, stack: ExitStack) -> None:
-        from tests.workers import port_reserve
+    def __init__(
+        self, folder: Path, logs: Path, database: str, chance: random.Random, stack: ExitStack, port: int
+    ) -> None:
+        from ipate_web.processes import free_port
 
+        ports = [port := free_port(port + 1) for _ in range(6)]
         self.folder, self.chance, self.clock = folder, chance, ShiftedClock(folder)
         self.disk, self.logs = folder / "hub", logs
         self.disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(self.disk)], check=True)
         stack.callback(subprocess.run, ["umount", "--lazy", str(self.disk)], check=True)
-        redis, self.port, self.holders_port = port_reserve(), port_reserve(), port_reserve()
+        redis, self.port, self.holders_port = ports[:3]
         broker = ["redis-server", "--port", str(redis), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
         self.redis = Program("redis", broker, dict(os.environ), self.logs / "redis.log")
         self._start(self.redis, stack)
         server = urlsplit(database)
         self.cables = {
-            "Redis": Cable(("127.0.0.1", redis)),
-            "PostgreSQL": Cable((server.hostname or "127.0.0.1", server.port or 5432)),
-            "hub": Cable(("127.0.0.1", self.port)),
+            "Redis": Cable(("127.0.0.1", redis), ports[3]),
+            "PostgreSQL": Cable((server.hostname or "127.0.0.1", server.port or 5432), ports[4]),
+            "hub": Cable(("127.0.0.1", self.port), ports[5]),
         }
         login = server.netloc.rpartition("@")[0]
         through = urlunsplit(server._replace(netloc=f"{login}@127.0.0.1:{self.cables['PostgreSQL'].port}"))
@@ -241,8 +250,15 @@ class Soak:
         return low * (high / low) ** self.chance.random()
 
     def ended(self) -> list[str]:
-        """Names of programs that have ended by themselves."""
-        return [name for name, program in self.programs.items() if program.process.poll() is not None]
+        """Names of programs that have ended by themselves. They are started again, to see what else is wrong."""
+        names = [name for name, program in self.programs.items() if not program.is_alive]
+        for name in names:
+            self.programs[name].start()
+        return names
+
+    def disk_used(self) -> int:
+        """MiB that the hub's files take."""
+        return shutil.disk_usage(self.disk).used >> 20
 
 
 # --- What people and programs ask meanwhile ---------------------------------------------------------------------------
@@ -276,16 +292,17 @@ class Asking:
         olga, otto = user_create("olga"), user_create("otto")
         membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
         head_counts_enter(study=study, acting_user=olga, counts=dict.fromkeys(Level.values, HEAD_COUNT))
-        self.tokens = {user.username: ApiToken.objects.create(user, name=slug)[1] for user in (olga, otto)}
-        self.datasets = {dataset.kind: dataset.pk for dataset in Dataset.objects.filter(study=study)}
+        tokens = {user.username: ApiToken.objects.create(user, name=slug)[1] for user in (olga, otto)}
+        datasets = {dataset.kind: dataset.pk for dataset in Dataset.objects.filter(study=study)}
         holder, cookies = next(iter(People(study, deciding=1).sessions.items()))
         assert holder
-        self.pages = {
+        pages = {
             (self.soak.port, f"/studies/{slug}/"): session(olga),
             (self.soak.port, f"/studies/{slug}/runs/"): session(olga),
             (self.soak.holders_port, f"/my/{slug}/"): cookies,
             (self.soak.holders_port, "/sign-in/"): {},
         }
+        self.tokens, self.datasets, self.pages = tokens, datasets, pages
         self.all.append(study)
 
     def propose(self) -> None:
@@ -383,18 +400,27 @@ for _each in METHODS:
 
 
 def soak(
-    folder: Path, logs: Path, database: str, seconds: float, seed: int, names: list[str], say: Callable[[str], Any]
+    folder: Path,
+    logs: Path,
+    database: str,
+    seconds: float,
+    seed: int,
+    names: list[str],
+    say: Callable[[str], Any],
+    port: int,
 ) -> dict[str, Any]:
-    """Strike for so many seconds, let everything end, and check it; returns what came of it."""
+    """Strike for so many seconds, let everything end, and check it; returns what came of it.
+
+    Steps of the soak's own that fail meanwhile are noted and tried again after the next strike.
+    """
     chance = random.Random(seed)
     with ExitStack() as stack:
-        under = Soak(folder, logs, database, chance, stack)
+        under = Soak(folder, logs, database, chance, stack, port)
         os.environ |= under.own
         import django
 
         django.setup()
         from django.core.management import call_command
-        from django.db import connections
 
         call_command("migrate", verbosity=0)
         call_command("collectstatic", verbosity=0, interactive=False)
@@ -402,25 +428,26 @@ def soak(
         asking.study_add()
         under.installation_begin(stack)
         steps = under.sites_begin(stack, names)
-        begun, joint = time.monotonic(), 0
+        begun, notes = time.monotonic(), Notes(say)
+        joint = JointRuns(under, steps, chance)
         with asking.going_on():
             while (passed := time.monotonic() - begun) < seconds:
-                if ended := under.ended():
-                    say(f"{passed:6.0f} s: ended by itself: {', '.join(ended)}")
-                    break
-                if joint <= JOINT_RUNS * passed / seconds and _joint_begin(under, steps, chance, joint):
-                    joint += 1
-                    say(f"{passed:6.0f} s: joint run {joint}")
+                if joint.begun <= JOINT_RUNS * passed / seconds:
+                    notes.tried("joint run", joint.begin)
                 if asking.proposed >= RUNS_OF_A_STUDY * len(asking.all):
-                    asking.study_add()
-                connections.close_all()
+                    notes.tried("next study", asking.study_add)
                 kind, length = chance.choices(list(KINDS), list(KINDS.values()))[0], under.length()
-                say(f"{passed:6.0f} s: {kind}, {length:.1f} s; {asking.approved} runs approved")
-                under.strike(kind, length)
+                say(
+                    f"{passed:6.0f} s: {kind}, {length:.1f} s; {asking.approved} runs approved, {joint.begun} joint, "
+                    f"{under.disk_used()} MiB, load {os.getloadavg()[0]:.1f}"
+                )
+                notes.tried(kind, lambda: under.strike(kind, length))  # noqa: B023
                 time.sleep(chance.uniform(*PAUSE))
+                notes.wrong += [f"{name} ended by itself in or after: {kind}" for name in under.ended()]
         struck_for = time.monotonic() - begun
         say(f"No strikes any more, after {struck_for:.0f} s.")
-        found = _checked(under, asking, steps)
+        checks = Checks(under, asking, steps, notes)
+        checks.all()
         lived = time.monotonic() - begun
         busy = sum(program.seconds + program.processor_seconds() for program in under.programs.values())
         return {
@@ -430,57 +457,118 @@ def soak(
             "restarted after kills": dict(under.restarts),
             "answers": dict(asking.statuses),
             "refused": dict(asking.refusals),
-            "runs": {"proposed": asking.proposed, "approved": asking.approved, "joint": joint},
+            "runs": {"proposed": asking.proposed, "approved": asking.approved, "joint": joint.begun},
             "cores": round(busy / lived, 3),
-            **found,
+            "steps tried again": notes.again,
+            **checks.found,
+            "wrong": asking.faults + notes.wrong,
         }
 
 
-def _joint_begin(under: Soak, steps: list[Any], chance: random.Random, before: int) -> bool:
-    """Begin a joint run where the last one has ended everywhere."""
-    from ipate_web.joint_demo import ENDED, run_begin
+class Notes:
+    """What the soak's own steps come across."""
 
-    if before and any(each.do("run_state")["status"] not in ENDED for each in steps):
-        return False
-    if not under.ready_wait(60):
-        return False
-    run_begin(steps, chance.choice(["together", "separate"]), JOINT_SHARE)
-    return True
+    def __init__(self, say: Callable[[str], Any]) -> None:
+        self.say = say
+        #: Steps that failed and are tried again, and what is wrong for good.
+        self.again: list[str] = []
+        self.wrong: list[str] = []
+
+    def tried(self, name: str, step: Callable[[], Any]) -> bool:
+        """Carry out a step, and note its error rather than end with it."""
+        from django.db import connections
+
+        try:
+            step()
+        except Exception as error:
+            self.say(f"         {name}: {error!r}")
+            self.again.append(f"{name}: {error!r}")
+            return False
+        finally:
+            connections.close_all()
+        return True
 
 
-def _checked(under: Soak, asking: Asking, steps: list[Any]) -> dict[str, Any]:
-    """Let everything end that is under way; what is wrong then, and how the runs ended."""
-    from benchmarks.faults.checks import faults
-    from ipate_web.joint_demo import ENDED
-    from training.models import JointRun, Run
+@dataclass
+class JointRuns:
+    """Joint runs, one after the other: the next begins when the last one has ended everywhere."""
 
-    wrong = list(asking.faults)
-    for _ in until(ENDING, pause=5):
-        joint = [each.do("run_state") for each in steps]
-        left = Run.objects.filter(status__in=Run.ACTIVE)
-        if not left.exists() and all(state["status"] in ENDED for state in joint):
-            break
-    else:
-        wrong += [f"run {run.pk} has not ended: {run.status}" for run in left]
-        wrong += [f"the joint run at {each.at.name}: {s['status']}" for each, s in zip(steps, joint, strict=True)]
-    wrong += [f"{name} has ended by itself" for name in under.ended()]
-    if not under.ready_wait(60):
-        wrong.append("the site does not say that it is ready")
-    counts: Counter[str] = Counter()
-    for fault in faults(asking, counts, may_fail=True):
-        wrong.append(fault)
-    made = Run.objects.filter(study__in=asking.all).count()
-    if made != asking.proposed:
-        wrong.append(f"{asking.proposed} proposals were answered, but {made} runs are there")
-    accounts = {each.at.name: each.do("accounts_state") for each in steps}
-    for name, state in accounts.items():
-        wrong += [f"{name}: {fault}" for fault in state["faults"]]
-        wrong += [f"{name}: an account is above its cap"] * (not state["within"])
-        wrong += [f"{name}: {state['twice']} questions were charged twice"] * bool(state["twice"])
-    ended = Run.objects.filter(pk__in=JointRun.objects.values("run")).values_list("status", "message")
-    return {
-        "joint runs": [f"{status} {message}".strip() for status, message in ended],
-        "counts": dict(counts),
-        "accounts": accounts,
-        "wrong": wrong,
-    }
+    under: Soak
+    steps: list[Any]
+    chance: random.Random
+    begun: int = 0
+    #: Of the run that has not begun everywhere.
+    mode: str | None = None
+
+    def begin(self) -> None:
+        """Begin a run, or go on beginning it. Raises CommandError if it has not begun everywhere."""
+        from ipate_web.joint_demo import ENDED, run_begin
+
+        if self.mode is None:
+            if self.begun and any(each.do("run_state")["status"] not in ENDED for each in self.steps):
+                return
+            self.mode = self.chance.choice(["together", "separate"])
+        if self.under.ready_wait(60):
+            run_begin(self.steps, self.mode, JOINT_SHARE)
+            self.mode, self.begun = None, self.begun + 1
+
+
+class Checks:
+    """Final checks; one that fails is noted, and the others follow."""
+
+    def __init__(self, under: Soak, asking: Asking, steps: list[Any], notes: Notes) -> None:
+        self.under, self.asking, self.steps, self.notes = under, asking, steps, notes
+        self.found: dict[str, Any] = {}
+
+    def all(self) -> None:
+        """Let everything end that is under way, and carry out all checks."""
+        for check in (self.runs, self.programs, self.register, self.accounts):
+            if not any(self.notes.tried(check.__name__, check) for _ in range(3)):
+                self.notes.wrong.append(f"the check of {check.__name__} could not be made")
+
+    def runs(self) -> None:
+        """Has every run ended?"""
+        from ipate_web.joint_demo import ENDED
+        from training.models import JointRun, Run
+
+        joint: list[dict[str, Any]] = []
+        for _ in until(ENDING, pause=5):
+            joint = [each.do("run_state") for each in self.steps]
+            left = Run.objects.filter(status__in=Run.ACTIVE)
+            if not left.exists() and all(state["status"] in ENDED for state in joint):
+                break
+        else:
+            states = zip(self.steps, joint, strict=True)
+            self.notes.wrong += [f"run {run.pk} has not ended: {run.status}" for run in left]
+            self.notes.wrong += [f"the joint run at {each.at.name}: {state['status']}" for each, state in states]
+        ended = Run.objects.filter(pk__in=JointRun.objects.values("run")).values_list("status", "message")
+        self.found["joint runs"] = [f"{status} {message}".strip() for status, message in ended]
+
+    def programs(self) -> None:
+        """Does every process live, and do the pages say that everything answers?"""
+        self.notes.wrong += [f"{name} has ended by itself" for name in self.under.ended()]
+        self.found["processes alive"] = [name for name, each in self.under.programs.items() if each.is_alive]
+        if not self.under.ready_wait(60):
+            self.notes.wrong.append("the site does not say that it is ready")
+
+    def register(self) -> None:
+        """Do runs, register and accounts of the hub's own studies agree?"""
+        from benchmarks.faults.checks import faults
+        from training.models import Run
+
+        counts: Counter[str] = Counter()
+        wrong = list(faults(self.asking, counts, may_fail=True))
+        made = Run.objects.filter(study__in=self.asking.all).count()
+        if made != self.asking.proposed:
+            wrong.append(f"{self.asking.proposed} proposals were answered, but {made} runs are there")
+        self.found["counts"] = dict(counts)
+        self.notes.wrong += wrong
+
+    def accounts(self) -> None:
+        """Are all accounts of the alliance's sites within their caps, and was nobody charged twice?"""
+        accounts = {each.at.name: each.do("accounts_state") for each in self.steps}
+        for name, state in accounts.items():
+            self.notes.wrong += [f"{name}: {fault}" for fault in state["faults"]]
+            self.notes.wrong += [f"{name}: an account is above its cap"] * (not state["within"])
+            self.notes.wrong += [f"{name}: {state['twice']} questions were charged twice"] * bool(state["twice"])
+        self.found["accounts"] = accounts

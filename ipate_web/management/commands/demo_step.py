@@ -1,13 +1,16 @@
 """Carry out steps of the demonstration of sites in this installation, one a line, for ``manage.py demo --sites``.
 
-A line is a JSON object: ``step``, and what it is ``given``. The answer is a line of JSON, too.
+A line is a JSON object: ``step``, and what it is ``given``. The answer is a line of JSON, too. If a step fails, the
+answer names the error as ``failed``, the traceback goes to stderr, and the next step can follow.
 """
 
 import json
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +18,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 
 from accounting.accounts import balances
 from accounting.caps import caps_of
@@ -113,10 +117,21 @@ def site_join(data: str) -> dict[str, Any]:
 
 
 def hub_run(mode: str, share: float) -> dict[str, Any]:
-    """At the hub: propose a run and approve it."""
+    """At the hub: propose a run, unless the last one has not ended, and approve it."""
     alliance = _alliance()
+    run = Run.objects.filter(alliance=alliance, joint__isnull=False).order_by("created_at").last()
+    if run is None or run.status in Run.ENDED:
+        run = _run_propose(alliance, mode)
+    if run.status == Run.Status.DRAFT:
+        run = run_approve(run=run, acting_user=_user("operator2"), share=share)
+    if run.status == Run.Status.PLANNING:
+        run_plan(run)  # the sites ask for it at once
+    return {"number": run.pk.hex}
+
+
+def _run_propose(alliance: Alliance, mode: str) -> Run:
     datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=alliance.study, rows__gt=0)}
-    run = joint_run_propose(
+    return joint_run_propose(
         alliance=alliance,
         acting_user=_user("operator"),
         mode=mode,
@@ -127,16 +142,17 @@ def hub_run(mode: str, share: float) -> dict[str, Any]:
         public_dataset=datasets["public"],
         test_dataset=datasets["test"],
     )
-    run_plan(run_approve(run=run, acting_user=_user("operator2"), share=share))  # the sites ask for it at once
-    return {"number": run.pk.hex}
 
 
 def site_run(number: str, share: float) -> dict[str, Any]:
-    """At a site: take up the run, and approve it."""
+    """At a site: take up the run, unless that was done, and approve it."""
     alliance = _alliance()
-    exchange(alliance)
-    private = Dataset.objects.get(study=alliance.study, kind=Dataset.Kind.PRIVATE)
-    run = joint_run_take(alliance=alliance, number=number, private_dataset=private, acting_user=_user("operator"))
+    if taken := JointRun.objects.filter(run__alliance=alliance, content__contains=number).first():
+        run = taken.run
+    else:
+        exchange(alliance)
+        private = Dataset.objects.get(study=alliance.study, kind=Dataset.Kind.PRIVATE)
+        run = joint_run_take(alliance=alliance, number=number, private_dataset=private, acting_user=_user("operator"))
     run_approve(run=run, acting_user=_user("operator2"), share=share)
     return {}
 
@@ -195,11 +211,21 @@ class Command(BaseCommand):
     def handle(self, **_options: Any) -> None:
         for line in sys.stdin:
             order = json.loads(line)
-            step, arguments = order["step"], order["given"]
-            if step in ("hub_found", "site_register"):
-                arguments["splits"] = catalogue_load(arguments["data"], settings.DATA_DIR or None)
-            self.stdout.write(json.dumps({**STEPS, **_OWN}[step](**arguments)))
+            try:
+                answer = _step(order["step"], order["given"])
+            except Exception as error:  # whoever asked decides whether it is tried again
+                answer = {"failed": f"{type(error).__name__}: {error}"}
+                with suppress(OSError):  # the log may be on a full disk
+                    traceback.print_exc()
+                connections.close_all()
+            self.stdout.write(json.dumps(answer))
             self.stdout.flush()
+
+
+def _step(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    if name in ("hub_found", "site_register"):
+        arguments["splits"] = catalogue_load(arguments["data"], settings.DATA_DIR or None)
+    return {**STEPS, **_OWN}[name](**arguments)
 
 
 def _migrate() -> dict[str, Any]:
