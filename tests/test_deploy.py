@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
+from fnmatch import fnmatch
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,22 @@ def test_services_of_compose_may_do_little() -> None:
 
 def test_the_image_is_clean() -> None:
     checked(BIN / "hadolint", "deploy/Containerfile")
+
+
+def test_the_image_gets_every_document_and_no_test() -> None:
+    """`mkdocs build` fails there if a document from outside docs/ is missing."""
+
+    def is_sent(file: str) -> bool:
+        sent, above = True, [str(path) for path in Path(file).parents][:-1]
+        for line in (ROOT / ".dockerignore").read_text().split():
+            if any(fnmatch(path, line.removeprefix("!").removeprefix("**/")) for path in [file, *above]):
+                sent = line.startswith("!")
+        return sent
+
+    documents = re.findall(r'^    "(\S+\.md)": "', (ROOT / "docs" / "hooks.py").read_text(), re.MULTILINE)
+    assert len(documents) > 8 and [each for each in documents if not is_sent(each)] == []
+    for file in (".env", ".git/config", "var/ipate.sqlite3", "tests/hooks.py", "benchmarks/results/sites.json"):
+        assert not is_sent(file)
 
 
 def test_every_variable_of_an_installation_is_documented() -> None:
