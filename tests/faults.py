@@ -124,7 +124,7 @@ def scratches(number: int) -> Iterator["Queue[Scratch]"]:
         yield free
 
 
-def verdicts(chosen: list[Fault], *, everything: bool, processes: int = 2) -> Iterator[Verdict]:
+def verdicts(chosen: list[Fault], *, everything: bool, processes: int) -> Iterator[Verdict]:
     """Yield what became of each fault; with ``everything`` run the whole suite for those that its own tests miss."""
     with scratches(processes) as free, ThreadPoolExecutor(processes) as pool:
 
@@ -143,6 +143,7 @@ def main() -> int:
     """Print a table of faults and the test that caught each; 1 if any survived."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", help="only faults whose area, name or file contains one of these words")
+    parser.add_argument("--processes", type=int, default=2, help="how many faults are tried at a time")
     parser.add_argument("--survivors", action="store_true", help="run all of make test for faults that survive")
     options = parser.parse_args()
     chosen = [
@@ -152,7 +153,7 @@ def main() -> int:
     ]
     survived = 0
     print("| area | fault | caught by | command | seconds |\n|---|---|---|---|---|")
-    for verdict in verdicts(chosen, everything=options.survivors):
+    for verdict in verdicts(chosen, everything=options.survivors, processes=options.processes):
         survived += verdict.caught_by is None
         caught = f"`{verdict.caught_by}`" if verdict.caught_by else "**nothing**"
         fault = verdict.fault
