@@ -36,6 +36,14 @@ class RefusedAddressError(ValueError):
 
 
 @dataclass(frozen=True)
+class Response:
+    """Status of a response, and its header `Retry-After`."""
+
+    status: int
+    retry_after: str | None = None
+
+
+@dataclass(frozen=True)
 class _Target:
     """Destination of a request: ``address`` is checked, ``host`` must be named in the certificate."""
 
@@ -55,8 +63,8 @@ def url_check(url: str) -> None:
     _target(url)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """Post ``body`` to ``url``; return the response's status, whatever it is. Redirections are not followed.
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> Response:
+    """Post ``body`` to ``url``; return the response, whatever its status. Redirections are not followed.
 
     Raises:
         RefusedAddressError: as :func:`url_check`.
@@ -69,7 +77,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
     clock.start()
     try:
         connection.request("POST", target.path, body, dict(headers))
-        return connection.getresponse().status
+        response = connection.getresponse()
+        return Response(response.status, response.getheader("Retry-After"))
     finally:
         clock.cancel()
         connection.close()

@@ -167,7 +167,7 @@ def _sign_of_life(name: str) -> None:
     if not settings.SIGN_OF_LIFE_URL:
         return
     try:
-        status = post(settings.SIGN_OF_LIFE_URL.replace("{name}", name), b"", {})
+        status = post(settings.SIGN_OF_LIFE_URL.replace("{name}", name), b"", {}).status
         if status >= 400:
             logger.warning("The monitor answered a sign of life with %d.", status)
     except (OSError, HTTPException, RefusedAddressError) as error:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import platform
+import random
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -140,7 +141,7 @@ class _Retries:
         """Return whether to send the request again after the connection broke."""
         if not self._is_repeatable or self._tried >= _TRIES:
             return False
-        time.sleep(2.0 ** (self._tried - 1))
+        time.sleep(_spread(2.0 ** (self._tried - 1)))
         self._tried += 1
         return True
 
@@ -154,10 +155,16 @@ class _Retries:
         return self.after_break() if asked is None else self._wait(asked)
 
     def _wait(self, seconds: float) -> bool:
+        seconds = _spread(max(1.0, seconds))
         if time.monotonic() + seconds > self._until:
             return False
         time.sleep(seconds)
         return True
+
+
+def _spread(seconds: float) -> float:
+    """Return a pause that is up to a quarter longer, so that programs which failed together do not return together."""
+    return seconds * random.uniform(1, 1.25)  # noqa: S311 - no secret
 
 
 def _seconds(header: str | None) -> float | None:

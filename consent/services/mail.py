@@ -39,6 +39,7 @@ from django.utils.functional import Promise
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
+from common.backoff import pause_after
 from common.jobs import send
 from common.models import locked
 from common.templatetags.components import component_render
@@ -256,7 +257,9 @@ def _deliver(pk: int) -> None:
         if mail.tries >= TRIES:
             mine.update(state=Mail.State.FAILED, fault=fault)
         else:
-            mine.update(due_at=timezone.now() + timedelta(minutes=2 ** (mail.tries - 1)), fault=fault)
+            mine.update(
+                due_at=timezone.now() + timedelta(seconds=pause_after(mail.tries, least=60, most=86_400)), fault=fault
+            )
     else:
         mine.update(state=Mail.State.SENT, sent_at=timezone.now(), fault="")
 

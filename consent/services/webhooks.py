@@ -28,6 +28,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common import outbound
+from common.backoff import pause_after
 from common.jobs import send
 from common.keys import Purpose, cipher
 from consent.models import Study, WebhookDelivery, WebhookEndpoint, study_lock
@@ -55,8 +56,10 @@ EVENTS: dict[str, str | Promise] = {
 }
 #: Sent by the button on the page alone.
 TEST = "test"
-#: So often a delivery is tried, each time after twice the wait; about 17 hours.
+#: So often a delivery is tried, each time after twice the wait (17 hours in all), or when the receiver asks for it.
 TRIES = 10
+#: Longest pause between two tries, in seconds: for a receiver that asks for more, too.
+_LONGEST = 86_400.0
 #: A worker that died while it delivered leaves the delivery to the next after so long.
 _LEASE = timedelta(minutes=5)
 _AT_ONCE = 100
@@ -130,7 +133,8 @@ def _deliver(pk: UUID) -> None:
     if not mine.filter(due_at__lte=now).update(due_at=now + _LEASE, tries=F("tries") + 1):
         return  # another worker has it
     delivery = WebhookDelivery.objects.select_related("endpoint").get(pk=pk)
-    status, fault = _posted(delivery)
+    response, fault = _posted(delivery)
+    status = response and response.status
     if status is not None and 200 <= status < 300:
         mine.update(state=WebhookDelivery.State.SENT, sent_at=timezone.now(), status=status, fault="")
         return
@@ -138,12 +142,12 @@ def _deliver(pk: UUID) -> None:
     if delivery.tries >= TRIES:
         mine.update(state=WebhookDelivery.State.FAILED, status=status, fault=fault)
     else:
-        again = timezone.now() + timedelta(minutes=2 ** (delivery.tries - 1))
-        mine.update(due_at=again, status=status, fault=fault)
+        pause = pause_after(delivery.tries, least=60, most=_LONGEST, retry_after=response and response.retry_after)
+        mine.update(due_at=timezone.now() + timedelta(seconds=pause), status=status, fault=fault)
 
 
-def _posted(delivery: WebhookDelivery) -> tuple[int | None, str]:
-    """Status of the answer, or what kept it away: the class alone, as an error's words can hold the address."""
+def _posted(delivery: WebhookDelivery) -> tuple[outbound.Response | None, str]:
+    """Return the response, or what kept it away: the class alone, as an error's words can hold the address."""
     body, timestamp = delivery.body.encode(), int(time.time())
     try:
         secret = cipher(Purpose.FACTORS, "webhook").decrypt(delivery.endpoint.secret.encode()).decode()

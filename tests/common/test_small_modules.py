@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from django.utils import timezone, translation
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from common import progress
+from common import backoff, progress
+from common.backoff import Backoff, pause_after, retry_after_seconds
 from common.frames import frame_read, frame_write
 from common.keys import public_keys, signed
 from common.moments import moment_words
@@ -161,3 +162,28 @@ def test_an_unexpected_array_is_not_read(shape: list[int]) -> None:
     with pytest.raises(EOFError):
         frame_read(stream)
     assert stream.tell() < 1 << 17
+
+
+def test_pauses_double_are_never_shorter_than_asked_for_and_end_with_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000_000_000.0
+    monkeypatch.setattr(backoff.time, "time", lambda: now)
+    asked = {"7": 7, " 0 ": 0, "Sun, 09 Sep 2001 01:47:10 GMT": 30, "Sun, 09 Sep 2001 01:46:00 GMT": 0}
+    invalid = ["", "-1", "1.5", "soon", "²", "Sun, 99 Sep 2001 01:47:10 GMT"]
+    assert {header: retry_after_seconds(header) for header in asked} == asked
+    assert {retry_after_seconds(each) for each in [None, *invalid]} == {0}
+    for failures, header, least in (
+        *[(1, None, 1), (2, "0", 2), (4, "", 8), (5, "x", 10), (5_000, None, 10)],
+        *[(1, "7", 7), (4, "7", 8), (1, "40", 40), (1, "9" * 400, 60), (5, "Sun, 09 Sep 2001 01:47:10 GMT", 30)],
+    ):
+        pauses = {pause_after(failures, least=1, most=10, retry_after=header, most_asked=60) for _ in range(20)}
+        assert least <= min(pauses) and max(pauses) <= 1.25 * least and len(pauses) > 1, (failures, header)
+
+    monkeypatch.setattr(backoff.time, "monotonic", lambda: now)
+    pause = Backoff(1, most=10, most_asked=60)
+    assert pause.seconds_left == 0
+    pause.failed("40")
+    assert 40 <= pause.seconds_left <= 50
+    pause.succeeded()
+    assert pause.seconds_left == 0
+    pause.failed()
+    assert 1 <= pause.seconds_left <= 1.25

@@ -149,11 +149,19 @@ def test_failed_deliveries_are_repeated_until_they_arrive_or_are_dropped(study, 
     assert len(receiver.received) == TRIES, "a redirection is not followed"
     assert len({body for _headers, body in receiver.received}) == 1
     for wait, minutes in zip(waits, (1, 2, 4, 8), strict=False):
-        assert timedelta(minutes=minutes) <= wait < timedelta(minutes=minutes + 1)
+        assert timedelta(minutes=minutes) <= wait < 1.3 * timedelta(minutes=minutes)
     stored = WebhookDelivery.objects.get(pk=delivery.pk)
     assert (stored.state, stored.status, stored.tries) == ("failed", 302, TRIES)
     sent(receiver)
     assert len(receiver.received) == TRIES
+
+    receiver.answer, receiver.headers = 503, {"Retry-After": "7200"}
+    asked = endpoint_test(endpoint=new.endpoint)
+    begun = timezone.now()
+    webhooks_deliver()
+    wait = WebhookDelivery.objects.get(pk=asked.pk).due_at - begun
+    assert timedelta(hours=2) <= wait < timedelta(hours=3)
+    asked.delete()
     for secret in (new.secret, new.endpoint.secret, receiver.url):
         assert secret not in caplog.text
 

@@ -17,6 +17,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from common.models import BackupRecord, Pulse
+from common.outbound import Response
 from consent.models import Administrator, Mail
 from consent.services import study_update
 from consent.services.mail import mail_render
@@ -54,12 +55,12 @@ def signs(monkeypatch: pytest.MonkeyPatch, settings: Any) -> list[str]:
     """Names of the parts that gave a sign of life; the monitor receives none of that of a disk."""
     named: list[str] = []
 
-    def post(url: str, body: bytes, headers: object) -> int:
+    def post(url: str, body: bytes, headers: object) -> Response:
         name = url.removeprefix("https://monitor.example/ping/").removesuffix("?clinic")
         named.append(name)
         if name == "disk":
             raise OSError("no route")
-        return 200
+        return Response(200)
 
     settings.SIGN_OF_LIFE_URL = "https://monitor.example/ping/{name}?clinic"
     monkeypatch.setattr(watching, "post", post)

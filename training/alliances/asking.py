@@ -43,7 +43,7 @@ from training.alliances.documents import (
     vector_save,
 )
 from training.alliances.exchange import answer_send, exchange, silent_sites, total_fetch
-from training.alliances.wire import Unreachable, known_identity, site_of, wait_most
+from training.alliances.wire import Hub, Unreachable, known_identity, site_of, wait_most
 from training.engine import asking, questions
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
 from training.engine.budgets import budgets_from_json
@@ -246,22 +246,29 @@ class SiteAsking(JointAsking):
         return super().is_agreed(run)
 
     def _can_ask(self, run: Run) -> bool:
-        return asking.are_shards_done(run) or (wait_most() > 0 and not run.alliance.problem)  # type: ignore[union-attr]
+        alliance = run.alliance
+        assert alliance is not None, "a joint run is one of an alliance"
+        if Hub(alliance).seconds_left:  # the sweep resumes the run
+            return False
+        return asking.are_shards_done(run) or (wait_most() > 0 and not alliance.problem)
 
     def _batch(self, run: Run, current: Round) -> bool:
-        until, pause = time.monotonic() + wait_most(), _PAUSE
+        until, pause, hub = time.monotonic() + wait_most(), _PAUSE, Hub(run.alliance)  # type: ignore[arg-type]
         while True:
-            done = self._act(run, current)
-            if done is not None:
-                return done
-            if _news(run):
-                pause = _PAUSE
-            else:
-                if time.monotonic() >= until or not Run.objects.filter(pk=run.pk, status=run.status).exists():
+            if not hub.seconds_left:
+                done = self._act(run, current)
+                if done is not None:
+                    return done
+                if _news(run):
+                    pause = _PAUSE
+                    continue
+            left = hub.seconds_left
+            if time.monotonic() + left >= until or not Run.objects.filter(pk=run.pk, status=run.status).exists():
+                if not left:
                     message_set(run, _HUB)
-                    return False
-                time.sleep(pause)
-                pause = min(2 * pause, _PAUSES)
+                return False
+            time.sleep(max(pause, left))
+            pause = min(2 * pause, _PAUSES)
 
     def _act(self, run: Run, current: Round) -> bool | None:
         """Do what can be done about the open question.
@@ -415,9 +422,11 @@ def _in_force_check(run: Run) -> None:
 
 
 def _news(run: Run) -> bool:
-    """Ask the hub for news; return whether there is any. If it does not answer, return False; the alliance says why."""
+    """Ask the hub for news; return whether there is any: False if it does not answer or must not be asked yet."""
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
+    if Hub(alliance).seconds_left:
+        return False
     try:
         return exchange(alliance)
     except Unreachable as error:

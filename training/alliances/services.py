@@ -414,6 +414,8 @@ def former_hubs_ask() -> None:
 
 def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
     for alliance in alliances.exclude(own_name="").select_related("study"):
+        if Hub(alliance).seconds_left:
+            continue
         try:
             is_new = exchange(alliance)
         except (Unreachable, Refused) as error:

@@ -17,6 +17,7 @@ import os
 import ssl
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from http import HTTPStatus
@@ -36,6 +37,7 @@ from django.utils.translation import gettext as _
 
 from common import __version__
 from common.artifacts import arrays_delete, arrays_load, arrays_save
+from common.backoff import Backoff
 from common.sentences import Sentence, gettext_noop
 from learning.sites.documents import DOMAIN, Refused, public_key
 from learning.sites.protocol import Site
@@ -49,6 +51,14 @@ _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 _MOST = 256 * 2**20
 #: Largest problem document whose sentence is used.
 _PROBLEM = 4096
+
+
+#: Seconds of the first pause after a failed request.
+_LEAST_PAUSE = 1.0
+#: Of each hub, by address and by method: a hub with a full disk gives news, but takes no answer.
+_pauses: defaultdict[tuple[str, str], Backoff] = defaultdict(
+    lambda: Backoff(_LEAST_PAUSE, most=settings.SITES_INTERVAL, most_asked=settings.SITES_PATIENCE / 3)
+)
 
 
 class Unreachable(Exception):
@@ -141,6 +151,14 @@ class Hub:
         self._alliance = alliance
         self._client = _client(alliance.address, alliance.certificate, self.transport, os.getpid())
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds to wait after failed requests of this process before a program asks again; people need not wait."""
+        return max(self._pause(method).seconds_left for method in ("GET", "POST", "PUT"))
+
+    def _pause(self, method: str) -> Backoff:
+        return _pauses[self._alliance.address, method]
+
     def get(self, path: str) -> bytes:
         """Return the content of an object that the hub stores. Raises Unreachable."""
         return self._ask("GET", path, b"")
@@ -171,6 +189,10 @@ class Hub:
             answer, content = self._send(method, whole, body, head)
             if answer.status_code != HTTPStatus.UNAUTHORIZED:
                 break
+        if answer.status_code == HTTPStatus.TOO_MANY_REQUESTS or answer.status_code >= 500:
+            self._pause(method).failed(answer.headers.get("Retry-After"))
+        else:
+            self._pause(method).succeeded()
         if answer.status_code >= 300:
             text = gettext_noop("The hub has refused (%(status)s): %(problem)s")
             raise Unreachable(
@@ -188,6 +210,7 @@ class Hub:
                     if len(content) > _MOST:
                         raise Unreachable(Sentence(gettext_noop("The hub sends more data than a site accepts.")))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            self._pause(method).failed()
             text = gettext_noop("The hub at %(address)s cannot be reached: %(problem)s. This site will try again.")
             raise Unreachable(Sentence(text, address=self._alliance.address, problem=_short(error))) from error
         return answer, content

@@ -1,22 +1,27 @@
 """Joint runs from their proposal to their end, through services and requests."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
+import httpx
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection
 from django.utils import timezone
+from django.utils.http import http_date
 
 from accounting.accounts import balances, charges_of
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free
 from accounting.verification import Check
+from common import backoff
 from common.append_only import triggers_remove
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save, model_fetch
 from common.sentences import Sentence
@@ -31,7 +36,7 @@ from tests.restored import backup_of, restore
 from tests.snapshots import built_once
 from tests.training.asking import ASKING_RUN, NoNoise
 from tests.training.runs import TABLE, consents_give, head_counts_state, run_approve, run_start
-from tests.training.sites.alliances import POINTS, Installations, advance, finish, olga
+from tests.training.sites.alliances import POINTS, Installations, InThisProcess, advance, finish, olga
 from training import tasks
 from training.alliances import asking
 from training.alliances.documents import withdrawals_keep
@@ -378,6 +383,34 @@ def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monke
     for run in runs[1:]:
         assert Release.objects.filter(run=run.pk, kind="sums").count() == 1
         assert faults(run.study) == []
+
+
+@pytest.mark.parametrize("header_of", [str, lambda seconds: http_date(time.time() + seconds)], ids=["seconds", "date"])
+def test_a_hub_whose_disk_is_full_is_asked_again_when_it_says(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, header_of: Callable[[int], str]
+) -> None:
+    header, asked = header_of(10_000), []
+
+    class FullHub(InThisProcess):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            asked.append(request.method)
+            if request.method == "PUT":
+                return httpx.Response(503, headers={"Retry-After": header})
+            return super().handle_request(request)
+
+    there = Installations()
+    runs = there.start(**STEPS | {"choices": {"steps": 1, "sigma": 10.0}})
+    monkeypatch.setattr(Hub, "transport", FullHub())
+    runs = finish(runs, lambda _: "PUT" in asked)
+    asked.clear()
+    for _ in range(3):
+        runs = [advance(run) for run in runs]
+        alliances_contact()
+    assert asked == [] and not any(method_of(run).may_go_on(run) for run in runs[1:])
+    monkeypatch.setattr(Hub, "transport", InThisProcess())
+    now = time.monotonic() + settings.SITES_PATIENCE / 3 * 1.25
+    monkeypatch.setattr(backoff.time, "monotonic", lambda: now)
+    finished(runs)
 
 
 def _asked_until_two_have_answered(there: Installations, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
