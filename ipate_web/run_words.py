@@ -32,7 +32,7 @@ from training.measures import FEWEST_STEPS, rounding_steps
 from training.methods import MethodOutcome, method_of
 from training.models import Run
 from training.models.datasets import DRAWN
-from training.services.publication import without_model
+from training.selectors import without_model
 
 register = template.Library()
 #: Where a sentence has a value, as in "δ = %(delta)g", or the sign of per cent.

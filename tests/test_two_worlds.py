@@ -47,7 +47,7 @@ from consent.services.holders import circumstance_record, holder_level_access
 from consent.services.invitations import account_take, invitations_create, link_reissue
 from consent.services.mail import mail_render
 from consent.services.webhooks import EVENTS, endpoint_test
-from ipate_web.accounts import signals
+from ipate_web.accounts import adapters
 from ipate_web.staff import ledger
 from ipate_web.staff import studies as studies_views
 from ipate_web.tokens.models import ApiToken
@@ -527,8 +527,8 @@ def _all_staff_see_invitations(patch: pytest.MonkeyPatch) -> None:
 
 def _accounts_are_numbered_in_turn(patch: pytest.MonkeyPatch) -> None:
     numbers = count(1)
-    patch.setattr(signals, "_SMALLEST", 0)
-    patch.setattr(signals, "secrets", types.SimpleNamespace(randbelow=lambda _below: next(numbers)))
+    patch.setattr(adapters, "_SMALLEST", 0)
+    patch.setattr(adapters, "secrets", types.SimpleNamespace(randbelow=lambda _below: next(numbers)))
 
 
 def _the_committee_reads_who_answers(patch: pytest.MonkeyPatch) -> None:

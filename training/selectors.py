@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from django.db.models import Count, Exists, Min, OuterRef, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounting.group_budgets import ChargedRun, GroupBudget, group_budgets
 from accounting.models import Release
 from common.jobs import Part, without_worker
+from common.sentences import Sentence
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
-from training.methods import METHODS, RunStage, method_of
+from training.methods import METHODS, MethodOutcome, RunStage, method_of
 from training.methods.counts import rounds_of_counts
 from training.models import (
     Dataset,
@@ -28,7 +30,6 @@ from training.models import (
     StudentTraining,
     TeacherChunk,
 )
-from training.services.publication import without_model
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
@@ -238,6 +239,16 @@ def run_reason(run: Run) -> str:
         return ""
     reason = str(Run.StopReason(run.stop_reason).label) if run.stop_reason else ""
     return run.message or without_model(run) or reason
+
+
+_UNPUBLISHED = gettext_noop("This run has a model and did not publish it.")
+
+
+def without_model(run: Run) -> str:
+    """Return why a finished run has no published model, as a sentence; empty for runs that have one or lead to none."""
+    if run.status != Run.Status.FINISHED or run.student_id or method_of(run).outcome != MethodOutcome.MODEL:
+        return ""
+    return run.message or (Sentence(_UNPUBLISHED) if run.students.exists() else "")
 
 
 def run_promises(run: Run) -> list[dict[str, Any]]:

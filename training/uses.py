@@ -29,7 +29,7 @@ from training.engine.records import records_load
 from training.measures import published_accuracy
 from training.methods import MethodOutcome, method_of
 from training.models import Dataset, Run, RunResult, StudentModel
-from training.services.publication import without_model
+from training.selectors import without_model
 
 
 def _state(run: Run) -> str:

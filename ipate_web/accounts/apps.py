@@ -8,7 +8,7 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ipate_web.accounts import signals
+        from ipate_web.accounts import adapters
 
-        signals.register()
-        signals.connect()
+        adapters.register()
+        adapters.connect()

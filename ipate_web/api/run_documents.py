@@ -16,8 +16,7 @@ from learning.forecasts import Forecast
 from training.comparison import forecast_outcomes
 from training.models import Run
 from training.queue import Wait, run_wait
-from training.selectors import run_progress, run_promises, run_reason, runs_visible_to
-from training.services.publication import without_model
+from training.selectors import run_progress, run_promises, run_reason, runs_visible_to, without_model
 
 
 def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:

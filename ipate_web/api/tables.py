@@ -25,7 +25,7 @@ from learning.mechanisms.counts.tables import CountTable, summaries
 from training.errors import STATE
 from training.models import Run, RunResult
 from training.services.downloads import download_record
-from training.services.results import result_withdraw
+from training.services.publication import result_withdraw
 
 
 class CellSerializer(serializers.Serializer):

@@ -1,4 +1,4 @@
-"""URLs of the API under ``/api/``: version 1, its documentation, and the page for tokens."""
+"""URLs of the API under ``/api/``: version 1 and its documentation."""
 
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
@@ -21,7 +21,6 @@ from ipate_web.api import (
     tables,
     webhooks,
 )
-from ipate_web.tokens import views as tokens
 
 version_1 = [
     path("", base.Root.as_view(), name="root"),
@@ -116,6 +115,4 @@ urlpatterns = [
     path("v1/", include((version_1, "api"))),
     path("schema", schema.Schema.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(template_name="api/docs.html"), name="api-docs"),
-    path("tokens", tokens.tokens, name="api-tokens"),
-    path("tokens/<str:key>/revoke", tokens.revoke, name="api-token-revoke"),
 ]

@@ -34,8 +34,7 @@ from ipate_web.staff.report import bounds_note, report_pdf
 from ipate_web.staff.templatetags.moments import moment
 from training.comparison import fairness_of
 from training.models import Run
-from training.selectors import run_cost_history, run_groups, run_totals
-from training.services.publication import without_model
+from training.selectors import run_cost_history, run_groups, run_totals, without_model
 
 #: How many rows at the end of each chain its page computes anew; ``ipate verify_ledger`` looks at all.
 ROWS_CHECKED = 1000

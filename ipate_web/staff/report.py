@@ -30,8 +30,7 @@ from ipate_web.staff.templatetags.moments import moment_text
 from training.comparison import Fairness
 from training.methods import method_of
 from training.models import Run
-from training.selectors import GroupSpending
-from training.services.publication import without_model
+from training.selectors import GroupSpending, without_model
 
 TEMPLATE = Path(__file__).with_name("report.typ")
 _DIGEST_LINE = 16

@@ -53,8 +53,7 @@ from training.selectors import (
     run_versions,
 )
 from training.services.downloads import LABEL_FORMATS, download_record, takers
-from training.services.publication import publication_doubts
-from training.services.results import result_withdraw
+from training.services.publication import publication_doubts, result_withdraw
 
 T = TypeVar("T")
 TABS = ("result", "cost", "releases", "timeline", "card")

@@ -33,8 +33,8 @@ from training.services.advance import shard_ask, step_of
 from training.services.drawings import SHARE, head_counts_draw, head_counts_enter
 from training.services.encoders import encoder_withdraw
 from training.services.erasures import dataset_remove, study_close
+from training.services.publication import result_withdraw
 from training.services.restores import restore_settle
-from training.services.results import result_withdraw
 from training.services.students import student_withdraw
 from training.verification import release_faults
 

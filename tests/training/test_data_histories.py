@@ -34,8 +34,8 @@ from training.services.advance import run_advance, shard_ask
 from training.services.datasets import dataset_import, dataset_name
 from training.services.encoders import encoder_withdraw, encoding_work
 from training.services.erasures import dataset_remove, records_erase
+from training.services.publication import result_withdraw
 from training.services.restores import restore_settle
-from training.services.results import result_withdraw
 from training.services.runs import run_cancel
 from training.services.students import student_ask, student_learn, student_publish, student_withdraw
 from training.verification import batches_kept, checks_of, replay_faults

@@ -32,7 +32,7 @@ from training.methods import method_of, table_of
 from training.models import Dataset, Run
 from training.services.downloads import download_record
 from training.services.drawings import head_counts_draw
-from training.services.results import result_withdraw
+from training.services.publication import result_withdraw
 from training.uses import usage
 from training.verification import batches_kept, release_faults, replay_faults
 

@@ -43,7 +43,7 @@ from training.models import Alliance, Dataset, JointRun, Run, RunResult, Student
 from training.notices import published_tell, run_ended_tell
 from training.services.cards import card_digest
 from training.services.datasets import dataset_import, dataset_name
-from training.services.results import result_withdraw
+from training.services.publication import result_withdraw
 from training.services.runs import run_propose
 from training.services.students import student_withdraw
 

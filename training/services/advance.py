@@ -25,7 +25,7 @@ from training.engine.turns import StepAside, piece_of, pieces_due, send, turn, t
 from training.errors import RunError
 from training.methods import MethodOutcome, Step, method_of, pate_teachers
 from training.models import Run, Shard, StudentTraining, TeacherChunk
-from training.services import results, students
+from training.services import publication, students
 from training.services.approvals import approval_fail, run_plan
 from training.services.encoders import encoding_is_awaited, encodings_sweep
 from training.services.imports import imports_sweep
@@ -42,7 +42,7 @@ _UNEXPECTED = gettext_noop("An unexpected error. The worker's logs contain it un
 #: The last step of a run, by its outcome.
 _PUBLISH: dict[MethodOutcome, Step] = {
     MethodOutcome.MODEL: students.student_train,
-    MethodOutcome.TABLE: results.result_publish,
+    MethodOutcome.TABLE: publication.result_publish,
 }
 
 

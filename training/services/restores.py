@@ -23,7 +23,7 @@ from training.models import Dataset, Encoder, Run, RunResult, StudentModel
 from training.services.approvals import approval_fail
 from training.services.encoders import encoder_runs, encoder_withdraw
 from training.services.erasures import dataset_remove, dataset_runs, study_close
-from training.services.results import result_withdraw
+from training.services.publication import result_withdraw
 from training.services.runs import run_cancel, run_forget
 from training.services.students import student_withdraw
 

@@ -25,7 +25,7 @@ from consent.models import (
 from consent.services import mail
 from consent.services.invitations import link_reissue
 from consent.services.mail import MAILS
-from ipate_web.accounts.signals import CHANGES
+from ipate_web.accounts.adapters import CHANGES
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.snapshots import built_once

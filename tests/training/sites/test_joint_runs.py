@@ -52,7 +52,7 @@ from training.methods.pate_teachers import ballot_load
 from training.models import Alliance, Encoder, JointAnswer, JointQuestion, Run, RunResult
 from training.services.datasets import dataset_import
 from training.services.erasures import dataset_remove, records_erase, records_expire, study_close
-from training.services.results import result_withdraw
+from training.services.publication import result_withdraw
 from training.services.runs import run_cancel
 from training.services.students import student_ask, student_learn, student_publish, student_withdraw
 from training.verification import batches_kept, checks_of, release_faults, replay_faults
