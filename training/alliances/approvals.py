@@ -13,7 +13,7 @@ from common.sentences import gettext_noop
 from consent.selectors import consent_form_in_force
 from consent.services.changes import changes_recorded
 from learning.sites.documents import AllianceDocument, Refused, RunDocument, public_key, renewed_site, sign
-from training.alliances.documents import alliance_read, alliance_verify, digest_of, document_text, points_digest
+from training.alliances.documents import alliance_verify, digest_of, document_text, points_digest, signed_text
 from training.alliances.wire import agreement_make, identity, known_identity, site_of
 from training.models import Alliance, JointRun, Run
 from training.notices import key_waits_tell
@@ -62,7 +62,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
     if message["content"] and not alliance.is_signed:
         if alliance_follow(texts).sites.get(alliance.own_name) != public_key(identity(alliance)):
             raise Refused(gettext_noop("The hub has signed an alliance that does not contain this site with its key."))
-        document = alliance_read(texts[-1]).document
+        document = signed_text(AllianceDocument, texts[-1]).document
         if document.terms != digest_of(document_text(message["terms"])):
             raise Refused(
                 gettext_noop("The hub has signed different terms from those it sends. Ask the people who run the hub.")
@@ -88,7 +88,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
 
 def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
     """Return the last of several documents of an alliance, each replacing one key of the one before. Raises Refused."""
-    first, *others = [alliance_read(each) for each in texts]
+    first, *others = [signed_text(AllianceDocument, each) for each in texts]
     document = first.checked(first.document.hub, "the hub")
     for each in others:
         renewed_site(document, each.checked(document.hub, "the hub"))

@@ -15,6 +15,7 @@ from learning.mechanisms.protocol import content_digest
 from learning.sites.documents import (
     AllianceDocument,
     AnswerDocument,
+    AnyDocument,
     Approval,
     Endorsement,
     Publication,
@@ -43,6 +44,16 @@ def signature_of(text: str) -> bytes:
         raise Refused(_UNREADABLE) from error
 
 
+def signed_text(kind: type[AnyDocument], text: Mapping[str, str]) -> Signed[AnyDocument]:
+    """Return a document, as it was sent or stored, with its signature. Raises Refused."""
+    return Signed(kind.read(text["content"].encode()), signature_of(text["signature"]))
+
+
+def hub_document(alliance: Alliance, kind: type[AnyDocument], text: Mapping[str, str]) -> AnyDocument:
+    """Return a document that the alliance's hub has signed. Raises Refused."""
+    return signed_text(kind, text).checked(alliance.document.hub, "the hub")
+
+
 def document_text(document: Any) -> str:
     """Return canonical JSON of an object whose digest is signed."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -56,12 +67,7 @@ def digest_of(text: str) -> str:
 def documents_of(alliance: Alliance) -> list[Signed[AllianceDocument]]:
     """Return every document of an alliance with its signature, from the first to the one in force. Raises Refused."""
     texts = [*alliance.former, {"content": alliance.content, "signature": alliance.signature}]
-    return [alliance_read(each) for each in texts if each["content"]]
-
-
-def alliance_read(text: Mapping[str, str]) -> Signed[AllianceDocument]:
-    """Return a document of an alliance with its signature. Raises Refused."""
-    return Signed(AllianceDocument.read(text["content"].encode()), signature_of(text["signature"]))
+    return [signed_text(AllianceDocument, each) for each in texts if each["content"]]
 
 
 def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
@@ -92,12 +98,8 @@ def signed_run(joint: JointRun) -> Signed[RunDocument]:
 
 def roster(joint: JointRun) -> Roster:
     """Return the participants of a run, which all of them have approved. Raises Refused."""
-    alliance = joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
-    approvals = [
-        Signed(Approval.read(each["content"].encode()), signature_of(each["signature"]))
-        for each in joint.approvals.values()
-    ]
+    alliance = joint.alliance
+    approvals = [signed_text(Approval, each) for each in joint.approvals.values()]
     return roster_of(alliance_verify(alliance, joint.document.alliance), signed_run(joint), approvals)
 
 
@@ -172,8 +174,7 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
     Raises:
         Refused: It has another question or shape, or the numbers differ.
     """
-    alliance = question.joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
+    alliance = question.joint.alliance
     summed = AnswerDocument.read(question.total_content.encode())
     Signed(summed, signature_of(question.total_signature)).checked(alliance.document.hub, "the hub")
     document: QuestionDocument = question.document
@@ -220,7 +221,7 @@ FILES = ("file", "onnx")
 
 def model_message(joint: JointRun) -> dict[str, str] | None:
     """Return a hub's message about the model of a finished run; None if there is none yet or it was withdrawn."""
-    alliance, version = joint.run.alliance, model_of(joint)
+    alliance, version = joint.alliance, model_of(joint)
     if version is None or version.is_withdrawn or alliance is None:
         return None
     facts = document_text(
@@ -248,8 +249,7 @@ def withdrawals_keep(alliance: Alliance, messages: Sequence[dict[str, str]]) -> 
     runs = JointRun.objects.filter(run__alliance=alliance).exclude(content="") if messages else JointRun.objects.none()
     joints = {joint.document.digest(): joint for joint in runs.select_for_update()}
     for message in messages:
-        document = Withdrawal.read(message["content"].encode())
-        Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
+        document = hub_document(alliance, Withdrawal, message)
         joint = joints.get(document.run)
         if joint is not None and document.file not in joint.withdrawn:
             joint.withdrawn[document.file] = message
@@ -266,10 +266,8 @@ def model_content(joint: JointRun, file: str) -> bytes:
 
 def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
     """Return the hub's signed publication of its model and the description sent with it, at a site. Raises Refused."""
-    alliance = joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
-    document = Publication.read(joint.model["content"].encode())
-    Signed(document, signature_of(joint.model["signature"])).checked(alliance.document.hub, "the hub")
+    alliance = joint.alliance
+    document = hub_document(alliance, Publication, joint.model)
     if document.run != joint.document.digest() or document.told != digest_of(joint.model["told"]):
         raise Refused(gettext_noop("The hub has signed the model of a different run, or describes it differently."))
     return document, json.loads(joint.model["told"])
@@ -282,8 +280,7 @@ def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
         Refused: It differs from the file that the hub has signed.
         Unreachable: The hub does not answer.
     """
-    alliance = joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
+    alliance = joint.alliance
     content = Hub(alliance).get(f"runs/{joint.document.number}/model/{file}")
     if hashlib.sha256(content).hexdigest() != digest:
         raise Refused(gettext_noop("The model is not the one that the hub signed."))

@@ -35,9 +35,11 @@ from learning.sites.documents import (
 from training.alliances.approvals import document_keep
 from training.alliances.documents import (
     digest_of,
+    hub_document,
     model_message,
     model_of,
     signature_of,
+    signed_text,
     sums_folder,
     vector_load,
     vector_save,
@@ -51,52 +53,52 @@ from training.notices import joint_proposed_tell
 
 #: How long a hub continues to inform sites about runs that have ended.
 _PAST = timedelta(days=30)
-_JSON = ConfigDict(extra="ignore", strict=True, str_max_length=10_000_000)
 
 
-class SignedText(BaseModel):
+class Message(BaseModel):
+    """Part of a message: unknown fields are ignored, others are not converted."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, str_max_length=10_000_000)
+
+
+class SignedText(Message):
     """Canonical text of a document with its signature, in hexadecimal."""
 
-    model_config = _JSON
     content: str
     signature: str
 
 
-class Numbered(BaseModel):
+class Numbered(Message):
     """Signature of a site's endorsement of a question."""
 
-    model_config = _JSON
     number: int
     signature: str
 
 
-class HeadCountMessage(BaseModel):
+class HeadCountMessage(Message):
     """Released number of people with one promise; plans of the hub rest on it.
 
     ``sigma`` is the standard deviation of its noise, 0 for a public number; earlier versions omit it.
     """
 
-    model_config = _JSON
     level: Literal["HIGH", "AVERAGE", "LOW"]
     epsilon: float = Field(gt=0, le=100)
     count: int = Field(ge=0, le=10**10)
     sigma: float = Field(default=0.0, ge=0, le=10**10)
 
 
-class RunReport(BaseModel):
+class RunReport(Message):
     """A site's report on a run: ``after`` is the last question that is over there."""
 
-    model_config = _JSON
     after: int
     approval: SignedText | None
     ended: str | None
     endorsement: Numbered | None
 
 
-class SiteMessage(BaseModel):
+class SiteMessage(Message):
     """A site's message to its hub: ``joined`` is its signature of the ``document`` of this digest of the alliance."""
 
-    model_config = _JSON
     protocol: str
     version: str
     joined: str | None
@@ -106,14 +108,13 @@ class SiteMessage(BaseModel):
     runs: dict[str, RunReport]
 
 
-class QuestionMessage(BaseModel):
+class QuestionMessage(Message):
     """Question with its outcome.
 
     ``ended`` is a sentence, empty while the question is open. ``answered`` are the sites whose answers the hub holds;
     earlier versions omit it.
     """
 
-    model_config = _JSON
     number: int
     content: str
     signature: str
@@ -129,10 +130,9 @@ class ModelMessage(SignedText):
     told: str
 
 
-class RunMessage(BaseModel):
+class RunMessage(Message):
     """A hub's message about a run: ``told`` is its plan, empty for a site that has it."""
 
-    model_config = _JSON
     content: str
     signature: str
     told: str
@@ -144,10 +144,9 @@ class RunMessage(BaseModel):
     model: ModelMessage | None
 
 
-class AllianceMessage(BaseModel):
+class AllianceMessage(Message):
     """A hub's message about the alliance; ``content`` is empty before it is signed, ``former`` was in force before."""
 
-    model_config = _JSON
     name: str
     content: str
     signature: str
@@ -156,10 +155,9 @@ class AllianceMessage(BaseModel):
     ended: bool
 
 
-class HubMessage(BaseModel):
+class HubMessage(Message):
     """A hub's answer; earlier versions omit what is ``withdrawn``."""
 
-    model_config = _JSON
     protocol: str
     version: str
     alliance: AllianceMessage
@@ -220,8 +218,7 @@ def exchange(alliance: Alliance) -> bool:
 
 def answer_send(question: JointQuestion, vector: bytes) -> None:
     """Send the site's answer; the same bytes each time. Raises Unreachable."""
-    alliance = question.joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
+    alliance = question.joint.alliance
     path = f"runs/{_key(question.joint)}/answers/{question.number}"
     headers = {CONTENT: question.answer_content.encode().hex(), SIGNATURE: question.answer_signature}
     Hub(alliance).put(path, vector, **{"Content-Type": "application/octet-stream"}, **headers)
@@ -230,8 +227,7 @@ def answer_send(question: JointQuestion, vector: bytes) -> None:
 
 def total_fetch(question: JointQuestion) -> bytes:
     """Return the numbers of the total of a question. Raises Unreachable."""
-    alliance = question.joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
+    alliance = question.joint.alliance
     return Hub(alliance).get(f"runs/{_key(question.joint)}/totals/{question.number}")
 
 
@@ -324,8 +320,7 @@ def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collec
 
 def _proposal(alliance: Alliance, message: Mapping[str, Any]) -> RunDocument:
     """Return a run that the hub proposes. Raises Refused."""
-    document = RunDocument.read(message["content"].encode())
-    Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
+    document = hub_document(alliance, RunDocument, message)
     if message["told"] and digest_of(message["told"]) != document.plan:
         raise Refused(
             gettext_noop("The hub sends a different plan from the one it has signed. Ask the people who run the hub.")
@@ -392,10 +387,7 @@ def _run_keep(pk: Any, message: Mapping[str, Any]) -> bool:
 def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
     row = joint.questions.select_for_update().filter(number=message["number"]).first()
     if row is None:
-        document = QuestionDocument.read(message["content"].encode())
-        alliance = joint.run.alliance
-        assert alliance is not None, "a joint run is one of an alliance"
-        Signed(document, signature_of(message["signature"])).checked(alliance.document.hub, "the hub")
+        document = hub_document(joint.alliance, QuestionDocument, message)
         if document.number != message["number"]:
             raise Refused(gettext_noop("The hub has given one question two numbers. Ask the people who run the hub."))
         row = JointQuestion(
@@ -413,7 +405,7 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
     if message["total"] is not None:
         row.total_content, row.total_signature = message["total"]["content"], message["total"]["signature"]
     is_lost = row.sent_at is not None and message["answered"] is not None and not (row.ended or row.total_content)
-    if is_lost and joint.run.alliance.own_name not in message["answered"]:  # type: ignore[union-attr]
+    if is_lost and joint.alliance.own_name not in message["answered"]:
         row.sent_at = None  # the hub was restored from a backup: it gets the same bytes again
     elif row.pk and before == (row.pk, row.endorsements, row.ended, row.total_content):
         return False
@@ -498,8 +490,7 @@ def silent_sites(question: JointQuestion) -> list[str]:
     the hub has heard sites without a gap, whichever is latest. While it hears none of them it considers none silent.
     """
     now, waits_for = timezone.now(), question.waits_for
-    alliance = question.joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
+    alliance = question.joint.alliance
     heard = dict(alliance.sites.values_list("name", "last_contact"))
     last = max(filter(None, heard.values()), default=None)
     if last is None or last < now - timedelta(seconds=settings.SITES_SILENCE):
@@ -544,8 +535,7 @@ def _question_message(question: JointQuestion) -> dict[str, Any]:
 
 def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
     """Store a site's approval, its endorsement, or its notice that it has ended the run."""
-    alliance = joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
+    alliance = joint.alliance
     key, changed = alliance.document.sites[site], False
     joint = JointRun.objects.select_for_update().get(pk=joint.pk)
     if joint.run.has_ended:
@@ -555,7 +545,7 @@ def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
         joint.dropped[site] = Sentence(text, site=site, why=str(said["ended"])[:200]).to_json()
         changed = True
     if (approval := said["approval"]) and site not in joint.approvals:
-        signed = Signed(Approval.read(approval["content"].encode()), signature_of(approval["signature"]))
+        signed = signed_text(Approval, approval)
         document = signed.checked(key, site)
         if (document.run, document.site) != (joint.document.digest(), site):
             raise Refused(gettext_noop("The approval belongs to a different run or site."))

@@ -186,6 +186,12 @@ class JointRun(models.Model):
         return str(self.run_id)
 
     @property
+    def alliance(self) -> Alliance:
+        """The alliance of the run."""
+        assert self.run.alliance is not None, "a joint run is one of an alliance"
+        return self.run.alliance
+
+    @property
     def document(self) -> RunDocument:
         """The document that the hub has signed. Raises Refused."""
         return RunDocument.read(self.content.encode())

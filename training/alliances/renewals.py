@@ -23,7 +23,7 @@ from consent.services import study_lock
 from consent.services.changes import changes_recorded
 from learning.sites.documents import AllianceDocument, Refused, public_key, renewed_site, sign
 from training.alliances.approvals import refusal
-from training.alliances.documents import alliance_read, alliance_verify, documents_of
+from training.alliances.documents import alliance_verify, documents_of, signed_text
 from training.alliances.wire import (
     Hub,
     Unreachable,
@@ -66,7 +66,7 @@ def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
         former, at = alliance.document.sites[waiting["site"]], parse_datetime(waiting["proposed_at"])
         new = fingerprint(key) if key else ""
         return [KeyRenewal(waiting["site"], fingerprint(former), new, waiting["proposed_by"], at)]
-    followed = [alliance_read(each).document for each in alliance.offered]
+    followed = [signed_text(AllianceDocument, each).document for each in alliance.offered]
     documents = [alliance.document, *followed] if followed else []
     sites = [(before, after, renewed_site(before, after)) for before, after in pairwise(documents)]
     return [KeyRenewal(site, fingerprint(old.sites[site]), fingerprint(new.sites[site])) for old, new, site in sites]

@@ -27,11 +27,18 @@ from consent.services import study_lock
 from learning.formats import Rows, schema_from_json
 from learning.mechanisms.protocol import content_digest
 from learning.published import published_load
-from learning.sites.documents import Publication, Refused, RunDocument, Signed, Withdrawal
+from learning.sites.documents import Publication, Refused, RunDocument, Withdrawal
 from learning.students import suggested_student
 from training.alliances.approvals import COMMON, refusal, renewal_check, sites_fault
 from training.alliances.asking import ENDED, question_end
-from training.alliances.documents import FIELDS, digest_of, file_fetch, model_verify, points_digest, signature_of
+from training.alliances.documents import (
+    FIELDS,
+    digest_of,
+    file_fetch,
+    hub_document,
+    model_verify,
+    points_digest,
+)
 from training.alliances.exchange import exchange
 from training.alliances.services import people_of_sites
 from training.alliances.wire import Hub, Unreachable
@@ -118,8 +125,7 @@ def joint_run_take(
     proposal = _proposal_open(alliance, number)
     renewal_check(alliance)
     try:
-        document = RunDocument.read(proposal["content"].encode())
-        Signed(document, signature_of(proposal["signature"])).checked(alliance.document.hub, "the hub")
+        document = hub_document(alliance, RunDocument, proposal)
         if document.plan != digest_of(proposal["told"]) or document.alliance != alliance.document.digest():
             raise Refused(gettext_noop("The hub has signed a different plan, or a plan for a different alliance."))
     except Refused as error:
@@ -188,7 +194,7 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
     """
     joint = JointRun.objects.select_for_update(of=("self",)).select_related("run__alliance").get(run=run.pk)
     question = joint.questions.filter(closed_at=None).first()
-    if not joint.run.alliance.is_hub or question is None or without not in question.waits_for:  # type: ignore[union-attr]
+    if not joint.alliance.is_hub or question is None or without not in question.waits_for:
         raise ValidationError(_("No question is waiting for this site."))
     question_end(run, Sentence(_LEFT_OUT, site=without), [without])
     send("run_advance", run.pk)
@@ -250,8 +256,7 @@ def is_taught_elsewhere(run: Run) -> bool:
 def model_take(run: Run) -> bool:
     """Take over the hub's model, and finish the run; return False while there is none."""
     joint = JointRun.objects.select_related("run__alliance__study").get(run=run.pk)
-    alliance = joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
+    alliance = joint.alliance
     try:
         if not joint.model:
             exchange(alliance)

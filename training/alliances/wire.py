@@ -317,8 +317,7 @@ def site_of(joint: JointRun) -> Site:
     Raises:
         Refused: Its agreement key is gone: the run ends here.
     """
-    alliance = joint.run.alliance
-    assert alliance is not None, "a joint run is one of an alliance"
+    alliance = joint.alliance
     try:
         raw = arrays_load(joint.agreement, "key")["key"].tobytes()
     except (FileNotFoundError, ValueError) as error:
