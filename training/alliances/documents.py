@@ -222,7 +222,7 @@ FILES = ("file", "onnx")
 def model_message(joint: JointRun) -> dict[str, str] | None:
     """Return a hub's message about the model of a finished run; None if there is none yet or it was withdrawn."""
     alliance, version = joint.alliance, model_of(joint)
-    if version is None or version.is_withdrawn or alliance is None:
+    if version is None or version.is_withdrawn:
         return None
     facts = document_text(
         {name: getattr(version, name) for name in FIELDS} | {"published": joint.run.student_id is not None}
