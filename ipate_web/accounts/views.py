@@ -32,7 +32,6 @@ from consent.services import accounts
 from consent.services.mail import mail_wishes
 from ipate_web.accounts.forms import PersonForm, StaffAccountForm
 from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
-from ipate_web.staff.pages import faults_in
 from ipate_web.tokens.models import ApiToken, Scope
 
 logger = logging.getLogger(__name__)
