@@ -130,11 +130,11 @@ def _compared(run: Run) -> ComparedRun:
         label_accuracy=student.label_accuracy if student else None,
         share=run.share if run.approved_at and not run.rehearsal else None,
         groups=run_groups(run),
-        minutes=_minutes(run),
+        minutes=run_minutes(run),
     )
 
 
-def _minutes(run: Run) -> int | None:
+def run_minutes(run: Run) -> int | None:
     """Return the minutes between two times as displayed, cut to the minute: no more precise than these."""
     if run.approved_at is None or run.ended_at is None:
         return None

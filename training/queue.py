@@ -137,7 +137,7 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     Args:
         runs: All active runs of some studies, in the order of their approval.
     """
-    now, durations = timezone.now(), _durations(runs)
+    now, durations = timezone.now(), expected_durations(runs)
     free: dict[int, datetime | None] = defaultdict(lambda: now if live_worker_count() else None)
     starts: dict[UUID, datetime | None] = {}
     for run in sorted(runs, key=_is_unbegun):
@@ -185,7 +185,7 @@ def queue_for(user: Any) -> Queue:
     places = {pk: place for place, pk in enumerate(_unbegun(), start=1)}
     starts = _starts([run for run in runs if run.study_id in visible])
     holding = claims()
-    durations = _durations(run for run in runs if run.study_id in visible)
+    durations = expected_durations(run for run in runs if run.study_id in visible)
     now = timezone.now()
 
     def queued(run: Run) -> QueuedRun:
@@ -213,7 +213,7 @@ def _expected_end(run: Run, progress: Progress, takes: timedelta | None, now: da
     return ends if ends and ends > now else None
 
 
-def _durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
+def expected_durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
     """Return the median duration of the last finished runs, by study and method of ``runs``."""
     pairs = {(run.study_id, run.method) for run in runs}
     finished = Run.objects.filter(

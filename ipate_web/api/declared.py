@@ -14,6 +14,7 @@ from common.sentences import Sentence
 
 _Serializer = TypeVar("_Serializer", bound=type[serializers.Serializer])
 _PLAIN: dict[Any, type[serializers.Field]] = {
+    bool: serializers.BooleanField,
     float: serializers.FloatField,
     int: serializers.IntegerField,
     str: serializers.CharField,

@@ -16,7 +16,13 @@ from ipate_web.api.base import ApiView, operation, request_user
 from ipate_web.api.declared import declared_by
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
-from ipate_web.api.run_documents import ForecastSerializer, PromiseSerializer, visible_run
+from ipate_web.api.run_documents import (
+    ForecastSerializer,
+    OutlookSerializer,
+    PromiseSerializer,
+    outlook_document,
+    visible_run,
+)
 from learning.mechanisms.counts.table_plan import CountsPlan
 from learning.mechanisms.neighbours.forecast import LevelForecast, RoundForecast
 from learning.mechanisms.pate.ballots import VoteBudget
@@ -165,6 +171,7 @@ class PlanSerializer(serializers.Serializer):
 
     method = serializers.ChoiceField(Run.Method.choices)
     share = serializers.FloatField(help_text="Share of every cap that the plan is for, from 0 to 1.")
+    outlook = OutlookSerializer(help_text="What the run is expected to give and to cost.")
     promises = PlannedPromiseSerializer(many=True)
     budgets = BudgetSerializer(
         many=True,
@@ -210,7 +217,8 @@ class PlanSerializer(serializers.Serializer):
 
 def plan_document(run: Run, planned: dict[str, Any]) -> dict[str, Any]:
     """A plan as the API tells it, in the language of the request."""
-    return PlanSerializer({"method": run.method, **in_words(planned)}).data
+    document = {"method": run.method, "outlook": outlook_document(run, planned), **in_words(planned)}
+    return PlanSerializer(document).data
 
 
 class PlanRequestSerializer(RunProposalSerializer):

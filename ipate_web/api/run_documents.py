@@ -1,5 +1,6 @@
 """Documents of runs in the API."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Any, cast
@@ -15,6 +16,7 @@ from ipate_web.api.declared import declared_by
 from learning.forecasts import Forecast
 from training.comparison import forecast_outcomes
 from training.models import Run
+from training.outlook import GroupCost, Outlook, Result, outlook
 from training.queue import Wait, run_wait
 from training.selectors import run_progress, run_promises, run_reason, runs_visible_to, without_model
 
@@ -116,7 +118,28 @@ class ForecastOutcomeSerializer(ForecastSerializer):
     )
 
 
-@extend_schema_field({"$ref": "#/components/schemas/Choices"})
+@declared_by(GroupCost)
+class GroupCostSerializer(serializers.Serializer):
+    """Cost of a run for each member of a privacy group, as ε at the study's δ."""
+
+
+@declared_by(Result)
+class ResultSerializer(serializers.Serializer):
+    """What came of a run that has ended."""
+
+
+@declared_by(Outlook)
+class OutlookSerializer(serializers.Serializer):
+    """What a run is expected to give and to cost, and what came of it."""
+
+
+def outlook_document(run: Run, plan: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Return what `outlook` says of a run, as JSON in words."""
+    expected = outlook(run, plan)
+    return None if expected is None else in_words(expected.to_json())
+
+
+@extend_schema_field({"type": "object"})
 class ChoicesField(serializers.DictField):
     """Document of the method's own choices, as their dataclass describes them."""
 
@@ -133,6 +156,11 @@ class RunDetailSerializer(RunSerializer):
     promises = PromiseSerializer(many=True)
     forecasts = ForecastOutcomeSerializer(
         many=True, help_text="Forecasts of its approved plan, next to the actual results."
+    )
+    outlook = OutlookSerializer(
+        allow_null=True,
+        help_text="What the run was expected to give and to cost when it was approved, next to what came of it; null "
+        "before its approval.",
     )
     choices = ChoicesField()
     model = serializers.UUIDField(allow_null=True, help_text="Id of its student model; null until there is one.")
@@ -201,6 +229,9 @@ class RunDetailSerializer(RunSerializer):
 
     def get_forecasts(self, run: Run) -> list[dict[str, Any]]:
         return [in_words(each.to_json()) for each in forecast_outcomes(run)]
+
+    def get_outlook(self, run: Run) -> dict[str, Any] | None:
+        return outlook_document(run)
 
     def get_model(self, run: Run) -> UUID | None:
         return run.pk if run.student_id else None

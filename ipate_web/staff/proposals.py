@@ -33,6 +33,7 @@ from learning.students import student_create
 from training.engine.budgets import DEFAULTS
 from training.methods import METHODS, MethodOutcome
 from training.models import Dataset, Run
+from training.outlook import outlook
 from training.selectors import runs_visible_to
 from training.services import approvals, runs
 from training.services import runs as run_commands
@@ -248,7 +249,7 @@ def initial_like(run: Run) -> dict[str, Any]:
 
 
 def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str, Any]:
-    """``plan`` of ``run`` with ``plan_notes``, what to check, and ``alternatives``; or ``plan_error``.
+    """``plan`` of ``run`` with its ``outlook``, ``plan_notes``, what to check, and ``alternatives``; or ``plan_error``.
 
     ``plan_waits`` where ``user`` has another one computed, or too many are.
     """
@@ -259,9 +260,12 @@ def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str,
         return {"plan_waits": True}
     except PlanError as error:
         return {"plan_error": error.args[0]}
+    expected = outlook(run, plan.to_json())
+    assert expected is not None, "there is a plan"
     return {
         "plan": plan.plan,
-        "plan_notes": plan.notes,
+        "outlook": expected,
+        "plan_notes": [note for note in plan.notes if note not in expected.doubts],
         "plan_charts": plan_charts(plan.plan),
         "alternatives": plan.alternatives,
     }

@@ -40,6 +40,7 @@ from training.alliances.selectors import joint_document
 from training.comparison import MOST, came_of, outcomes_of
 from training.methods import method_of
 from training.models import Run, RunResult
+from training.outlook import outlook
 from training.queue import queue_for, queue_watchable, run_wait
 from training.selectors import (
     run_cost_history,
@@ -103,7 +104,7 @@ def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") ->
         return redirect(found)
     came = came_of(found)
     context["forecasts"] = [each.to_json() for each in outcomes_of(found, came)]
-    context["shares"] = came.get("shares")
+    context |= {"shares": came.get("shares"), "outlook": outlook(found)}
     context |= {"is_proposer": found.created_by_id == request.user.pk, "changes": change_rows(found)}
     return render_page(request, study, "staff/runs/run.html", context)
 

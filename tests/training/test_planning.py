@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.urls import reverse
 
 from accounting.caps import caps_of
+from accounting.group_budgets import epsilon_at
 from accounting.models import HeadCount
 from accounting.shares import share_free, suggested_share
 from common.artifacts import arrays_load
@@ -48,6 +49,7 @@ from training.comparison import forecast_outcomes, outcomes_of
 from training.methods import method_of
 from training.methods.pate_plan import teachers_plan
 from training.models import Dataset, Run
+from training.selectors import run_groups
 from training.services import forecasts
 from training.services.datasets import dataset_import
 from training.services.drawings import head_counts_draw, head_counts_enter
@@ -279,7 +281,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     ids=["teachers", "votes", "steps"],
 )
 def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(
-    recipe: dict[str, Any], of: list[str]
+    recipe: dict[str, Any], of: list[str], settings: Any
 ) -> None:
     run = run_start(study_with_table(points=30), share=0.5, **recipe)
     kept = run.plan["forecasts"]
@@ -296,10 +298,37 @@ def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(
     assert version.card["forecasts"] == [each.to_json() for each in forecast_outcomes(run)]
     page = as_("olga").get(reverse("staff:run", args=[run.study.slug, run.pk])).text
     assert "Forecast and result" in page and ("in the interval" in page or "outside the interval" in page)
+    settings.LEAST_TEST_POINTS = 100
     document = as_("olga").get(reverse("api:run", args=[run.pk])).json()
     assert [(each["of"], each["came"], each["inside"]) for each in document["forecasts"]] == [
         (each.forecast.of, each.came, each.inside) for each in forecast_outcomes(run)
     ]
+    _is_one_outlook(run, recipe, document)
+
+
+def _is_one_outlook(run: Run, recipe: dict[str, Any], document: dict[str, Any]) -> None:
+    """The plan before approval, the run after its end and its page tell the same of what it gives and costs."""
+    expected = document["outlook"]
+    came, kept = expected["result"], {name: value for name, value in expected.items() if name != "result"}
+    head = document["forecasts"][-1]
+    assert (came["value"], came["inside"]) == (head["came"], head["inside"])
+    assert kept["forecast"] == {name: value for name, value in head.items() if name not in ("came", "inside")}
+    assert came["amount"] == (run.labels or run.position) <= kept["amount"]
+    assert kept["unit"] == ("labels" if run.labels else "steps")
+    for cost, group in zip(kept["costs"], run_groups(run), strict=True):
+        assert cost["used"] == epsilon_at(group.spent, run.study.delta) <= cost["most"] < cost["promised"]
+    assert any("100 are needed to judge" in doubt for doubt in kept["doubts"])
+    draft = run_draft(run.study, **{**recipe, "title": "Again"})
+    planned = as_("olga").get(reverse("api:run-planned", args=[draft.pk]), {"share": 0.5}).json()["outlook"]
+    costs = [{**each, "used": None} for each in kept["costs"]]
+    assert planned == {**expected, "result": None, "costs": costs, "minutes": 1}
+    page = as_("olga").get(reverse("staff:run", args=[run.study.slug, run.pk])).text
+    before = as_("olga").post(
+        reverse("staff:run_approve", args=[run.study.slug, draft.pk]), {"look": 1, "per_cent": 50}
+    )
+    for text in ("Expected and actual", f"{head['majority']:.1%}".replace("%", " %")):
+        assert text in page
+    assert "What you will get" in before.text and "Why it may give nothing useful" in before.text
 
 
 def test_the_forecast_of_steps_is_held_against_the_model_that_they_led_to(study: Study) -> None:

@@ -30,6 +30,26 @@ Wrong = Callable[[str, object], None]
 Tile = tuple[str, int, Sentence | None]
 """Label, number so far, and unit of the number; English, marked for translation."""
 
+
+@dataclass(frozen=True)
+class Amount:
+    """What a run releases, as a number of ``unit``: labels, steps, cells or rows.
+
+    Attributes:
+        unit: one of `UNITS`.
+        most: the most that its plan allows.
+        so_far: the number released so far.
+        affordable: the number that budgets pay for at least; None if budgets cannot end the run.
+    """
+
+    unit: str
+    most: int
+    so_far: int
+    affordable: int | None = None
+
+
+UNITS = ("labels", "steps", "cells", "rows")
+
 Step = Callable[[Run], bool]
 """Takes a run one step further: True if the next step can follow at once, False if the run has to wait."""
 
@@ -140,6 +160,10 @@ class RunMethod(Protocol):
 
     def tiles(self, run: Run) -> list[Tile]:
         """Return the numbers of releases by the run so far."""
+        ...
+
+    def amount(self, run: Run) -> Amount:
+        """Return what a planned run releases."""
         ...
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:

@@ -33,7 +33,7 @@ from training.engine.budgets import PlannedPromise, head_count_sigma, planned_pr
 from training.engine.commits import charged_faults
 from training.engine.questions import Questions, attempt_load
 from training.engine.records import records_of
-from training.methods.base import EngineMethod, MethodOutcome, Tile, Wrong
+from training.methods.base import Amount, EngineMethod, MethodOutcome, Tile, Wrong
 from training.methods.planning import MethodPlan, budgets_of, choices_check, levels_of, share_warning
 from training.models import Batch, Round, Run
 
@@ -174,14 +174,12 @@ class CountsMethod(CountedMethod):
                 wrong(f"choices.{field}", error)
 
     def tiles(self, run: Run) -> list[Tile]:
+        cells = self.amount(run)
+        return [(gettext_noop("Cells counted"), cells.so_far, Sentence(gettext_noop("of %(cells)s"), cells=cells.most))]
+
+    def amount(self, run: Run) -> Amount:
         cells = sum(each["table"]["cells"] for each in run.plan.get("rounds", []))
-        return [
-            (
-                gettext_noop("Cells counted"),
-                cells if run.position else 0,
-                Sentence(gettext_noop("of %(cells)s"), cells=cells),
-            )
-        ]
+        return Amount("cells", cells, cells if run.position else 0)
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> CountedPlan:
         counts, promises = Counts.from_json(run.choices), promises or planned_promises(run)

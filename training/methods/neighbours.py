@@ -41,7 +41,7 @@ from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
 from training.engine.questions import Questions, attempt_load, position_in_round, rounds_folder
 from training.engine.records import Space, labelled_points, points_of, records_of, space_first, space_of_student
-from training.methods.base import EngineMethod, Tile, Wrong
+from training.methods.base import Amount, EngineMethod, Tile, Wrong
 from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
 from training.models import Batch, Dataset, Query, Round, Run
@@ -325,6 +325,9 @@ class Neighbours(EngineMethod):
             (gettext_noop("Public points put to the vote"), run.position, points_sentence),
             (gettext_noop("Labels released"), run.labels, Sentence(gettext_noop("each with noisy counts"))),
         ]
+
+    def amount(self, run: Run) -> Amount:
+        return Amount("labels", sum(self.round_sizes(run)), run.labels)
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:
         return asking_plan(run, share, promises)

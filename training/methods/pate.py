@@ -34,7 +34,7 @@ from training.engine.commits import charged_faults, spending_may_begin
 from training.engine.questions import Questions, round_under_way, state_before
 from training.engine.records import points_of, space_first
 from training.methods import pate_teachers
-from training.methods.base import EngineMethod, RunStage, Tile, Wrong, stage_asking
+from training.methods.base import Amount, EngineMethod, RunStage, Tile, Wrong, stage_asking
 from training.methods.lessons import Lesson, queries_lesson, shape_check, student_fit
 from training.methods.pate_plan import TeachersPlan, plan_from_json, teachers_plan
 from training.methods.pate_teachers import ballot_load, holders_gone, run_prepare, vote_open
@@ -288,6 +288,11 @@ class Pate(EngineMethod):
         if chosen.aggregator is None or not chosen.vote().reinforces:
             return []
         return [(gettext_noop("Labels reinforced"), run.reinforced, Sentence(gettext_noop("free of charge")))]
+
+    def amount(self, run: Run) -> Amount:
+        most = min(self.size(run), run.wanted_labels or self.size(run))
+        affordable = run.plan.get("answers")
+        return Amount("labels", most, run.labels, None if affordable is None else min(affordable, most))
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> TeachersPlan:
         return teachers_plan(run, share, promises)

@@ -63,7 +63,7 @@ from training.engine.budgets import PlannedPromise, planned_promises
 from training.engine.commits import charged_faults
 from training.engine.questions import Questions, attempt_load, position_in_round, rounds_folder, state_before
 from training.engine.records import Space, labelled_points, points_of, records_of, space_first, space_of_student
-from training.methods.base import EngineMethod, Tile, Wrong
+from training.methods.base import Amount, EngineMethod, Tile, Wrong
 from training.methods.counts import counts_charges_faults, counts_kept_faults, rounds_of_counts
 from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
@@ -302,9 +302,13 @@ class GradientSteps(EngineMethod):
         """Report errors in the variant's own fields of a proposal."""
 
     def tiles(self, run: Run) -> list[Tile]:
+        steps = self.amount(run)
+        of_all = Sentence(gettext_noop("of %(steps)s"), steps=steps.most)
+        return [(gettext_noop("Gradient steps taken"), steps.so_far, of_all)]
+
+    def amount(self, run: Run) -> Amount:
         counts = rounds_of_counts(run)
-        of_all = Sentence(gettext_noop("of %(steps)s"), steps=self.size(run) - counts)
-        return [(gettext_noop("Gradient steps taken"), max(run.position - counts, 0), of_all)]
+        return Amount("steps", self.size(run) - counts, max(run.position - counts, 0))
 
     def round_sizes(self, run: Run) -> list[int]:
         rounds = run.plan.get("rounds", [])

@@ -35,7 +35,7 @@ from learning.mechanisms.synthesis.rounds import (
 )
 from training.alliances.documents import noise_factor
 from training.engine.budgets import PlannedPromise, planned_promises
-from training.methods.base import Tile, Wrong
+from training.methods.base import Amount, Tile, Wrong
 from training.methods.counts import Cells, CountedMethod, CountedPlan, sums_of
 from training.methods.planning import budgets_of, levels_of, share_warning
 from training.models import Batch, Round, Run
@@ -107,6 +107,9 @@ class SynthesisMethod(CountedMethod):
         counted = sum(tables[: run.batches.count()])
         return [(gettext_noop("Tables counted"), counted, Sentence(gettext_noop("of %(tables)s"), tables=sum(tables)))]
 
+    def amount(self, run: Run) -> Amount:
+        return _rows(run, run.plan["rounds"][-1]["marginals"]["rows"])
+
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> CountedPlan:
         chosen, promises = Synthesis.from_json(run.choices), promises or planned_promises(run)
         budgets = budgets_of(run, promises, share)
@@ -132,6 +135,10 @@ class SynthesisMethod(CountedMethod):
 
     def table(self, run: Run) -> SyntheticRows[Description]:
         return rows_draw(marginals_of(run, len(run.plan["rounds"])), noise_factor(run))
+
+
+def _rows(run: Run, rows: int) -> Amount:
+    return Amount("rows", rows, rows if run.status == Run.Status.FINISHED else 0)
 
 
 # --- Plausible deniability --------------------------------------------------------------------------------------------
@@ -181,6 +188,9 @@ class DeniabilityMethod(CountedMethod):
 
     def tiles(self, run: Run) -> list[Tile]:
         return []
+
+    def amount(self, run: Run) -> Amount:
+        return _rows(run, _plan(run).rows)
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> CountedPlan:
         chosen, promises = Deniability.from_json(run.choices), promises or planned_promises(run)

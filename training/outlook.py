@@ -1,0 +1,141 @@
+"""What a run is expected to give and to cost, and what came of it: one object for pages, API and client.
+
+Everything in it is public: it follows from the run's plan, from earlier runs, and from releases.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from django.conf import settings
+from pydantic import Field
+
+from accounting.group_budgets import epsilon_at
+from common.sentences import Sentence, gettext_noop
+from common.stored import Stored
+from learning.forecasts import MODEL, Forecast, few_people, headline, useless
+from learning.mechanisms.pate import LEFT_OUT
+from training.comparison import forecast_outcomes, run_minutes
+from training.methods import MethodOutcome, method_of
+from training.methods.base import UNITS
+from training.models import Run
+from training.queue import expected_durations
+from training.selectors import run_groups, run_reason
+
+_NOT_MEASURED = gettext_noop(
+    "The test data have %(points)d rows, but at least %(least)d are needed to judge a model. With fewer, a person has "
+    "to decide whether the model is published."
+)
+
+
+@dataclass(frozen=True)
+class GroupCost(Stored):
+    """Cost of a run for each member of a privacy group, as ε at the study's δ."""
+
+    name: str
+    people: Annotated[int, Field(description="Number of people in the group, public or noisy.")]
+    promised: Annotated[float, Field(description="ε that each of them was promised for everything together.")]
+    most: Annotated[float, Field(description="ε that the run alone may use of each of them at most.")]
+    used: Annotated[float | None, Field(description="ε that the run has used at most; null before it uses any.")] = None
+
+
+@dataclass(frozen=True)
+class Result(Stored):
+    """What came of a run that has ended."""
+
+    amount: Annotated[int, Field(description="Number of labels, steps, cells or rows that it released.")]
+    value: Annotated[
+        float | None, Field(description="Measured value of what `forecast` is about; null if none was measured.")
+    ]
+    inside: Annotated[
+        bool | None, Field(description="Whether it lies in the interval, allowing for rounding; null if unknown.")
+    ]
+    minutes: Annotated[int | None, Field(description="Minutes from its approval to its end.")]
+    reason: Annotated[str, Field(description="Why it ended, or has no model; may be empty.")] = ""
+
+
+@dataclass(frozen=True)
+class Outlook(Stored):
+    """What a run is expected to give and to cost, and what came of it.
+
+    ``forecast`` is the one that plans are compared by; its ``majority`` is the baseline.
+    """
+
+    share: Annotated[float | None, Field(description="Share of every cap that the run may use; null if unknown.")]
+    people: Annotated[int, Field(description="Number of people who are asked, according to the head counts.")]
+    amount: Annotated[int, Field(description="Largest number of `unit` that the run releases.")]
+    affordable: Annotated[
+        int | None,
+        Field(description="Number of labels that budgets pay for at least; null if budgets cannot end the run."),
+    ]
+    unit: Annotated[str, Field(json_schema_extra={"enum": list(UNITS)}, description="What `amount` counts.")]
+    forecast: Annotated[
+        Forecast | None,
+        Field(
+            description="Expected measure of the model, or else of the labels or table, with an interval that contains "
+            "the later measurement 95 times in 100, and the baseline `majority`; null if there is no forecast."
+        ),
+    ]
+    costs: Annotated[
+        tuple[GroupCost, ...], Field(description="Cost for each privacy group, strictest first; empty for rehearsals.")
+    ]
+    minutes: Annotated[
+        int | None,
+        Field(description="Median duration of the study's earlier runs by this method, in minutes; null if none."),
+    ]
+    doubts: Annotated[tuple[Sentence, ...], Field(description="Reasons why the run may give nothing useful.")]
+    result: Annotated[Result | None, Field(description="What came of it; null until the run has ended.")] = None
+
+
+def outlook(run: Run, plan: Mapping[str, Any] | None = None) -> Outlook | None:
+    """Return what to expect of a run by its kept plan or by another one; None for a run without a plan.
+
+    Args:
+        run: A run, saved or not.
+        plan: JSON of a plan, with its ``share``.
+    """
+    if plan is not None:
+        run = copy(run)
+        run.plan, run.share = dict(plan), plan["share"]
+    if not run.plan:
+        return None
+    amount = method_of(run).amount(run)
+    forecasts = [Forecast.from_json(each) for each in run.plan["forecasts"]]
+    takes = expected_durations([run]).get((run.study_id, run.method))
+    return Outlook(
+        share=run.share,
+        people=sum(each["holders"] for each in run.plan["promises"] if each["group"] != LEFT_OUT),
+        amount=amount.most,
+        affordable=amount.affordable,
+        unit=amount.unit,
+        forecast=headline(forecasts),
+        costs=tuple(_costs(run)),
+        minutes=None if takes is None else max(1, round(takes.total_seconds() / 60)),
+        doubts=tuple(_doubts(run, forecasts)),
+        result=_result(run, amount.so_far) if run.has_ended else None,
+    )
+
+
+def _costs(run: Run) -> Iterator[GroupCost]:
+    delta = run.study.delta
+    for group in run_groups(run):
+        used = epsilon_at(group.spent, delta) if run.spent else None
+        yield GroupCost(group.name, group.holders, group.epsilon, epsilon_at(group.allowed, delta), used)
+
+
+def _doubts(run: Run, forecasts: list[Forecast]) -> Iterator[Sentence]:
+    yield from useless(forecasts)
+    yield from few_people(forecasts, len(run.classes))
+    if method_of(run).outcome != MethodOutcome.MODEL:
+        return
+    least, points = settings.LEAST_TEST_POINTS, run.test_dataset.rows if run.test_dataset else 0
+    if least is not None and points < least:
+        yield Sentence(_NOT_MEASURED, points=points, least=least)
+
+
+def _result(run: Run, amount: int) -> Result:
+    outcomes = forecast_outcomes(run)
+    came = max(outcomes, key=lambda each: each.forecast.of == MODEL, default=None)  # as `headline` chooses
+    value, inside = (None, None) if came is None else (came.came, came.inside)
+    return Result(amount, value, inside, run_minutes(run), run_reason(run))
