@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rest_framework import serializers, status
+from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -10,14 +10,17 @@ from ipate_web.api.base import (
     ApiView,
     StrictSerializer,
     body_of,
+    created,
     operation,
     request_user,
     visible_study,
 )
 from ipate_web.api.problems import CONFLICT
-from ipate_web.api.requests import LimitedMultiPartParser
+from ipate_web.api.requests import LARGEST, LimitedMultiPartParser
 from ipate_web.api.studies import DatasetSerializer
 from ipate_web.tokens.models import Scope
+from learning.formats import schema_from_json
+from learning.formats.examples import example_rows
 from training.models import Dataset, Encoder, Encoding
 from training.selectors import encoders_seen
 from training.services.encoders import encoder_register
@@ -76,7 +79,73 @@ class StudyDatasets(ApiView):
         study = visible_study(request.user, slug, "training.import_dataset")
         sent = body_of(request, UploadSerializer)
         stored = rehearsal_data_import(study=study, acting_user=request_user(request), upload=Upload(**sent))
-        return Response(DatasetSerializer(stored).data, status=status.HTTP_201_CREATED)
+        return created(DatasetSerializer(stored).data, "study-datasets", slug)
+
+
+class ExampleQuerySerializer(serializers.Serializer):
+    """Number of rows, and what they are drawn from."""
+
+    dataset = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=LARGEST,
+        help_text="Id of a dataset of the study; defaults to its newest private one, or else its newest one.",
+    )
+    rows = serializers.IntegerField(default=10, min_value=1, max_value=100, help_text="Number of rows.")
+    seed = serializers.IntegerField(
+        default=0, min_value=0, max_value=LARGEST, help_text="Seed: the same one gives the same rows."
+    )
+
+
+class ExampleRowsSerializer(serializers.Serializer):
+    """Invented rows, and the schema that they follow from."""
+
+    note = serializers.CharField(help_text="Says that the rows are invented.")
+    dataset = serializers.IntegerField(help_text="Id of the dataset whose schema it is.")
+    seed = serializers.IntegerField()
+    schema = serializers.DictField(help_text="Schema of a row: columns or image size, and classes.")
+    rows = serializers.ListField(
+        child=serializers.JSONField(),
+        help_text="Rows as predictions take them: objects by column, or nested lists of pixels.",
+    )
+    answers = serializers.ListField(
+        child=serializers.CharField(), help_text="Invented class or target of each row, in usual notation."
+    )
+
+
+_INVENTED = (
+    "These rows are invented. They follow from the schema and the seed alone and tell nothing about people, not even "
+    "which values are frequent. Use them to write and test programs."
+)
+
+
+class StudyExampleRows(ApiView):
+    query_class = ExampleQuerySerializer
+
+    @operation("Invented rows of a study", "studies", ExampleRowsSerializer, parameters=[ExampleQuerySerializer])
+    def get(self, request: Request, slug: str) -> Response:
+        """Draw rows from the public schema alone, so that you can write code before you see any data.
+
+        They tell nothing about people, cost no privacy and are not recorded. The same seed gives the same rows.
+        """
+        study = visible_study(request.user, slug)
+        datasets = Dataset.objects.filter(study=study, removed_at=None).order_by("kind", "pk")
+        if "dataset" in self.query:
+            datasets = datasets.filter(pk=self.query["dataset"])
+        found = datasets.filter(kind=Dataset.Kind.PRIVATE).last() or datasets.last()
+        if found is None:
+            raise exceptions.NotFound("The study has no such dataset. GET /api/v1/studies/{slug} lists its datasets.")
+        rows, answers = example_rows(schema_from_json(found.schema), self.query["rows"], self.query["seed"])
+        return Response(
+            {
+                "note": _INVENTED,
+                "dataset": found.pk,
+                "seed": self.query["seed"],
+                "schema": found.schema,
+                "rows": rows,
+                "answers": answers,
+            }
+        )
 
 
 class EncodingSerializer(serializers.ModelSerializer):
@@ -166,4 +235,4 @@ class StudyEncoders(ApiView):
         content = sent.pop("file").read()
         stored = encoder_register(study=study, acting_user=request_user(request), content=content, **sent)
         seen = encoders_seen(study, request_user(request)).get(pk=stored.pk)
-        return Response(EncoderSerializer(seen).data, status=status.HTTP_201_CREATED)
+        return created(EncoderSerializer(seen).data, "study-encoders", slug)

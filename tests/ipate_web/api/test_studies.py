@@ -1,14 +1,24 @@
 """Studies and what runs can be made of."""
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+import learning.formats
+from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import conflict_declare, epsilon_policy_approve, epsilon_policy_propose
+from learning.formats import schema_from_json
+from learning.formats.examples import example_rows
 from tests.factories import HARM, study_create, study_open, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
+from training.models import Dataset, Run
 from training.services.drawings import head_counts_draw
 
 STUDIES = "/api/v1/studies"
+SCHEMAS = Path(learning.formats.__file__).parent / "schemas"
 
 
 def test_only_studies_in_which_one_has_a_role_are_listed(
@@ -74,3 +84,27 @@ def test_a_draw_of_head_counts_states_its_noise(study: Study, client: Client) ->
     entries = [(item["level"], item["count"], item["sigma"]) for item in document["head_counts"]]
     assert entries == [(count.level, count.count, count.sigma) for count in drawn]
     assert document["share_free"] == 0.99
+
+
+def test_invented_rows_follow_from_the_schema_and_a_seed(study: Study, run: Run, client: Client) -> None:
+    researcher, releases = client("researcher"), Release.objects.count()
+    first, same, other = (
+        researcher.get(f"{STUDIES}/ward/example-rows?rows=5&seed={seed}").json() for seed in (1, 1, 2)
+    )
+    assert first == same and first["rows"] != other["rows"]
+    assert len(first["rows"]) == len(first["answers"]) == 5 and set(first["answers"]) <= {"healthy", "ill"}
+    assert "tell nothing about people" in first["note"]
+    assert (first["rows"], first["answers"]) == example_rows(schema_from_json(first["schema"]), 5, seed=1)
+    assert Release.objects.count() == releases, "and nothing of it is recorded"
+    answer = researcher.post(f"/api/v1/models/{run.pk}/predict", {"rows": first["rows"]}, format="json")
+    assert answer.status_code == 200 and not any(answer.json()["outside"])
+    public = Dataset.objects.get(study=study, kind="public").pk
+    assert researcher.get(f"{STUDIES}/ward/example-rows?dataset={public}").json()["dataset"] == public
+    assert researcher.get(f"{STUDIES}/ward/example-rows?dataset={10**6}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["adult", "diabetes"])
+def test_invented_rows_lie_within_what_a_schema_declares(name: str) -> None:
+    schema = schema_from_json(json.loads((SCHEMAS / f"{name}.json").read_text("utf-8")))
+    rows, _answers = example_rows(schema, 50, seed=0)
+    assert not any(schema.outside(rows)) and len(schema.encode(rows)) == 50
