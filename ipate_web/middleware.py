@@ -12,7 +12,7 @@ from http import HTTPStatus
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.db import InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.views import defaults
 
 from common.throttle import TooManyTriesError
+from ipate_web.api.problems import KINDS, problem
 
 #: Set by static/js/zone.js; without JavaScript, times are in the site's own zone.
 COOKIE = "zone"
@@ -59,8 +60,16 @@ RETRY_AFTER = 30
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 404 for an address that leads nowhere."""
     if _is_for_a_program(request):
-        return _problem(HTTPStatus.NOT_FOUND, _("This address does not exist. GET /api/docs lists all addresses."))
+        return problem(KINDS["not-found"], _("This address does not exist. GET /api/docs lists all addresses."))
     return defaults.page_not_found(request, exception)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 400 for a request that Django itself refuses, such as one for another host or with too many fields."""
+    if _is_for_a_program(request):
+        detail = _("The request cannot be read: its host, its headers or the number of its fields is not allowed.")
+        return problem(KINDS["invalid-fields"], detail)
+    return defaults.bad_request(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -68,8 +77,8 @@ def server_error(request: HttpRequest) -> HttpResponse:
     is_full, passes = _disk_is_full(), _disk_is_full() or _database_is_away()
     status = HTTPStatus.SERVICE_UNAVAILABLE if passes else HTTPStatus.INTERNAL_SERVER_ERROR
     if _is_for_a_program(request):
-        response: HttpResponse = _problem(
-            status,
+        response: HttpResponse = problem(
+            KINDS["unavailable" if passes else "server-error"],
             _("The site's disk is full. Nothing was changed. Send the request again later.")
             if is_full
             else _("The site's database does not respond. Nothing was changed. Send the request again later.")
@@ -95,8 +104,3 @@ def _database_is_away() -> bool:
 def _disk_is_full() -> bool:
     error = sys.exc_info()[1]
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def _problem(status: HTTPStatus, detail: str) -> JsonResponse:
-    document = {"title": status.phrase, "status": status.value, "detail": detail}
-    return JsonResponse(document, status=status, content_type="application/problem+json")

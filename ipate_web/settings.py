@@ -473,7 +473,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
 # Asked for on the machine itself, past the proxy.
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
+# The API refuses plain HTTP itself; alliances' addresses have ids.
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$", r"^api/v1/(?!alliances/)"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
@@ -505,6 +506,11 @@ CONTENT_SECURITY_POLICY = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20
 
 # --- REST API -------------------------------------------------------------------------------------------------------
+_RATES = {
+    "user": env.read("IPATE_API_RATE", env.RATE, default="600/min"),
+    "anon": env.read("IPATE_API_ANONYMOUS_RATE", env.RATE, default="60/min"),
+    "predict": env.read("IPATE_API_PREDICT_RATE", env.RATE, default="60/min"),
+}
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "knox.auth.TokenAuthentication",
@@ -524,19 +530,23 @@ REST_FRAMEWORK = {
         "rest_framework.throttling.UserRateThrottle",
         "rest_framework.throttling.AnonRateThrottle",
     ],
-    "DEFAULT_THROTTLE_RATES": {
-        "user": env.read("IPATE_API_RATE", env.RATE, default="600/min"),
-        "anon": env.read("IPATE_API_ANONYMOUS_RATE", env.RATE, default="60/min"),
-        "predict": env.read("IPATE_API_PREDICT_RATE", env.RATE, default="60/min"),
-    },
+    "DEFAULT_THROTTLE_RATES": _RATES,
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "iPATE",
     "DESCRIPTION": (
         "Propose runs and follow them; fetch released labels, model cards, student models and predictions. "
         "Make a token on the page “API tokens” and send it with every request: `Authorization: Bearer ipate_…`. "
-        "What the API tells depends on your role in each study; what you may not see answers 404."
+        "What the API tells depends on your role in each study; what you may not see answers 404.\n\n"
+        f"Limits: {_RATES['user']} requests for each user, {_RATES['anon']} for each address without a token, and "
+        f"{_RATES['predict']} predictions. Every response says in `RateLimit` what is left; above the limit it is 429 "
+        "with `Retry-After`.\n\n"
+        "Versions: within version 1, fields and operations are only added. One that will be removed is marked as "
+        "deprecated here for at least a year, and until then its responses have the headers `Deprecation` (RFC 9745) "
+        "and `Sunset` (RFC 8594) with the day of its end.\n\n"
+        "Errors are problem documents (RFC 9457), whose `type` is one of those listed at /docs/errors.html."
     ),
+    "SERVERS": [{"url": SITE_URL, "description": "This site"}],
     "VERSION": __version__,
     "TAGS": [{"name": name} for name in ("root", "studies", "runs", "labels and models", "webhooks")],
     "SERVE_INCLUDE_SCHEMA": False,
@@ -554,6 +564,7 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "ipate_web.api.parts.choices_in_schema",
         "ipate_web.api.problems.problems_in_schema",
+        "ipate_web.api.examples.examples_in_schema",
     ],
 }
 KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model

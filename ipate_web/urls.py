@@ -8,6 +8,7 @@ from consent.urls import joining_patterns
 from consent.views.joining import address
 from consent.wording.glossary import glossary
 from ipate_web import views
+from ipate_web.api.base import outside
 from ipate_web.health import healthz, metrics, readyz
 from ipate_web.staff import runs
 from ipate_web.staff.search import search
@@ -15,6 +16,7 @@ from ipate_web.staff.search import search
 # The admin has no sign-in of its own, which would ask for no second factor.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 
+handler400 = "ipate_web.middleware.bad_request"
 handler404 = "ipate_web.middleware.not_found"
 handler500 = "ipate_web.middleware.server_error"
 
@@ -38,6 +40,7 @@ urlpatterns = [
     path("queue/", runs.queue, name="queue"),
     path("queue/live/", runs.queue_live, name="queue_live"),
     # What programs see
+    path("api", outside),
     path("api/", include("ipate_web.api.urls")),
     # What keeps the site running
     path("admin/", admin.site.urls),

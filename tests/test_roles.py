@@ -225,7 +225,7 @@ TABLE: dict[str, Row] = {
         SIGNED_IN,
     ),
     **rows("staff:study_budgets staff:study_budget_file", STAFF, SLUG),
-    **rows("api:study api:study-budget api:study-encoders api:study-alliances", RUNNERS, SLUG),
+    **rows("api:study api:study-budget api:study-example-rows api:study-encoders api:study-alliances", RUNNERS, SLUG),
     "api:study-alliance": Row(RUNNERS, ("slug", "hub")),
     "api:alliance-runs": Row(USERS, ("slug", "hub"), "post", answer=415),  # nothing is sent
     "api:proposal-take": Row(USERS, ("slug", "site", "proposal_of_hub"), "post", answer=415),
@@ -242,7 +242,7 @@ TABLE: dict[str, Row] = {
     "api:study-webhook": Row(OPERATORS, ("slug", "webhook"), "delete", answer=204),
     "api:run-comparison": Row(SIGNED_IN, answer=400),  # of no run
     "api:run-plan": Row(SIGNED_IN, method="post", answer=415),
-    **rows("api:run api:run-costs api:run-students", RUNNERS, ("run",)),
+    **rows("api:run api:run-costs api:run-events api:run-students", RUNNERS, ("run",)),
     "api:run-planned": Row(OPERATORS, ("run",)),
     "api:run-labels": Row(USERS, ("run",)),
     **rows("api:run-student-publish api:run-student-withdraw", OPERATORS, ("run", "version"), "post", answer=415),

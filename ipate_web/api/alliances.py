@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema_field
-from rest_framework import exceptions, serializers, status
+from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -17,6 +17,7 @@ from ipate_web.api.base import (
     MinuteField,
     StrictSerializer,
     body_of,
+    created,
     operation,
     permission_check,
     request_user,
@@ -279,7 +280,7 @@ class AllianceRuns(ApiView):
         sent = body_of(request, JointProposalSerializer, study=found.study)
         run = joint_run_propose(alliance=found, acting_user=request_user(request), **sent)
         document = run_document(visible_run(request.user, run.pk), request.user)
-        return Response(document, status=status.HTTP_201_CREATED)
+        return created(document, "run", run.pk)
 
 
 class ProposalTake(ApiView):
@@ -297,7 +298,7 @@ class ProposalTake(ApiView):
         sent = body_of(request, TakingSerializer, study=found.study)
         run = joint_run_take(alliance=found, number=number, acting_user=request_user(request), **sent)
         document = run_document(visible_run(request.user, run.pk), request.user)
-        return Response(document, status=status.HTTP_201_CREATED)
+        return created(document, "run", run.pk)
 
 
 class ProposalDecline(ApiView):

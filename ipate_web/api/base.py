@@ -2,15 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeVar, cast
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Model
-from django.http import HttpResponse, HttpResponseBase, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.urls import reverse
+from django.utils.http import http_date
+from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import exceptions, serializers
 from rest_framework.fields import empty
@@ -25,6 +29,8 @@ from common import __version__
 from common.repeats import handled_once
 from consent.models import Study
 from consent.permissions import studies_with_permission
+from ipate_web.api.problems import KINDS, problem
+from ipate_web.api.requests import rate_headers
 from ipate_web.repeats import RULES, Repeat, digest_of
 from ipate_web.tokens.models import Scope
 
@@ -41,22 +47,49 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 _KEY = re.compile(r"[!-~]{1,100}")
 
 
+@dataclass(frozen=True)
+class Retirement:
+    """End of an operation: deprecated ``since`` a day, and removed at ``sunset``, at least `LEAST_NOTICE` later."""
+
+    since: date
+    sunset: date
+
+    def headers(self) -> dict[str, str]:
+        """Return `Deprecation` (RFC 9745) and `Sunset` (RFC 8594)."""
+        since, sunset = (
+            int(datetime(*day.timetuple()[:3], tzinfo=UTC).timestamp()) for day in (self.since, self.sunset)
+        )
+        return {"Deprecation": f"@{since}", "Sunset": http_date(sunset)}
+
+
+LEAST_NOTICE = timedelta(days=365)
+
+
 class ApiView(APIView):
     """Endpoint whose responses depend on the user and are therefore never cached.
 
     Attributes:
         query_class: Serializer of the parameters in the address; None if there are only those of pages.
+        retirement: When its operations were deprecated and will be removed; None if they stay.
         scope: What a token needs to change something.
         reading_scope: What a token needs to read.
         query: What it made of them, once the user is known; an unknown or malformed one is refused.
     """
 
     query_class: ClassVar[type[serializers.Serializer] | None] = None
+    retirement: ClassVar[Retirement | None] = None
     scope: ClassVar[Scope] = Scope.PROPOSE
     reading_scope: ClassVar[Scope] = Scope.READ
     query: dict[str, Any]
+    _throttles: Sequence[Any] = ()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        if settings.SECURE_SSL_REDIRECT and not request.is_secure():
+            # A redirect would turn POST into GET, and hide that the token was sent for all to read.
+            raise exceptions.PermissionDenied(
+                "Send requests over https:// only. This token was sent unencrypted: revoke it and make another.",
+                "https-required",
+            )
         super().initial(request, *args, **kwargs)
         self.query = self._query_checked(request)
         key, match = request.headers.get(KEY_HEADER), request.resolver_match
@@ -66,6 +99,11 @@ class ApiView(APIView):
                 message = "Give 1 to 100 printable ASCII characters without spaces."
                 raise serializers.ValidationError({KEY_HEADER: message})
             self._first_answer_repeat(key)
+
+    def perform_authentication(self, request: Request) -> None:
+        if not request.headers.get("Authorization", "").isascii():  # which Knox would fail to read
+            raise exceptions.AuthenticationFailed("A token consists of ASCII characters.")
+        super().perform_authentication(request)
 
     def _first_answer_repeat(self, key: str) -> None:
         """Let this view repeat its first response if a POST with the same key was sent before."""
@@ -102,9 +140,17 @@ class ApiView(APIView):
         chosen.is_valid(raise_exception=True)
         return chosen.validated_data
 
+    def get_throttles(self) -> list[Any]:
+        self._throttles = super().get_throttles()
+        return self._throttles
+
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         response = super().finalize_response(request, response, *args, **kwargs)
         response.headers.setdefault("Cache-Control", "no-store")
+        for name, value in (
+            rate_headers(self._throttles) | (self.retirement.headers() if self.retirement else {})
+        ).items():
+            response.headers[name] = value
         return response
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
@@ -112,8 +158,14 @@ class ApiView(APIView):
         return HttpResponse(status=HTTPStatus.NO_CONTENT)
 
 
+def created(document: Any, name: str, *arguments: Any, status: int = HTTPStatus.CREATED) -> Response:
+    """Return a response whose ``Location`` is the address, by its name, at which what was made or begun can be read."""
+    return Response(document, status=status, headers={"Location": reverse(f"api:{name}", args=arguments)})
+
+
 def _answer_stored(response: Response) -> bytes:
-    return JSONRenderer().render({"status": response.status_code, "data": response.data})
+    headers = {name: response[name] for name in ("Location",) if name in response}
+    return JSONRenderer().render({"status": response.status_code, "data": response.data, "headers": headers})
 
 
 def _answer_restored(content: bytes) -> Response:
@@ -281,3 +333,17 @@ class NotFoundView(ApiView):
 
     def _query_checked(self, request: Request) -> dict[str, Any]:
         raise exceptions.NotFound("This address does not exist. GET /api/docs lists all addresses.")
+
+
+@csrf_exempt
+def outside(request: HttpRequest, path: str = "") -> HttpResponse:
+    """Answer at addresses below ``/api`` without a version of the API, whatever the method."""
+    root = reverse("api:root")
+    if f"{request.path_info}/" == root:
+        query = request.META.get("QUERY_STRING", "")
+        # Keeps method and body, unlike 301.
+        return HttpResponse(
+            status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": f"{root}{query and f'?{query}'}"}
+        )
+    message = f"There is no API at this address. Version 1 is at {root}; GET /api/docs lists all addresses."
+    return problem(KINDS["not-found"], message)

@@ -1,5 +1,6 @@
 """Endpoints of a study's data: imports that a data steward looks at, decisions on paper, and head counts."""
 
+from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -16,6 +17,7 @@ from ipate_web.api.base import (
     ApiView,
     StrictSerializer,
     body_of,
+    created,
     operation,
     request_user,
     visible_study,
@@ -232,7 +234,7 @@ class StudyImports(ImportView):
         begun = import_begin(study=study, acting_user=user, upload=Upload(schema=document, **sent))
         import_declare(dataset_import=begun, schema=document, acting_user=user)
         begun.refresh_from_db()
-        return Response(ImportSerializer(begun).data, status=status.HTTP_202_ACCEPTED)
+        return created(ImportSerializer(begun).data, "study-import", slug, begun.pk, status=HTTPStatus.ACCEPTED)
 
 
 class StudyImport(ImportView):
@@ -255,7 +257,7 @@ class StudyImportStore(ImportView):
         row = _found(request, slug, pk)
         import_confirm(dataset_import=row, acting_user=request_user(request))
         row.refresh_from_db()
-        return Response(ImportSerializer(row).data, status=status.HTTP_202_ACCEPTED)
+        return created(ImportSerializer(row).data, "study-import", slug, pk, status=HTTPStatus.ACCEPTED)
 
 
 class PaperRequestSerializer(StrictSerializer):

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema_field
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema_field
 from rest_framework import exceptions, generics, serializers, status
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
@@ -234,6 +234,27 @@ _FILE_RESPONSES: dict[Any, Any] = {
 }
 
 
+_FILE_PARAMETERS: list[Any] = [
+    VersionSerializer,
+    OpenApiParameter(
+        "If-None-Match",
+        str,
+        OpenApiParameter.HEADER,
+        description="`ETag` of the file that you have. The response is 304 if it is the same, and nothing is recorded.",
+    ),
+    OpenApiParameter(
+        "ETag",
+        str,
+        OpenApiParameter.HEADER,
+        response=[200, 304],
+        description="SHA-256 of the file in hexadecimal, in quotation marks.",
+    ),
+    OpenApiParameter(
+        "Repr-Digest", str, OpenApiParameter.HEADER, response=[200], description="SHA-256 of the file (RFC 9530)."
+    ),
+]
+
+
 class FileView(VersionView):
     """A file of a model, with its digest."""
 
@@ -272,7 +293,7 @@ def part_of(request: Request, etag: str, content: bytes, headers: dict[str, str]
 
 
 class ModelNative(FileView):
-    @operation("A model's file", "labels and models", _FILE_RESPONSES, parameters=[VersionSerializer])
+    @operation("A model's file", "labels and models", _FILE_RESPONSES, parameters=_FILE_PARAMETERS)
     def get(self, request: Request, pk: UUID) -> HttpResponse:
         """Return the model: skops (scikit-learn) or safetensors (networks). `Repr-Digest` is its SHA-256 (RFC 9530)."""
         model = self.model(request, pk)
@@ -280,7 +301,7 @@ class ModelNative(FileView):
 
 
 class ModelOnnx(FileView):
-    @operation("A model as ONNX", "labels and models", _FILE_RESPONSES, parameters=[VersionSerializer])
+    @operation("A model as ONNX", "labels and models", _FILE_RESPONSES, parameters=_FILE_PARAMETERS)
     def get(self, request: Request, pk: UUID) -> HttpResponse:
         """Return the model for any ONNX runtime, with its encoding and class names. Its predictions are the same."""
         model = self.model(request, pk)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from ipate_web.api.base import ApiView, operation
 from learning.learners import LEARNERS, parameter_fields
 from learning.learners.learner import Parametrised
-from learning.mechanisms.choices import Choice, Choices
+from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS
@@ -21,35 +21,92 @@ from training.models import Run
 JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object"}
 
 
-def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add the document of each method's choices to the OpenAPI schema, and ``Choices``, which is one of them.
+_TYPED = {"RunProposal": "Proposal", "PlanRequest": "PlanRequest", "RunDetail": "Run", "JointProposal": "JointProposal"}
+"""Components with ``method`` and ``choices``, and how the typed ones of each method are called after its name."""
 
-    A document may leave out what has a default, so that it may be one of two methods: their variant tells.
+
+def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Give each method a component of its own for proposals and runs, of which ``method`` tells programs the right one.
+
+    A proposal may leave out ``method``, which the site then suggests, and choices that have a default; programs that
+    are generated from the schema name the method.
     """
-    schemas, kinds = result["components"]["schemas"], {method.choices: method for method in IMPLEMENTED}
-    for kind, method in kinds.items():
-        schemas[_component(kind)] = _document(kind, f"{method.name}: {', '.join(filter(None, method.variants))}")
-    schemas["Choices"] = {
-        "description": "Choices of the run's method (see GET /api/v1/methods). Omitted choices take their defaults.",
-        "anyOf": [{"$ref": f"#/components/schemas/{_component(kind)}"} for kind in kinds],
-    }
+    schemas = result["components"]["schemas"]
+    for name, methods in methods_by_name().items():
+        schemas[f"{_titled(name)}Choices"] = _document(methods)
+    for base, ending in _TYPED.items():
+        general, refs = schemas[base], {}
+        for name, methods in methods_by_name().items():
+            own = f"{_titled(name)}{ending}"
+            refs[name] = f"#/components/schemas/{own}"
+            schemas[own] = {**general, "properties": {**general["properties"], **_own_properties(name, methods)}}
+            required = {*general.get("required", ()), "method"}
+            schemas[own]["required"] = [each for each in general["properties"] if each in required]
+        schemas[base] = {
+            "oneOf": [{"$ref": ref} for ref in refs.values()],
+            "discriminator": {"propertyName": "method", "mapping": refs},
+        }
     return result
 
 
-def _component(kind: type[Choices]) -> str:
-    return f"ChoicesOf{kind.__name__.removesuffix('Choices')}"
+def methods_by_name() -> dict[str, list[RunMethod]]:
+    """Return the methods by name; the variants of some share nothing."""
+    return {name: [each for each in IMPLEMENTED if each.name == name] for name in METHODS}
 
 
-def _document(kind: type[Choices], title: str) -> dict[str, Any]:
-    described = kind.described()
+def _titled(name: str) -> str:
+    return name.capitalize()
+
+
+def _own_properties(name: str, methods: list[RunMethod]) -> dict[str, Any]:
+    variants = [variant for method in methods for variant in method.variants]
+    variant = {"type": "string", "enum": variants, "description": f"Variant; {variants[0]} if left out."}
+    if variants == [""]:
+        variant["description"] = "This method has no variants."
+    return {
+        "method": {"type": "string", "enum": [name], "description": "Method of the run."},
+        "variant": variant,
+        "choices": {"$ref": f"#/components/schemas/{_titled(name)}Choices"},
+    }
+
+
+def _document(methods: list[RunMethod]) -> dict[str, Any]:
+    """Return the schema of a method's choices; each says for which variants it is, if not for all."""
+    described = [(method, choice) for method in methods for choice in method.choices.described()]
+    properties: dict[str, Any] = {}
+    for name in dict.fromkeys(choice.name for _method, choice in described):
+        same = [(method, choice) for method, choice in described if choice.name == name]
+        properties[name] = _joined([_property(choice) for _method, choice in same])
+        if len(same) < len(methods):
+            variants = ", ".join(variant for method, _choice in same for variant in method.variants)
+            properties[name]["description"] += f" Only for {variants}."
+    needed = [
+        choice.name
+        for choice in methods[0].choices.described()
+        if choice.default is None and not choice.optional and len(methods) == 1
+    ]
     document = {
         "type": "object",
-        "title": title.removesuffix(": "),
-        "properties": {choice.name: _property(choice) for choice in described},
+        "description": "Settings of the method (see GET /api/v1/methods). Omitted ones take their defaults.",
+        "properties": properties,
         "additionalProperties": False,
     }
-    required = [choice.name for choice in described if choice.default is None and not choice.optional]
-    return document | ({"required": required} if required else {})
+    return document | ({"required": needed} if needed else {})
+
+
+def _joined(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one schema for choices of the same name: what they share, and the widest limits."""
+    first, *others = schemas
+    joined = {key: value for key, value in first.items() if all(each.get(key) == value for each in others)}
+    for key, widest in (("minimum", min), ("maximum", max)):
+        if all(key in each for each in schemas):
+            joined[key] = widest(each[key] for each in schemas)
+    if any(each.get("nullable") for each in schemas):
+        joined["nullable"] = True
+    if all("enum" in each for each in schemas):
+        joined["enum"] = list(dict.fromkeys(value for each in schemas for value in each["enum"]))
+    joined["description"] = first["description"]
+    return joined
 
 
 def _property(choice: Choice) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Errors as problem documents (RFC 9457), each with what to do."""
+"""Errors as problem documents (RFC 9457): each has a kind with an address of its own, and says what to do."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -20,52 +21,233 @@ from learning.mechanisms.protocol import PlanError
 MEDIA_TYPE = "application/problem+json"
 MOST_FAULTS = 1000
 """Faults of a file that an answer lists."""
+PAGE = "/docs/errors.html"
+"""Page of the documents that lists all kinds."""
 _SIGN_IN = "Send the header “Authorization: Bearer <token>”; you make tokens on the page “API tokens”."
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of problem, which keeps its name in all versions of the API.
+
+    Attributes:
+        name: The last part of its address.
+        status: Status of responses about it.
+        meaning: What it means.
+        remedy: What a program, or whoever wrote it, can do.
+    """
+
+    name: str
+    status: HTTPStatus
+    meaning: str
+    remedy: str
+
+    @property
+    def address(self) -> str:
+        """The ``type`` of its problem documents."""
+        return f"{PAGE}#{self.name}"
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "invalid-fields",
+            HTTPStatus.BAD_REQUEST,
+            "A field or parameter is unknown, missing or invalid.",
+            "Correct what `errors` lists: each entry has a `field` and a `message`.",
+        ),
+        Kind(
+            "invalid-json",
+            HTTPStatus.BAD_REQUEST,
+            "The body is not JSON that the site can store.",
+            "Send one JSON document, without repeated names, U+0000, or integers of 2^63 and above.",
+        ),
+        Kind(
+            "invalid-data",
+            HTTPStatus.BAD_REQUEST,
+            "A file has errors, or a row for a prediction has.",
+            "Correct what `errors` lists: each entry has a `message` and, where known, a `row` and a `column`.",
+        ),
+        Kind(
+            "not-signed-in",
+            HTTPStatus.UNAUTHORIZED,
+            "The token is missing, unknown, revoked or expired.",
+            "Make a token on the page *API tokens* and send it in the header `Authorization`.",
+        ),
+        Kind(
+            "https-required",
+            HTTPStatus.FORBIDDEN,
+            "The request came over plain HTTP, where others can read the token.",
+            "Use the site's `https://` address, revoke the token, and make another.",
+        ),
+        Kind(
+            "missing-scope",
+            HTTPStatus.FORBIDDEN,
+            "The token does not have the scope that the request needs.",
+            "Make a token with this scope.",
+        ),
+        Kind(
+            "missing-second-factor",
+            HTTPStatus.FORBIDDEN,
+            "The site asks staff for a second factor, and your account has none.",
+            "Set up a second factor under *Account*.",
+        ),
+        Kind(
+            "not-permitted",
+            HTTPStatus.FORBIDDEN,
+            "Your role in the study does not allow it.",
+            "Ask someone whose role does, or the study's operator for another role.",
+        ),
+        Kind(
+            "second-person",
+            HTTPStatus.FORBIDDEN,
+            "Another person has to do this: you proposed it, or you did not.",
+            "Ask a colleague. Nobody approves their own proposal, and only proposers change theirs.",
+        ),
+        Kind(
+            "not-found",
+            HTTPStatus.NOT_FOUND,
+            "It does not exist, or you may not see it.",
+            "Check the address. The API's lists show everything that you may see.",
+        ),
+        Kind(
+            "method-not-allowed",
+            HTTPStatus.METHOD_NOT_ALLOWED,
+            "The address does not take this method.",
+            "Use one of the methods in the header `Allow`.",
+        ),
+        Kind(
+            "not-acceptable",
+            HTTPStatus.NOT_ACCEPTABLE,
+            "The response is not available in the format that `Accept` asks for.",
+            "Send no `Accept`, or choose a format by the parameter `format` where there is one.",
+        ),
+        Kind(
+            "state-conflict",
+            HTTPStatus.CONFLICT,
+            "The state of a study, run or version does not allow it now.",
+            "Fetch the resource again and decide by its present state.",
+        ),
+        Kind(
+            "plan-impossible",
+            HTTPStatus.CONFLICT,
+            "The run cannot be carried out as proposed.",
+            "`detail` says what to change: choices, share, head counts or policy.",
+        ),
+        Kind(
+            "withdrawn",
+            HTTPStatus.GONE,
+            "The model or table was withdrawn.",
+            "`detail` says when and why. Stop using copies.",
+        ),
+        Kind(
+            "too-large",
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            "The request is larger than 16 MiB.",
+            "Send the rows in several requests, or compress the file.",
+        ),
+        Kind(
+            "unsupported-media-type",
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "The request is not JSON, or not a form where a file is expected.",
+            "Send the `Content-Type` that the operation documents.",
+        ),
+        Kind(
+            "key-reused",
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "The key in `Idempotency-Key` was used for another request.",
+            "Choose a new key for each request, and repeat a request only unchanged.",
+        ),
+        Kind(
+            "too-many-requests",
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "You have sent more requests than the header `RateLimit-Policy` allows.",
+            "Wait for the number of seconds in `Retry-After`.",
+        ),
+        Kind(
+            "busy",
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "Another plan or event stream of yours is open, or the site has as many as it can.",
+            "Wait for the number of seconds in `Retry-After`.",
+        ),
+        Kind(
+            "server-error",
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "Something went wrong on the site. The error was logged.",
+            "Try again in a few minutes. If it happens again, tell those who run the site.",
+        ),
+        Kind(
+            "unavailable",
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "The site's database, broker or disk is unavailable. Nothing was changed.",
+            "Send the request again after the number of seconds in `Retry-After`.",
+        ),
+    )
+}
+"""All kinds by name; docs/errors.md lists them."""
+
+_OF_STATUS = {kind.status: kind for kind in reversed(KINDS.values())} | {
+    HTTPStatus.BAD_REQUEST: KINDS["invalid-fields"],
+    HTTPStatus.FORBIDDEN: KINDS["not-permitted"],
+}
+"""Kind of a status of which nothing more is known."""
+
+
+def problem(kind: Kind, detail: str, errors: list[dict[str, Any]] | None = None) -> JsonResponse:
+    """Return the problem document of a kind."""
+    title = kind.status.phrase
+    document: dict[str, Any] = {"type": kind.address, "title": title, "status": kind.status.value, "detail": detail}
+    if errors:
+        document["errors"] = errors
+    return JsonResponse(document, status=kind.status, content_type=MEDIA_TYPE)
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """Problem document for ``error``; None for an error of the server."""
     match error:
         case PlanError():
-            return _problem(HTTPStatus.CONFLICT, str(error))
+            return problem(KINDS["plan-impossible"], str(error))
         case NoSlotError():
             error = exceptions.Throttled(
-                WAIT, "You have another plan computed, or the site computes as many as it can. Ask again."
+                WAIT, "You have another plan computed, or the site computes as many as it can. Ask again.", "busy"
             )
         case RequestDataTooBig():  # where Django has read the request before its parser
             error = TooLarge()
         case DataError():
             faults = error.report.faults[:MOST_FAULTS] if isinstance(error, DataErrors) else [error]
-            return _problem(HTTPStatus.BAD_REQUEST, str(_nameless(error)), [_placed(fault) for fault in faults])
+            return problem(KINDS["invalid-data"], str(_nameless(error)), [_placed(fault) for fault in faults])
         case ModelValidationError(code="second_person" | "proposer"):
-            return _problem(HTTPStatus.FORBIDDEN, error.messages[0])
+            return problem(KINDS["second-person"], error.messages[0])
         case RepeatedKeyError():
-            return _problem(HTTPStatus.UNPROCESSABLE_ENTITY, "This key was used for another request. Choose a new one.")
+            return problem(KINDS["key-reused"], "This key was used for another request. Choose a new one.")
         case ModelValidationError(code="state"):
-            return _problem(HTTPStatus.CONFLICT, error.messages[0])
+            return problem(KINDS["state-conflict"], error.messages[0])
         case ModelValidationError():
             error = exceptions.ValidationError(error.message_dict if hasattr(error, "error_dict") else error.messages)
     response = exception_handler(error, context)
     if response is None:
         return None
-    status = HTTPStatus(response.status_code)
+    kind = _kind(HTTPStatus(response.status_code), error)
     if isinstance(error, exceptions.ValidationError):
         errors = [{"field": field, "message": message} for field, message in _by_field(error.detail)]
-        problem = _problem(status, "Correct what “errors” lists and send the request again.", errors)
+        answer = problem(kind, "Correct what “errors” lists and send the request again.", errors)
     else:
         detail = str(response.data["detail"])
-        problem = _problem(status, f"{detail} {_SIGN_IN}" if status == HTTPStatus.UNAUTHORIZED else detail)
+        answer = problem(kind, f"{detail} {_SIGN_IN}" if kind.name == "not-signed-in" else detail)
     for header in ("WWW-Authenticate", "Retry-After"):
         if header in response:
-            problem[header] = response[header]
-    return problem
+            answer[header] = response[header]
+    return answer
 
 
-def _problem(status: HTTPStatus, detail: str, errors: list[dict[str, Any]] | None = None) -> JsonResponse:
-    document: dict[str, Any] = {"title": status.phrase, "status": status.value, "detail": detail}
-    if errors:
-        document["errors"] = errors
-    return JsonResponse(document, status=status, content_type=MEDIA_TYPE)
+def _kind(status: HTTPStatus, error: Exception) -> Kind:
+    """Return the kind that an exception names as its code, or else that of its status."""
+    code = error.get_codes() if isinstance(error, exceptions.APIException) else ""
+    named = KINDS.get(code) if isinstance(code, str) else None
+    if isinstance(error, exceptions.ParseError):
+        return KINDS["invalid-json"]
+    return named if named is not None and named.status == status else _OF_STATUS[status]
 
 
 def _nameless(error: DataError) -> DataError:
@@ -96,6 +278,12 @@ PROBLEM_SCHEMA = {
     "type": "object",
     "description": "Problem document (RFC 9457) that says what is wrong and what to do.",
     "properties": {
+        "type": {
+            "type": "string",
+            "format": "uri-reference",
+            "enum": [kind.address for kind in KINDS.values()],
+            "description": "Kind of the problem, the same in all versions: where the site's documents describe it.",
+        },
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "Description of the problem and of what to do."},
@@ -114,8 +302,9 @@ PROBLEM_SCHEMA = {
             },
         },
     },
-    "required": ["title", "status", "detail"],
+    "required": ["type", "title", "status", "detail"],
     "example": {
+        "type": KINDS["invalid-data"].address,
         "title": "Bad Request",
         "status": 400,
         "detail": "row 3, column age: “x” is not a number. Write a finite number.",
@@ -124,18 +313,55 @@ PROBLEM_SCHEMA = {
 }
 
 
+HEADERS = {
+    "RateLimit-Policy": {
+        "description": "Limits that apply: for each its name, the number of requests (`q`) and the seconds that they "
+        "are counted over (`w`).",
+        "schema": {"type": "string"},
+        "example": '"user";q=600;w=60',
+    },
+    "RateLimit": {
+        "description": "For each limit the number of requests left (`r`), and the seconds until the oldest one that "
+        "counts is forgotten (`t`).",
+        "schema": {"type": "string"},
+        "example": '"user";r=598;t=57',
+    },
+    "Location": {
+        "description": "Address at which what was made or begun can be read.",
+        "schema": {"type": "string", "format": "uri-reference"},
+        "example": "/api/v1/runs/7d0f9c1e-2f4b-4c59-9d52-3c1f7a1f2b10",
+    },
+    "Retry-After": {
+        "description": "Seconds after which to try again.",
+        "schema": {"type": "integer"},
+        "example": 5,
+    },
+}
+"""Headers of responses, by name."""
+_ONLY = {
+    "Location": (HTTPStatus.CREATED, HTTPStatus.ACCEPTED),
+    "Retry-After": (HTTPStatus.TOO_MANY_REQUESTS,),
+}
+"""Statuses of those that not every response has."""
+
+
 def problems_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Add the error responses of every operation to the OpenAPI schema.
 
     Those that only some have, and no part of the request tells, the operations themselves name; see `CONFLICT`.
     """
     result["components"]["schemas"]["Problem"] = PROBLEM_SCHEMA
+    result["components"]["headers"] = HEADERS
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, operations in result["paths"].items():
         for operation in operations.values():
             for status in _statuses(path, operation):
                 response = operation["responses"].setdefault(str(status.value), {"description": DESCRIPTIONS[status]})
                 response["content"] = content
+            for code, response in operation["responses"].items():
+                names = [name for name in HEADERS if name not in _ONLY or int(code) in _ONLY[name]]
+                headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+                response["headers"] = {**response.get("headers", {}), **headers}
     return result
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from django.conf import settings
@@ -170,6 +170,7 @@ class WithinScope(BasePermission):
         token = request.auth
         if not isinstance(token, ApiToken) or request.method == "OPTIONS":
             return True
+        self.code = "missing-scope"
         scope = view.reading_scope if request.method in SAFE_METHODS else view.scope
         self.message = f"This token has no scope “{scope}”. Make one that has, on the page “API tokens”."
         return scope in token.scopes
@@ -179,6 +180,22 @@ class SecondFactor(BasePermission):
     """Refusal of tokens of staff who lack the second factor that the site asks for; they may be older than the rule."""
 
     message = NEEDED
+    code = "missing-second-factor"
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return not lacks_second_factor(request.user)
+
+
+def rate_headers(throttles: Iterable[Any]) -> dict[str, str]:
+    """Return `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) for the limits that counted."""
+    counted = [each for each in throttles if getattr(each, "key", None) is not None]
+    if not counted:
+        return {}
+    left = [
+        (each.scope, max(0, each.num_requests - len(each.history)), each.duration - each.now + each.history[-1])
+        for each in counted
+    ]
+    return {
+        "RateLimit-Policy": ", ".join(f'"{each.scope}";q={each.num_requests};w={each.duration}' for each in counted),
+        "RateLimit": ", ".join(f'"{scope}";r={number};t={math.ceil(wait)}' for scope, number, wait in left),
+    }

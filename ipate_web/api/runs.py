@@ -1,18 +1,21 @@
 """Runs: list, propose, change, approve, cancel, compare."""
 
+import hashlib
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.urls import reverse
-from drf_spectacular.utils import OpenApiExample
-from rest_framework import generics, serializers, status
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework import generics, serializers
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounting.shares import suggested_share
-from ipate_web.api.base import IDEMPOTENCY_KEY, ApiView, StrictSerializer, body_of, operation, request_user
+from ipate_web.api.base import IDEMPOTENCY_KEY, ApiView, StrictSerializer, body_of, created, operation, request_user
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
 from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
 from ipate_web.api.run_documents import RunDetailSerializer, RunSerializer, run_document, visible_run
@@ -58,7 +61,7 @@ class RunList(ApiView, generics.ListAPIView):
         """Save a draft. The run starts once another person, an operator of the study, approves it."""
         run = run_propose(acting_user=request_user(request), **proposal_of(request))
         document = run_document(visible_run(request.user, run.pk), request.user)
-        return Response(document, status=status.HTTP_201_CREATED)
+        return created(document, "run", run.pk)
 
 
 class RunDetail(ApiView):
@@ -88,6 +91,62 @@ class RunDetail(ApiView):
             raise serializers.ValidationError({"study": "The draft belongs to another study. Propose a run there."})
         run_edit(run=run, acting_user=request_user(request), **proposal)
         return Response(run_document(visible_run(request.user, pk), request.user))
+
+
+class EventStream(BaseRenderer):
+    """Server-sent events, given as their text."""
+
+    media_type = "text/event-stream"
+    format = "events"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return str(data).encode()
+
+
+_EVENT_FIELDS = ("id", "status", "progress", "place", "expected_start", "reason", "model")
+_RETRY = 2
+"""Seconds after which a program that follows a run asks again."""
+
+
+class RunEvents(ApiView):
+    """A run's progress as server-sent events.
+
+    Each response ends at once: a stream that stays open would hold one of the site's few processes. Programs that
+    follow the standard ask again by themselves after ``retry``, with the id of the last event that they have seen.
+    """
+
+    renderer_classes = [EventStream]
+
+    @operation(
+        "Follow a run",
+        "runs",
+        {(200, EventStream.media_type): OpenApiTypes.STR, 204: None},
+        parameters=[
+            OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Id of your last event.")
+        ],
+        examples=[
+            OpenApiExample(
+                "A run that asks",
+                media_type=EventStream.media_type,
+                value='retry: 2000\nid: 3f1c9a0b\nevent: progress\ndata: {"status": "asking", "progress": {}}\n\n',
+            )
+        ],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Return the run's progress as a server-sent event, if it has changed since the event that you saw last.
+
+        The event `progress` has part of the run's document: `status`, `progress`, `place`, `expected_start`, `reason`
+        and `model`; `ended` is the last one. The response ends at once, and event sources ask again every two seconds.
+        After the end the response is 204, at which they stop.
+        """
+        run = visible_run(request.user, pk)
+        document = run_document(run, request.user)
+        data = JSONRenderer().render({name: document[name] for name in _EVENT_FIELDS}).decode()
+        own = hashlib.sha256(data.encode()).hexdigest()[:16]
+        if request.headers.get("Last-Event-ID") == own:
+            return Response(status=HTTPStatus.NO_CONTENT) if run.has_ended else Response(f"retry: {_RETRY}000\n\n")
+        event = "ended" if run.has_ended else "progress"
+        return Response(f"retry: {_RETRY}000\nid: {own}\nevent: {event}\ndata: {data}\n\n")
 
 
 class RunWithdraw(ApiView):
@@ -136,9 +195,8 @@ class RunApprove(ApiView):
         approval = body_of(request, ApprovalSerializer)
         share = approval["share"] if "share" in approval else suggested_share(run.study)
         run = run_approve(run=run, acting_user=request_user(request), share=share, revision=approval.get("revision"))
-        code = status.HTTP_202_ACCEPTED if run.status == Run.Status.PLANNING else status.HTTP_200_OK
-        place = {"Location": reverse("api:run", args=[run.pk])}
-        return Response(run_document(run, request.user), status=code, headers=place)
+        code = HTTPStatus.ACCEPTED if run.status == Run.Status.PLANNING else HTTPStatus.OK
+        return created(run_document(run, request.user), "run", run.pk, status=code)
 
     @operation("Take back an approval (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
     def delete(self, request: Request, pk: UUID) -> Response:

@@ -1,11 +1,12 @@
 """Endpoints of the versions of a run's student: compare, train another, publish another."""
 
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from drf_spectacular.utils import OpenApiExample
-from rest_framework import exceptions, serializers, status
+from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -17,6 +18,7 @@ from ipate_web.api.base import (
     StrictSerializer,
     UserField,
     body_of,
+    created,
     operation,
     request_user,
 )
@@ -232,7 +234,7 @@ class RunStudents(ApiView):
         run = visible_run(request.user, pk, "training.propose_run")
         body = body_of(request, StudentRequestSerializer)
         student_ask(run=run, acting_user=request_user(request), **{"student_parameters": {}, **body})
-        return Response(students_document(run), status=status.HTTP_202_ACCEPTED)
+        return created(students_document(run), "run-students", pk, status=HTTPStatus.ACCEPTED)
 
 
 class RunStudentPublish(ApiView):

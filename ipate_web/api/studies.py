@@ -4,7 +4,7 @@ from typing import Any
 
 from django.conf import settings
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_view
-from rest_framework import exceptions, generics, serializers, status
+from rest_framework import exceptions, generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,7 +18,16 @@ from consent.permissions import studies_with_permission, study_permissions
 from consent.selectors import policy_in_force
 from consent.services import study_create
 from consent.services.accounts import account_of_staff
-from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, body_of, operation, request_user, visible_study
+from ipate_web.api.base import (
+    ApiView,
+    MinuteField,
+    StrictSerializer,
+    body_of,
+    created,
+    operation,
+    request_user,
+    visible_study,
+)
 from ipate_web.tokens.models import Scope
 from ipate_web.waiting import Kind, waiting_for
 from learning.formats import schema_from_json
@@ -270,7 +279,7 @@ class StudyList(ApiView, generics.ListAPIView):
         fields = body_of(request, RehearsalStudySerializer)
         members = [(each["user"], each["role"]) for each in fields.pop("members")]
         study = study_create(acting_user=user, members=members, **fields)
-        return Response(study_document(study, user), status=status.HTTP_201_CREATED)
+        return created(study_document(study, user), "study", study.slug)
 
 
 class StudyDetail(ApiView):

@@ -28,6 +28,7 @@ version_1 = [
     path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
     path("studies/<slug:slug>/budget", costs.StudyBudget.as_view(), name="study-budget"),
     path("studies/<slug:slug>/datasets", datasets.StudyDatasets.as_view(), name="study-datasets"),
+    path("studies/<slug:slug>/example-rows", datasets.StudyExampleRows.as_view(), name="study-example-rows"),
     path("studies/<slug:slug>/imports", imports.StudyImports.as_view(), name="study-imports"),
     path("studies/<slug:slug>/imports/<uuid:pk>", imports.StudyImport.as_view(), name="study-import"),
     path("studies/<slug:slug>/imports/<uuid:pk>/store", imports.StudyImportStore.as_view(), name="study-import-store"),
@@ -65,6 +66,7 @@ version_1 = [
     path("runs/plan", plans.RunPlan.as_view(), name="run-plan"),
     path("runs/compare", runs.RunComparison.as_view(), name="run-comparison"),
     path("runs/<uuid:pk>", runs.RunDetail.as_view(), name="run"),
+    path("runs/<uuid:pk>/events", runs.RunEvents.as_view(), name="run-events"),
     path("runs/<uuid:pk>/plan", plans.RunPlanned.as_view(), name="run-planned"),
     path("runs/<uuid:pk>/approve", runs.RunApprove.as_view(), name="run-approve"),
     path("runs/<uuid:pk>/withdraw", runs.RunWithdraw.as_view(), name="run-withdraw"),
@@ -115,4 +117,6 @@ urlpatterns = [
     path("v1/", include((version_1, "api"))),
     path("schema", schema.Schema.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(template_name="api/docs.html"), name="api-docs"),
+    path("", base.outside),
+    path("<path:path>", base.outside),
 ]

@@ -1,5 +1,7 @@
 """Webhooks of a study: its operators list, make, test and remove them, as on the page of the same name."""
 
+from http import HTTPStatus
+
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_view
 from rest_framework import exceptions, generics, serializers, status
@@ -15,6 +17,7 @@ from ipate_web.api.base import (
     StrictSerializer,
     UserField,
     body_of,
+    created,
     operation,
     request_user,
     visible_study,
@@ -146,7 +149,7 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
         body = body_of(request, WebhookRequestSerializer)
         made = endpoint_create(study=study, acting_user=request_user(request), **body)
         document = WebhookSerializer(made.endpoint).data | {"secret": made.secret}
-        return Response(document, status=status.HTTP_201_CREATED)
+        return created(document, "study-webhooks", slug)
 
 
 class StudyWebhook(WebhookView):
@@ -170,7 +173,9 @@ class StudyWebhookTest(WebhookView):
     def post(self, request: Request, slug: str, pk: int) -> Response:
         """Send a test event. The list of deliveries shows the result."""
         delivery = endpoint_test(endpoint=_managed_webhook(request, slug, pk))
-        return Response(WebhookDeliverySerializer(delivery).data, status=status.HTTP_202_ACCEPTED)
+        return created(
+            WebhookDeliverySerializer(delivery).data, "study-webhook-deliveries", slug, status=HTTPStatus.ACCEPTED
+        )
 
 
 @extend_schema_view(get=operation("Deliveries of a study's webhooks (operators)", "webhooks"))

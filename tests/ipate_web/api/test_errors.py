@@ -1,16 +1,26 @@
 """Errors are problem documents, whatever goes wrong, and say what to do."""
 
 import json
+import re
+from datetime import date
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.test import Client as BrowserClient
+from rest_framework.throttling import UserRateThrottle
 
 from consent.models import Study
 from ipate_web.api import requests
+from ipate_web.api.base import LEAST_NOTICE, ApiView, Retirement, Root
+from ipate_web.api.problems import KINDS, PAGE
+from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import Client
+from tests.ipate_web.api.test_secrets import api_patterns
+from tests.training.runs import run_draft
+from training.models import Run
 
 pytestmark = pytest.mark.django_db
 
@@ -19,7 +29,7 @@ def problem(response: Any, status: int) -> dict[str, Any]:
     assert response.status_code == status
     assert response["Content-Type"] == "application/problem+json"
     document = response.json()
-    assert document["status"] == status
+    assert document["status"] == status == KINDS[document["type"].removeprefix(f"{PAGE}#")].status
     assert response["Cache-Control"] == "no-store"
     return document
 
@@ -30,6 +40,8 @@ def test_strangers_are_told_how_to_sign_in(client: Client) -> None:
     assert "Authorization: Bearer" in problem(response, 401)["detail"]
     assert response["WWW-Authenticate"] == "Bearer"
     stranger.credentials(HTTP_AUTHORIZATION="Bearer ipate_0123456789")
+    problem(stranger.get("/api/v1/runs"), 401)
+    stranger.credentials(HTTP_AUTHORIZATION="Bearer ipate_ä")
     problem(stranger.get("/api/v1/runs"), 401)
     ada = client("ada")
     User.objects.filter(username="ada").update(is_active=False)
@@ -121,3 +133,74 @@ def test_a_browser_session_needs_a_csrf_token_to_write(study: Study) -> None:
     browser.force_login(user_create("researcher"))
     assert browser.get("/api/v1/runs").status_code == 200
     assert "CSRF" in problem(browser.post("/api/v1/runs", {}, content_type="application/json"), 403)["detail"]
+
+
+def kind(response: Any) -> str:
+    return response.json()["type"].partition("#")[2]
+
+
+def test_the_kind_of_a_problem_tells_what_a_program_can_do(study: Study, run: Run, client: Client) -> None:
+    ada, olga = client("researcher"), client("operator")
+    reading, secret = ApiToken.objects.create(user_create("operator"), name="reads")
+    ApiToken.objects.filter(pk=reading.pk).update(scopes=["read"])
+    weak = client("")
+    weak.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    draft = f"/api/v1/runs/{run_draft(study, proposer=user_create('operator')).pk}"
+    kinds = {
+        "not-signed-in": client("").get("/api/v1/runs"),
+        "invalid-json": ada.post("/api/v1/runs", "{", content_type="application/json"),
+        "invalid-fields": ada.post("/api/v1/runs", {}, format="json"),
+        "invalid-data": ada.post(f"/api/v1/models/{run.pk}/predict", {"rows": [{"age": "old"}]}, format="json"),
+        "missing-scope": weak.post(f"{draft}/approve", {}, format="json"),
+        "not-permitted": ada.post(f"{draft}/approve", {}, format="json"),
+        "second-person": olga.post(f"{draft}/approve", {}, format="json"),
+        "state-conflict": olga.post(f"/api/v1/runs/{run.pk}/cancel", {}, format="json"),
+        "not-found": ada.get("/api/v1/studies/nowhere"),
+    }
+    assert {name: kind(response) for name, response in kinds.items()} == {name: name for name in kinds}
+    assert [problem(response, KINDS[name].status)["title"] for name, response in kinds.items()]
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_addresses_without_an_api_say_where_it_is(settings: Any, debug: bool) -> None:
+    settings.DEBUG = debug
+    stranger = BrowserClient()
+    for path in ("/api", "/api/", "/api/v2", "/api/v2/runs", "/api/runs/"):
+        for method in (stranger.get, stranger.post):
+            response = method(path)
+            assert (response.status_code, response["Content-Type"]) == (404, "application/problem+json"), path
+            assert "/api/v1/" in response.json()["detail"]
+    for method in (stranger.get, stranger.post):
+        response = method("/api/v1")
+        assert (response.status_code, response["Location"]) == (308, "/api/v1/"), "301 would turn POST into GET"
+
+
+def test_plain_http_is_refused_instead_of_redirected(client: Client, settings: Any) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    ada = client("ada")
+    for method in (ada.get, ada.post):
+        assert kind(method("/api/v1/runs")) == "https-required"
+    assert ada.get("/api/v1/runs", secure=True).status_code == 200
+
+
+def test_headers_tell_how_many_requests_are_left(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UserRateThrottle, "rate", "3/min", raising=False)
+    cache.clear()
+    ada = client("ada")
+    for left in (2, 1, 0):
+        response = ada.get("/api/v1/")
+        assert response["RateLimit-Policy"] == '"user";q=3;w=60'
+        assert re.fullmatch(rf'"user";r={left};t=\d+', response["RateLimit"]), response["RateLimit"]
+    refused = ada.get("/api/v1/")
+    assert kind(refused) == "too-many-requests"
+    assert refused["RateLimit"].startswith('"user";r=0;') and int(refused["Retry-After"]) > 0
+    cache.clear()
+
+
+def test_what_will_be_removed_says_so_a_year_ahead(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Root, "retirement", Retirement(since=date(2027, 1, 1), sunset=date(2028, 2, 1)))
+    response = client("ada").get("/api/v1/")
+    assert response["Deprecation"] == "@1798761600" and response["Sunset"] == "Tue, 01 Feb 2028 00:00:00 GMT"
+    for view in (each.callback.cls for each in api_patterns().values()):
+        end = view.retirement if issubclass(view, ApiView) else None
+        assert end is None or end.sunset - end.since >= LEAST_NOTICE

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 from datetime import UTC, datetime
 from typing import Any
@@ -306,3 +307,32 @@ def test_parameters_that_nobody_knows_or_can_read_are_refused(study: Study, clie
     ):
         answer = researcher.get(f"/api/v1/{query}")
         assert (answer.status_code, set(errors(answer))) == (400, {name}), query
+
+
+def test_a_run_is_followed_by_events_that_hold_no_process(study: Study, run: Run, client: Client) -> None:
+    researcher, draft = client("researcher"), run_draft(study)
+
+    def event(run: Run, seen: str = "") -> Any:
+        return researcher.get(f"{RUNS}/{run.pk}/events", headers={"Accept": "text/event-stream", "Last-Event-ID": seen})
+
+    for followed, name, again in ((draft, "progress", (200, b"retry: 2000\n\n")), (run, "ended", (204, b""))):
+        answer = event(followed)
+        assert answer["Content-Type"].startswith("text/event-stream")
+        lines = dict(line.split(": ", 1) for line in answer.content.decode().strip().splitlines())
+        assert (lines["event"], lines["retry"]) == (name, "2000")
+        told = json.loads(lines["data"])
+        assert (told["id"], told["status"]) == (str(followed.pk), followed.status)
+        assert told.keys() == {"id", "status", "progress", "place", "expected_start", "reason", "model"}
+        repeated = event(followed, lines["id"])
+        assert (repeated.status_code, repeated.content) == again
+    assert client("stranger").get(f"{RUNS}/{run.pk}/events").status_code == 404
+
+
+def test_what_is_made_says_where_it_is(study: Study, client: Client) -> None:
+    """Also in the answer to a request that was sent again."""
+    researcher = client("researcher")
+    for _twice in range(2):
+        made = researcher.post(RUNS, proposal(study), format="json", headers={"Idempotency-Key": "one"})
+        assert (made.status_code, made["Location"]) == (201, f"{RUNS}/{made.json()['id']}")
+        assert researcher.get(made["Location"]).json() == made.json()
+    assert Run.objects.filter(title="From a notebook").count() == 1

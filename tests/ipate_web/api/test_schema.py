@@ -12,20 +12,24 @@ from typing import Any
 
 import pytest
 import yaml
-from django.core.management import call_command
+from django.core.management import call_command, get_commands
 from django.test import Client as BrowserClient
+from jsonschema import Draft202012Validator
 from pytest_django.live_server_helper import LiveServer
 
 from consent.models import Study
 from consent.services.accounts import administrator_set
+from ipate_web.api.examples import bodies
 from ipate_web.tokens.models import ApiToken
 from learning.formats import catalogue_load
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import Client
+from tests.ipate_web.api.documents import CAPABILITIES, ERRORS, PLACES, capabilities_page, errors_page
 from tests.ipate_web.api.test_runs import proposal
 from tests.ipate_web.api.test_secrets import api_patterns
 from tests.training.runs import run_draft
 from training.demonstration import people, rehearsal_build, study_build
+from training.methods import METHODS, method_by
 from training.models import Run
 from training.services.drawings import head_counts_draw
 
@@ -68,6 +72,48 @@ def test_every_endpoint_is_described_with_its_errors(schema: dict[str, Any]) -> 
             assert ("404" in problems) == ("{" in path), where
             for message in problems.values():
                 assert message["description"] and "application/problem+json" in message["content"], where
+
+
+def test_every_body_has_an_example_that_its_schema_allows(schema: dict[str, Any]) -> None:
+    components = {"components": {"schemas": _nullable(schema["components"]["schemas"])}}
+    for body in bodies(schema):
+        given = [each["value"] for each in body.get("examples", {}).values()] or [body["example"]]
+        for example in given:
+            Draft202012Validator({**_nullable(body["schema"]), **components}).validate(example)
+
+
+def _nullable(schema: Any) -> Any:
+    """A schema of OpenAPI 3.0 as JSON Schema, which has no ``nullable``."""
+    if not isinstance(schema, dict):
+        return [_nullable(each) for each in schema] if isinstance(schema, list) else schema
+    found = {name: _nullable(each) for name, each in schema.items() if name not in ("example", "nullable")}
+    return {"anyOf": [found, {"type": "null"}]} if schema.get("nullable") is True else found
+
+
+def test_each_method_has_typed_proposals_and_runs_that_its_name_tells_apart(schema: dict[str, Any]) -> None:
+    schemas = schema["components"]["schemas"]
+    for base in ("RunProposal", "PlanRequest", "RunDetail", "JointProposal"):
+        mapping = schemas[base]["discriminator"]["mapping"]
+        assert [each["$ref"] for each in schemas[base]["oneOf"]] == list(mapping.values())
+        assert schemas[base]["discriminator"]["propertyName"] == "method" and mapping.keys() == METHODS.keys()
+        for name, address in mapping.items():
+            own = schemas[address.rpartition("/")[2]]
+            assert own["properties"]["method"]["enum"] == [name] and "method" in own["required"]
+            choices = schemas[own["properties"]["choices"]["$ref"].rpartition("/")[2]]["properties"]
+            variants = own["properties"]["variant"]["enum"]
+            named = [{each.name for each in method_by(name, variant).choices.described()} for variant in variants]
+            assert choices.keys() == set().union(*named)
+
+
+def test_the_document_tells_limits_headers_and_where_the_site_is(schema: dict[str, Any], settings: Any) -> None:
+    assert schema["servers"][0]["url"] == settings.SITE_URL
+    assert "600/min requests for each user" in schema["info"]["description"]
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            for code, answer in operation["responses"].items():
+                assert ("Location" in answer["headers"]) == (code in ("201", "202"))
+                assert {"RateLimit", "RateLimit-Policy"} <= answer["headers"].keys()
+    assert "ETag" in schema["paths"]["/api/v1/models/{id}/onnx"]["get"]["responses"]["200"]["headers"]
 
 
 @pytest.mark.exhaustive
@@ -116,6 +162,14 @@ def test_the_pages_need_no_inline_script() -> None:
     assert script["Content-Type"].startswith("application/javascript")
     assert "/api/schema" in script.content.decode()
     assert client.get("/api/schema").status_code == 200
+
+
+def test_the_generated_documents_are_those_of_the_code() -> None:
+    """Each kind of error has its section, and each address of the API its page, client's methods and command."""
+    assert PLACES.keys() == api_patterns().keys()
+    assert {command for _page, command in PLACES.values()} - {""} <= get_commands().keys()
+    for path, page in ((ERRORS, errors_page()), (CAPABILITIES, capabilities_page())):
+        assert path.read_text("utf-8") == page, "run: python -m tests.ipate_web.api.documents"
 
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "api.md"

@@ -1,0 +1,191 @@
+"""Requests that nobody sends by accident, at every address and by every role: none is answered with 500, HTML or late.
+
+`test_fuzzing.py` varies requests that the schema describes; these here break the rules around it: bytes that are no
+text, types that no field has, numbers that no database holds, and ids, methods, headers and content types that lead
+nowhere. IPATE_HOSTILE=500 sends fewer.
+"""
+
+import json
+import logging
+import os
+import random
+import re
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.test import Client
+from rest_framework.throttling import SimpleRateThrottle
+
+from consent.models import Role, Study
+from ipate_web.tokens.models import ApiToken
+from tests.factories import user_create
+from tests.ipate_web.api.documents import addresses
+from training.models import Run
+
+logger = logging.getLogger(__name__)
+
+REQUESTS = int(os.environ.get("IPATE_HOSTILE", "5000"))
+SLOW = {"run-plan", "run-planned", "model-predict", "schema"}
+"""What the documents say takes seconds: it computes a plan, loads a model, or renders the schema for the first time."""
+SECONDS = 1.0
+METHODS = ("GET", "GET", "POST", "POST", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "BREW")
+IDS = (
+    "00000000-0000-0000-0000-000000000000",
+    "1",
+    "0",
+    "-1",
+    str(2**31),
+    str(2**63),
+    "x",
+    "%00",
+    "%ff",
+    "..%2f",
+    "ä" * 9,
+)
+VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 2**31, 2**62, -(2**63), 0.5, -0.0, 1e308, 5e-324, "", " ", "1", "nan", "true"),
+    *("a" * 70_000, "‮", "𝕏", "\t\n", "<script>", "%s%n", "'; --", [], [[]], [1, "a"], {}, {"": ""}, {"a": {"b": [{}]}}),
+    *(
+        [None] * 2000,
+        {str(number): number for number in range(2000)},
+        "2026-13-45",
+        "00000000-0000-0000-0000-000000000000",
+    ),
+)
+BODIES: tuple[bytes, ...] = (
+    *(b"", b"{", b"null", b"[]", b'"text"', b"1e400", b"[" * 100_000, b'{"a": NaN}', b"\x00", b"\xff\xfe", b"{}" * 2),
+    *(
+        b'{"title": "\\u0000"}',
+        b'{"title": "\\ud800"}',
+        b'{"a": 1, "a": 2}',
+        b"9" * 5000,
+        b"\xef\xbb\xbf{}",
+        b"a=b&c=%00",
+    ),
+    b'--x\r\nContent-Disposition: form-data; name="file"; filename="../../\x00.csv"\r\n\r\na,b\n1\r\n--x--\r\n',
+    b'--x\r\nContent-Disposition: form-data; name="schema"\r\n\r\n{"kind": "table", "columns": 1}\r\n--x--\r\n',
+)
+KINDS = (
+    *("application/json", "application/json", "application/json", "application/json; charset=utf-16", "text/plain", ""),
+    *(
+        "multipart/form-data; boundary=x",
+        "multipart/form-data",
+        "application/x-www-form-urlencoded",
+        "a/b/c",
+        "application/xml",
+    ),
+)
+QUERIES = (
+    *(
+        "",
+        "",
+        "",
+        "?limit=-1",
+        "?limit=1&limit=2",
+        f"?offset={2**63}",
+        "?format=html",
+        "?format=csv",
+        "?x=%00",
+        "?%ff=1",
+    ),
+    *(
+        "?share=nan",
+        "?share=1e999",
+        "?version=0",
+        f"?version={2**63}",
+        "?sort=-;",
+        "?search=%00",
+        "?runs=,,,,",
+        "?since=x",
+    ),
+    *("?study=%00", "?rows=0", "?rows=101", f"?seed={2**63}", "?stage=", "?dataset=1.5"),
+)
+HEADERS: tuple[dict[str, str], ...] = (
+    *(
+        {},
+        {},
+        {},
+        {"Accept": "text/html"},
+        {"Accept": "*/*;q=x"},
+        {"Accept": "text/event-stream"},
+        {"Accept-Language": "x" * 999},
+    ),
+    *(
+        {"Idempotency-Key": ""},
+        {"Idempotency-Key": "ä"},
+        {"Idempotency-Key": "k" * 999},
+        {"If-None-Match": '"'},
+        {"Last-Event-ID": "\x7f"},
+    ),
+    *(
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer ipate_ä"},
+        {"Authorization": "Basic x"},
+        {"Cookie": "sessionid=%00"},
+    ),
+    *(
+        {"X-HTTP-Method-Override": "DELETE"},
+        {"Range": "bytes=9-1"},
+        {"Host": "127.0.0.1"},
+        {"Content-Encoding": "gzip"},
+    ),
+)
+
+
+def _path(draw: random.Random, address: str, real: dict[str, list[str]]) -> str:
+    """An address with ids, mostly of what there is."""
+
+    def value(part: re.Match[str]) -> str:
+        known = real.get(part[1], ["1"])
+        return draw.choice(known) if draw.random() < 0.7 else draw.choice(IDS)
+
+    ending = draw.choice(("", "", "", "", "/", "//", "/.", "%20"))
+    return "/api/v1/" + re.sub(r"{(\w+)}", value, address) + ending
+
+
+def _body(draw: random.Random, names: list[str]) -> bytes:
+    if draw.random() < 0.4:
+        return draw.choice(BODIES)
+    chosen = draw.sample(names, k=min(len(names), draw.randint(1, 6)))
+    return json.dumps({name: draw.choice(VALUES) for name in chosen}).encode()
+
+
+@pytest.mark.exhaustive
+def test_no_hostile_request_is_answered_with_an_error_of_the_server(
+    study: Study, run: Run, monkeypatch: pytest.MonkeyPatch, record_property: Any
+) -> None:
+    monkeypatch.setattr(SimpleRateThrottle, "allow_request", lambda *_: True)
+    tokens = {
+        role: ApiToken.objects.create(user_create(role), name="hostile")[1] for role in (*Role.values, "stranger")
+    }
+    document = Client().get("/api/schema?format=json").json()
+    fields = {name for each in document["components"]["schemas"].values() for name in each.get("properties", {})}
+    named, known = sorted(fields), {"slug": [study.slug], "id": [str(run.pk)], "version": ["1"], "number": ["1"]}
+    places = list(addresses().items())
+    draw, client, codes, slowest = random.Random(53), Client(raise_request_exception=False), Counter[int](), (0.0, "")
+    for number in range(REQUESTS):
+        name, address = places[number % len(places)]
+        path = _path(draw, address, known) + draw.choice(QUERIES)
+        headers = dict(draw.choice(HEADERS))
+        role = draw.choice(["", *tokens])
+        if role:
+            headers.setdefault("Authorization", f"Bearer {tokens[role]}")
+        method, kind, body = draw.choice(METHODS), draw.choice(KINDS), _body(draw, named)
+        began = time.process_time()
+        response = client.generic(method, path, body, content_type=kind, headers=headers)
+        took = time.process_time() - began
+        what = f"request {number}: {method} {path} as {role or 'nobody'}, {kind}, {headers}, {body[:200]!r}"
+        assert response.status_code < 500, f"{what}: {response.content[:500]!r}"
+        assert "html" not in response.get("Content-Type", ""), what
+        if response.status_code >= 400 and method != "HEAD":
+            assert response["Content-Type"] == "application/problem+json", what
+            assert response.json()["type"].startswith("/docs/errors.html#"), what
+        assert took < SECONDS or name in SLOW, f"{what}: {took:.1f} s"
+        codes[response.status_code] += 1
+        if name not in SLOW:
+            slowest = max(slowest, (took, what))
+    logger.info("%s; slowest: %.2f s, %s", dict(sorted(codes.items())), *slowest)
+    record_property("codes", dict(codes))
+    assert len(codes) > 8, codes
