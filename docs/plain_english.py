@@ -16,7 +16,7 @@ import polib
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("accounting", "client", "common", "consent", "ipate_web", "learning", "training")
 #: Written by programs.
-GENERATED = {"docs/reproduction.md", "docs/benchmarks.md"}
+GENERATED = {"docs/reproduction.md", "docs/benchmarks.md", "docs/errors.md", "docs/capabilities.md"}
 #: About what changed, and so with a past.
 WITH_HISTORY = {"CHANGELOG.md"}
 

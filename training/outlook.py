@@ -1,4 +1,4 @@
-"""What a run is expected to give and to cost, and what came of it: one object for pages, API and client.
+"""Outlook of a run: its expected results and costs, next to the actual ones, for pages, API and client.
 
 Everything in it is public: it follows from the run's plan, from earlier runs, and from releases.
 """
@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from django.conf import settings
 from pydantic import Field
 
-from accounting.group_budgets import epsilon_at
+from accounting.caps import epsilon_of
+from common.declarations import Stored
 from common.sentences import Sentence, gettext_noop
-from common.stored import Stored
 from learning.forecasts import MODEL, Forecast, few_people, headline, useless
 from learning.mechanisms.pate import LEFT_OUT
 from training.comparison import forecast_outcomes, run_minutes
@@ -42,7 +42,7 @@ class GroupCost(Stored):
 
 @dataclass(frozen=True)
 class Result(Stored):
-    """What came of a run that has ended."""
+    """Result of a run that has ended."""
 
     amount: Annotated[int, Field(description="Number of labels, steps, cells or rows that it released.")]
     value: Annotated[
@@ -57,7 +57,7 @@ class Result(Stored):
 
 @dataclass(frozen=True)
 class Outlook(Stored):
-    """What a run is expected to give and to cost, and what came of it.
+    """Expected results and costs of a run, and its result once it has ended.
 
     ``forecast`` is the one that plans are compared by; its ``majority`` is the baseline.
     """
@@ -69,7 +69,7 @@ class Outlook(Stored):
         int | None,
         Field(description="Number of labels that budgets pay for at least; null if budgets cannot end the run."),
     ]
-    unit: Annotated[str, Field(json_schema_extra={"enum": list(UNITS)}, description="What `amount` counts.")]
+    unit: Annotated[str, Field(json_schema_extra={"enum": list(UNITS)}, description="Unit of `amount`.")]
     forecast: Annotated[
         Forecast | None,
         Field(
@@ -85,7 +85,7 @@ class Outlook(Stored):
         Field(description="Median duration of the study's earlier runs by this method, in minutes; null if none."),
     ]
     doubts: Annotated[tuple[Sentence, ...], Field(description="Reasons why the run may give nothing useful.")]
-    result: Annotated[Result | None, Field(description="What came of it; null until the run has ended.")] = None
+    result: Annotated[Result | None, Field(description="Actual results; null until the run has ended.")] = None
 
 
 def outlook(run: Run, plan: Mapping[str, Any] | None = None) -> Outlook | None:
@@ -120,8 +120,8 @@ def outlook(run: Run, plan: Mapping[str, Any] | None = None) -> Outlook | None:
 def _costs(run: Run) -> Iterator[GroupCost]:
     delta = run.study.delta
     for group in run_groups(run):
-        used = epsilon_at(group.spent, delta) if run.spent else None
-        yield GroupCost(group.name, group.holders, group.epsilon, epsilon_at(group.allowed, delta), used)
+        used = epsilon_of(group.spent, delta) if run.spent else None
+        yield GroupCost(group.name, group.holders, group.epsilon, epsilon_of(group.allowed, delta), used)
 
 
 def _doubts(run: Run, forecasts: list[Forecast]) -> Iterator[Sentence]:

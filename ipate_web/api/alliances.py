@@ -156,7 +156,7 @@ class JointProposalSerializer(StrictSerializer):
 
 
 class TakingSerializer(StrictSerializer):
-    """Datasets with which a site accepts a proposal."""
+    """Datasets a site uses to accept a proposal."""
 
     private_dataset = IdField(queryset=Dataset.objects.none())
     test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)

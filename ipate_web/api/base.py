@@ -155,7 +155,9 @@ class ApiView(APIView):
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
         """The methods, in the header ``Allow``, whatever the renderer; GET /api/schema describes the rest."""
-        return HttpResponse(status=HTTPStatus.NO_CONTENT)
+        response = HttpResponse(status=HTTPStatus.NO_CONTENT)
+        del response["Content-Type"]
+        return response
 
 
 def created(document: Any, name: str, *arguments: Any, status: int = HTTPStatus.CREATED) -> Response:
@@ -337,13 +339,9 @@ class NotFoundView(ApiView):
 
 @csrf_exempt
 def outside(request: HttpRequest, path: str = "") -> HttpResponse:
-    """Answer at addresses below ``/api`` without a version of the API, whatever the method."""
+    """Answer any method at addresses below ``/api`` that belong to no version of the API."""
     root = reverse("api:root")
-    if f"{request.path_info}/" == root:
-        query = request.META.get("QUERY_STRING", "")
-        # Keeps method and body, unlike 301.
-        return HttpResponse(
-            status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": f"{root}{query and f'?{query}'}"}
-        )
+    if f"{request.path_info}/" == root:  # 308 keeps method and body, unlike 301
+        return HttpResponse(status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": root}, content_type="text/plain")
     message = f"There is no API at this address. Version 1 is at {root}; GET /api/docs lists all addresses."
     return problem(KINDS["not-found"], message)

@@ -114,7 +114,7 @@ class ExampleRowsSerializer(serializers.Serializer):
 
 
 _INVENTED = (
-    "These rows are invented. They follow from the schema and the seed alone and tell nothing about people, not even "
+    "These rows are invented. They follow only from the schema and the seed and tell nothing about people, not even "
     "which values are frequent. Use them to write and test programs."
 )
 
@@ -124,7 +124,7 @@ class StudyExampleRows(ApiView):
 
     @operation("Invented rows of a study", "studies", ExampleRowsSerializer, parameters=[ExampleQuerySerializer])
     def get(self, request: Request, slug: str) -> Response:
-        """Draw rows from the public schema alone, so that you can write code before you see any data.
+        """Draw rows only from the public schema, so that you can write code before you see any data.
 
         They tell nothing about people, cost no privacy and are not recorded. The same seed gives the same rows.
         """

@@ -26,7 +26,7 @@ _TYPED = {"RunProposal": "Proposal", "PlanRequest": "PlanRequest", "RunDetail": 
 
 
 def choices_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Give each method a component of its own for proposals and runs, of which ``method`` tells programs the right one.
+    """Give each method its own components for proposals and runs; ``method`` tells programs the right one.
 
     A proposal may leave out ``method``, which the site then suggests, and choices that have a default; programs that
     are generated from the schema name the method.

@@ -171,7 +171,7 @@ class PlanSerializer(serializers.Serializer):
 
     method = serializers.ChoiceField(Run.Method.choices)
     share = serializers.FloatField(help_text="Share of every cap that the plan is for, from 0 to 1.")
-    outlook = OutlookSerializer(help_text="What the run is expected to give and to cost.")
+    outlook = OutlookSerializer(help_text="Expected results and costs of the run.")
     promises = PlannedPromiseSerializer(many=True)
     budgets = BudgetSerializer(
         many=True,

@@ -34,7 +34,7 @@ class Kind:
         name: The last part of its address.
         status: Status of responses about it.
         meaning: What it means.
-        remedy: What a program, or whoever wrote it, can do.
+        remedy: What a program or its author can do.
     """
 
     name: str
@@ -103,7 +103,7 @@ KINDS = {
             "second-person",
             HTTPStatus.FORBIDDEN,
             "Another person has to do this: you proposed it, or you did not.",
-            "Ask a colleague. Nobody approves their own proposal, and only proposers change theirs.",
+            "Ask a colleague. You cannot approve your own proposal or change someone else's.",
         ),
         Kind(
             "not-found",
@@ -191,7 +191,7 @@ _OF_STATUS = {kind.status: kind for kind in reversed(KINDS.values())} | {
     HTTPStatus.BAD_REQUEST: KINDS["invalid-fields"],
     HTTPStatus.FORBIDDEN: KINDS["not-permitted"],
 }
-"""Kind of a status of which nothing more is known."""
+"""Kind of a problem if only its status is known."""
 
 
 def problem(kind: Kind, detail: str, errors: list[dict[str, Any]] | None = None) -> JsonResponse:

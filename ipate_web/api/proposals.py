@@ -83,7 +83,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         return fields
 
     def to_internal_value(self, data: Any) -> Any:
-        """Refuse a choice of a method that stands beside ``choices`` instead of in it."""
+        """Refuse a choice of a method that is next to ``choices`` instead of in it."""
         misplaced = _CHOSEN & data.keys() if isinstance(data, dict) else set()
         if misplaced:
             message = "Send it within “choices”; GET /api/v1/methods lists what these of each method hold."

@@ -125,12 +125,12 @@ class GroupCostSerializer(serializers.Serializer):
 
 @declared_by(Result)
 class ResultSerializer(serializers.Serializer):
-    """What came of a run that has ended."""
+    """Result of a run that has ended."""
 
 
 @declared_by(Outlook)
 class OutlookSerializer(serializers.Serializer):
-    """What a run is expected to give and to cost, and what came of it."""
+    """Expected results and costs of a run, and its result once it has ended."""
 
 
 def outlook_document(run: Run, plan: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -159,7 +159,7 @@ class RunDetailSerializer(RunSerializer):
     )
     outlook = OutlookSerializer(
         allow_null=True,
-        help_text="What the run was expected to give and to cost when it was approved, next to what came of it; null "
+        help_text="Results and costs that were expected when the run was approved, next to the actual ones; null "
         "before its approval.",
     )
     choices = ChoicesField()

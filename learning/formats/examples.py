@@ -1,4 +1,4 @@
-"""Invented rows of a schema, with which people can write programs before they see any data.
+"""Invented rows of a schema, for writing programs before one sees any data.
 
 They follow from the schema, which is public, and a seed. They tell nothing about people, not even which values are
 frequent: every declared value is as likely as any other.

@@ -11,8 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
-from accounting.caps import caps_of
-from accounting.group_budgets import epsilon_at
+from accounting.caps import caps_of, epsilon_of
 from accounting.models import HeadCount
 from accounting.shares import share_free, suggested_share
 from common.artifacts import arrays_load
@@ -316,7 +315,7 @@ def _is_one_outlook(run: Run, recipe: dict[str, Any], document: dict[str, Any]) 
     assert came["amount"] == (run.labels or run.position) <= kept["amount"]
     assert kept["unit"] == ("labels" if run.labels else "steps")
     for cost, group in zip(kept["costs"], run_groups(run), strict=True):
-        assert cost["used"] == epsilon_at(group.spent, run.study.delta) <= cost["most"] < cost["promised"]
+        assert cost["used"] == epsilon_of(group.spent, run.study.delta) <= cost["most"] < cost["promised"]
     assert any("100 are needed to judge" in doubt for doubt in kept["doubts"])
     draft = run_draft(run.study, **{**recipe, "title": "Again"})
     planned = as_("olga").get(reverse("api:run-planned", args=[draft.pk]), {"share": 0.5}).json()["outlook"]

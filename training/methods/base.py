@@ -33,7 +33,7 @@ Tile = tuple[str, int, Sentence | None]
 
 @dataclass(frozen=True)
 class Amount:
-    """What a run releases, as a number of ``unit``: labels, steps, cells or rows.
+    """Amount that a run releases, in a ``unit``: labels, steps, cells or rows.
 
     Attributes:
         unit: one of `UNITS`.
