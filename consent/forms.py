@@ -21,7 +21,7 @@ from consent.promises.odds import (
 )
 from consent.selectors import LastPromise
 from consent.services.decisions import Declaration, declaration_statement
-from consent.services.invitations import GROUPS
+from consent.services.invitations import groups_of
 from consent.wording.third_person import gettext_lazy as _
 
 #: The answer "I do not take part".
@@ -210,15 +210,15 @@ class InvitationCodeForm(forms.Form):
         label=_("Code of your invitation"),
         max_length=100,
         help_text=_(
-            "Seven groups of five letters and digits. You can use capital or small letters, with or without spaces. "
-            "O is read as zero, I and L as one."
+            "Four groups of five letters and digits, or seven on older invitations. You can use capital or small "
+            "letters, with or without spaces. O is read as zero, I and L as one."
         ),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
 
     def clean_code(self) -> str:
         code: str = self.cleaned_data["code"]
-        if faults := code_faults(code, GROUPS):
+        if faults := code_faults(code, groups_of(code)):
             raise ValidationError(faults)
         return code
 

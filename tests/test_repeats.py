@@ -22,10 +22,12 @@ from django.test import Client
 from django.urls import resolve, reverse
 from django.utils import timezone
 
-from consent.models import DataHolder, Study
+from consent.models import DataHolder, Invitation, Study
 from consent.promises.questions import KEYS
 from consent.services import consent_form_draft_save, consent_withdraw, epsilon_policy_propose
+from consent.services.changes import changes_recorded
 from consent.services.holders import circumstance_record
+from consent.services.invitations import invitations_create
 from ipate_web.api.urls import version_1
 from ipate_web.repeats import RULES, Repeat
 from ipate_web.tokens.models import ApiToken
@@ -68,6 +70,15 @@ def withdrawn(of: Study, **whose: Any) -> dict[str, Any]:
     found = DataHolder.objects.filter(study=of, **whose or {"user": None}).earliest("pk")
     consent_withdraw(holder=found, acting_user=None, keep=True)
     return {"pseudonym": found.pseudonym, "person": str(found.public_id), **WHY}
+
+
+def silent(of: Study) -> dict[str, Any]:
+    """Somebody who was invited some time ago and has not answered."""
+    factories.holder_create(of, "Q-2")
+    (new,) = invitations_create(study=of, acting_user=None, pseudonyms=["Q-2"])
+    with changes_recorded([new.invitation], acting_user=None):
+        Invitation.objects.filter(pk=new.invitation.pk).update(created_at=timezone.now() - timedelta(days=20))
+    return {}
 
 
 def letter(of: Study) -> dict[str, Any]:
@@ -154,6 +165,7 @@ CASES: dict[str, tuple[str, Sent]] = {
     "staff:import_drop": ("steward", {}),
     "staff:invitations": ("steward", {"open_places": 2}),
     "staff:invitations_everyone": ("steward", lambda of: factories.holder_create(of, "Q-1") and {}),
+    "staff:invitations_remind": ("steward", silent),
     "staff:invitation_revoke": ("steward", {}),
     "staff:joint_run_new": ("operator", joint),
     "staff:letters": ("steward", letter),

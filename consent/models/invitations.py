@@ -14,7 +14,7 @@ from consent.models.studies import Study
 class Invitation(Recorded):
     """Invitation: a code that lets its bearer decide as one holder, until it is revoked or their account is confirmed.
 
-    Only the code's hash is kept. Without ``holder`` it is open: the first person who uses it becomes a new holder.
+    Only a hash of the code is kept. Without ``holder`` it is open: the first person who uses it becomes a new holder.
     """
 
     sealed_fields = ("holder", "code_hash", "created_by", "created_at", "revoked_by", "revoked_at")
@@ -22,7 +22,9 @@ class Invitation(Recorded):
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="invitations")
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, null=True, related_name="invitations")
-    code_hash = models.CharField(max_length=64, unique=True, help_text="SHA-256 of the code, in hexadecimal.")
+    code_hash = models.CharField(
+        max_length=64, unique=True, help_text="Keyed hash of the code; of earlier, longer codes the SHA-256."
+    )
     created_by = actor(null=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     last_used_at = models.DateTimeField(null=True)

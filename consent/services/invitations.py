@@ -1,15 +1,17 @@
 """Invitations: a link with which a data holder can decide, look up, change and withdraw without an account.
 
-A code is shown once, to the operator who made it; the database keeps its SHA-256 (a code has 140 random bits, so that a
-plain hash is as good as a slow one). Someone who tries codes cannot tell wrong, revoked and replaced ones apart; that
-one is mistyped follows from its check letters.
+A code is shown once, to the operator who made it. It has 80 random bits, so that it can be typed from paper. The
+database keeps its HMAC under the installation's key for signatures, so a copy of the database is no help in guessing
+codes; guessing on the site is limited (docs/threat-model.md, Guessing). Earlier codes have 140 random bits and a plain
+SHA-256; they keep working. Someone who tries codes cannot tell wrong, revoked and replaced ones apart; that one is
+mistyped follows from its check letters.
 """
 
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.utils import is_mfa_enabled
@@ -28,9 +30,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common.identities import spelling
+from common.keys import Purpose, digest, keys_of
 from common.models import locked
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, keyed_hash
-from consent.documents.codes import code_in_groups, code_new, code_normalise
+from consent.documents.codes import GROUP, code_in_groups, code_new, code_normalise
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study, study_lock
 from consent.people.circumstances import Answering, answering_for, circumstances_last, circumstances_over
 from consent.people.pseudonyms import Invited, holder_named
@@ -39,8 +42,8 @@ from consent.services.holders import circumstance_record, hand_over, holder_link
 from consent.services.mail import confirmed_address, holder_mail
 from consent.services.studies import study_asks_check
 
-#: Groups of a code, each with 20 random bits and a check letter.
-GROUPS = 7
+#: Groups of a code, each with 20 random bits and a check letter, and groups of codes that were issued earlier.
+GROUPS, EARLIER_GROUPS = 4, 7
 #: What is said once an account takes the place of a link.
 ACCOUNT_SET_UP = gettext_lazy("Your account is set up. Sign in from now on, because the link no longer works.")
 
@@ -76,17 +79,26 @@ class IssuedInvitation:
 
 
 def _code() -> str:
-    """Return 140 random bits from the operating system, as a code of lower-case letters for a link."""
+    """Return a new code from the operating system, in lower-case letters for a link."""
     return code_new(GROUPS).lower()
 
 
-def code_hash(code: str) -> str:
-    """SHA-256 of a code, however it was typed.
+def groups_of(code: str) -> int:
+    """Return the number of groups that a typed code is meant to have: the one that fits its length best."""
+    typed = len(code_normalise(code))
+    return min((GROUPS, EARLIER_GROUPS), key=lambda groups: abs(groups * GROUP - typed))
 
-    >>> code_hash("ABCDE fgh1j") == code_hash("abcde-fghlj")
+
+def code_hashes(code: str) -> list[str]:
+    """Return the hashes under which the database may keep a code, however it was typed; that of a new code first.
+
+    >>> code_hashes("ABCDE fgh1j") == code_hashes("abcde-fghlj")
     True
     """
-    return hashlib.sha256(code_normalise(code).encode()).hexdigest()
+    typed = code_normalise(code)
+    if len(typed) == EARLIER_GROUPS * GROUP:
+        return [hashlib.sha256(typed.encode()).hexdigest()]
+    return [digest("consent.invitations", typed, key) for key in keys_of(Purpose.SIGNING)]
 
 
 def uninvited_holders(study: Study) -> QuerySet[DataHolder]:
@@ -94,9 +106,22 @@ def uninvited_holders(study: Study) -> QuerySet[DataHolder]:
 
     People who died, can no longer decide, or had their records erased are excluded.
     """
+    return _undecided(study).filter(invitations=None)
+
+
+def unanswered_holders(study: Study, invited_before: datetime) -> QuerySet[DataHolder]:
+    """Holders with a valid invitation from before a moment, who have neither an account nor decided since.
+
+    People who died, can no longer decide, or had their records erased are excluded.
+    """
+    asked = Invitation.objects.filter(holder=OuterRef("pk"), revoked_at=None, created_at__lt=invited_before)
+    return _undecided(study).filter(Exists(asked))
+
+
+def _undecided(study: Study) -> QuerySet[DataHolder]:
     cannot = circumstances_last(study).filter(kind__in=(Circumstance.Kind.DIED, Circumstance.Kind.INCAPABLE))
-    never = DataHolder.objects.filter(study=study, user=None, erased_at=None, invitations=None, consent_events=None)
-    return never.exclude(pk__in=cannot.values("holder")).order_by("pseudonym")
+    people = DataHolder.objects.filter(study=study, user=None, erased_at=None, consent_events=None)
+    return people.exclude(pk__in=cannot.values("holder")).order_by("pseudonym")
 
 
 @transaction.atomic
@@ -156,7 +181,7 @@ def invitations_create(
         invitation = Invitation(
             study=study,
             holder=holder,
-            code_hash=code_hash(code),
+            code_hash=code_hashes(code)[0],
             created_by_id=acting_user.pk if acting_user else None,
             created_at=now,
         )
@@ -188,7 +213,7 @@ def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser
 
 def invitations_with(study: Study, codes: Sequence[str]) -> dict[str, IssuedInvitation]:
     """Valid invitations of a study by their codes; a code that opens nothing in it is left out."""
-    hashes = {code_hash(code): code for code in codes}
+    hashes = {each: code for code in codes for each in code_hashes(code)}
     invitations = Invitation.objects.filter(study=study, revoked_at=None, code_hash__in=hashes).select_related("holder")
     return {hashes[row.code_hash]: IssuedInvitation(row, hashes[row.code_hash]) for row in invitations}
 
@@ -245,7 +270,7 @@ def invitation_open(*, code: str, address: str) -> Invitation | None:
 def _invitation_bind(code: str) -> Invitation | None:
     """The valid invitation with this code, with a holder from now on."""
     valid = Invitation.objects.select_related("holder", "study").filter(revoked_at=None)
-    invitation = valid.filter(code_hash=code_hash(code)).first()
+    invitation = valid.filter(code_hash__in=code_hashes(code)).first()
     if invitation is None:
         return None
     over = circumstances_over(timezone.now()).filter(holder=invitation.holder_id).first()
@@ -390,7 +415,7 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
     holder_mail("new_link", holder)
     code = _code()
     invitation = Invitation(
-        study=study, holder=holder, code_hash=code_hash(code), created_by_id=acting_user.pk, created_at=now
+        study=study, holder=holder, code_hash=code_hashes(code)[0], created_by_id=acting_user.pk, created_at=now
     )
     with changes_recorded([invitation], acting_user=acting_user):
         invitation.save()

@@ -2,22 +2,24 @@
 
 import unicodedata
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common.requests import SignedInRequest
-from consent.models import Invitation, Study
+from consent.models import ConsentEvent, Invitation, Study
 from consent.people.pseudonyms import Invited, invitees_read, look_alikes_in, look_alikes_said
 from consent.services import study_asks_check
 from consent.services.invitations import (
@@ -25,17 +27,20 @@ from consent.services.invitations import (
     invitation_revoke,
     invitations_create,
     link_reissue,
+    unanswered_holders,
     uninvited_holders,
 )
 from ipate_web.lists import Column, Filter, Listing, Reader, day
 from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, qr_code
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
-from ipate_web.staff.people import person_page
+from ipate_web.staff.people import person_chosen, person_page
 
 #: So many are made in one transaction, in seconds; the command has no such limit.
 AT_ONCE = 20_000
 #: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
 LISTED = 5000
+#: Days after which people who have not answered an invitation can be reminded.
+REMINDED_AFTER = 14
 
 
 def _state(invitation: Invitation, _reader: Reader) -> str:
@@ -45,6 +50,17 @@ def _state(invitation: Invitation, _reader: Reader) -> str:
     if by and invitation.holder and by == invitation.holder.user_id:
         return _("replaced by an account")
     return _("revoked")
+
+
+def _holder(invitation: Invitation, reader: Reader) -> SafeString | str:
+    if invitation.holder is None:
+        return _("not opened yet")
+    address = reverse("staff:person", args=[reader.study.slug, invitation.holder.public_id])
+    return format_html('<a href="{}">{}</a>', address, invitation.holder)
+
+
+#: Whether the person of an invitation has decided.
+_ANSWERED = Exists(ConsentEvent.objects.filter(holder=OuterRef("holder")))
 
 
 def _revoke(invitation: Invitation, reader: Reader) -> SafeString | str:
@@ -60,8 +76,8 @@ INVITATIONS = Listing(
         Column(
             "holder",
             gettext_lazy("Data holder"),
-            lambda invitation, _reader: invitation.holder or _("not opened yet"),
-            fields=("holder__pseudonym", "holder__user", "holder__erased_at"),
+            _holder,
+            fields=("holder__pseudonym", "holder__user", "holder__erased_at", "holder__public_id"),
             is_head=True,
         ),
         Column(
@@ -82,6 +98,12 @@ INVITATIONS = Listing(
             fields=("last_used_at",),
             is_minor=True,
         ),
+        Column(
+            "answered",
+            gettext_lazy("Answered"),
+            lambda invitation, _reader: _("yes") if invitation.has_answered else _("no"),
+            values={"has_answered": _ANSWERED},
+        ),
         Column("state", gettext_lazy("State"), _state, fields=("revoked_at", "revoked_by")),
         Column("actions", gettext_lazy("Actions"), _revoke, fields=("revoked_at",), kind="number", is_silent=True),
     ),
@@ -90,6 +112,12 @@ INVITATIONS = Listing(
             "name",
             lambda name: Q(holder__pseudonym__icontains=unicodedata.normalize("NFC", name)),
             gettext_lazy("Pseudonym, or part of it"),
+        ),
+        Filter(
+            "answered",
+            lambda answered: Q(_ANSWERED) if answered == "yes" else ~Q(_ANSWERED),
+            gettext_lazy("Answered"),
+            choices=(("yes", gettext_lazy("yes")), ("no", gettext_lazy("no"))),
         ),
     ),
     ties=("-created_at", "-pk"),
@@ -202,7 +230,7 @@ def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitati
 @study_form("consent.invite_holders")
 def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Ask for a holder and a reason, and show a new link in place of a lost one, once; it is on record."""
-    form = LinkForm(request.POST or None)
+    form = LinkForm(request.POST or None, initial=person_chosen(request, study))
     if form.is_valid():
         with faults_in(form):
             page = person_page(
@@ -239,8 +267,12 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
     found = INVITATIONS.page(request, Invitation.objects.filter(study=study), Reader(study, request.can))
     if file := found.file(f"{study.slug}-invitations"):
         return file
-    name = found.chosen.get("name", "")
-    context = {"form": form, "list": found, "name": name, "uninvited": uninvited_holders(study).count()}
+    context = {
+        "form": form,
+        "list": found,
+        "uninvited": uninvited_holders(study).count(),
+        "silent": unanswered_holders(study, timezone.now() - timedelta(days=REMINDED_AFTER)).count(),
+    }
     return render_page(request, study, "staff/people/invitations.html", context)
 
 
@@ -255,6 +287,21 @@ def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse
         return redirect("staff:invitations", study.slug)
     context = {"now": len(now), "most": AT_ONCE, "more": len(waiting) > AT_ONCE}
     return render_page(request, study, "staff/people/invite_everyone.html", context)
+
+
+@study_form("consent.invite_holders")
+def invitations_remind(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Confirm and make new letters for everybody who was invited some time ago and has not answered."""
+    silent = unanswered_holders(study, timezone.now() - timedelta(days=REMINDED_AFTER))
+    waiting = list(silent.values_list("pseudonym", flat=True)[: AT_ONCE + 1])
+    now = waiting[:AT_ONCE]
+    if request.method == "POST":
+        with faults_show(request):
+            issued = invitations_create(study=study, acting_user=request.user, pseudonyms=now, replace=True)
+            return _letters(request, study, issued)
+        return redirect("staff:invitations", study.slug)
+    context = {"now": len(now), "days": REMINDED_AFTER, "most": AT_ONCE, "more": len(waiting) > AT_ONCE}
+    return render_page(request, study, "staff/people/remind.html", context)
 
 
 @study_form("consent.invite_holders")

@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Q
 from django.http import HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -21,7 +24,18 @@ from common.identities import look_alikes, spelling
 from common.requests import SignedInRequest
 from consent.documents.codes import code_faults
 from consent.documents.receipts import GROUPS, receipt_event
-from consent.models import Circumstance, DataHolder, Disposal, Invitation, LevelAccess, LinkReissue, Study
+from consent.models import (
+    Circumstance,
+    ConsentEvent,
+    DataHolder,
+    Disposal,
+    Invitation,
+    Letter,
+    LevelAccess,
+    LinkReissue,
+    Mail,
+    Study,
+)
 from consent.people.circumstances import Lapse, answering_for
 from consent.people.pseudonyms import holder_named
 from consent.promises.standing import standing
@@ -209,11 +223,65 @@ def _words(form: forms.Form, name: str) -> str:
     return spelling(value) or "–"
 
 
+def person_chosen(request: SignedInRequest, study: Study) -> dict[str, str]:
+    """Beginning of a form that the page of one person leads to: their pseudonym, found by the id in the address."""
+    try:
+        holder = DataHolder.objects.filter(study=study, public_id=UUID(request.GET.get("person", ""))).first()
+    except ValueError:
+        return {}
+    return {"pseudonym": holder.known_as} if holder else {}
+
+
+@require_safe
+@study_page("consent.invite_holders")
+def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse:
+    """Show what is known of one person, how they were contacted, and what can be done; never what they chose."""
+    holder = get_object_or_404(DataHolder, study=study, public_id=person)
+    answered = ConsentEvent.objects.filter(holder=holder).exists()
+    context = {
+        "holder": holder,
+        "facts": [*_facts(request, holder), (_("Answered"), _("yes") if answered else _("no"))],
+        "alike": _alike(holder),
+        "events": sorted(_contacts(holder), key=lambda contact: contact[0], reverse=True),
+        "actions": [
+            (f"{reverse(name, args=[study.slug])}?person={holder.public_id}", text)
+            for name, permission, text in _ACTIONS
+            if permission in request.can and not holder.erased_at
+        ],
+    }
+    return render_page(request, study, "staff/people/one.html", context)
+
+
+#: What the page of a person leads to: address, who sees the link, words.
+_ACTIONS = (
+    ("staff:link_new", "consent.invite_holders", gettext_lazy("A new link for this person")),
+    ("staff:circumstances", "consent.record_circumstances", gettext_lazy("Record who answers")),
+    ("staff:holder_look", "consent.view_holder_level", gettext_lazy("Look up their choice")),
+    ("staff:disposals", "consent.erase_records", gettext_lazy("Have their records erased")),
+)
+
+
+def _contacts(holder: DataHolder) -> Iterator[tuple[datetime, str, str]]:
+    """When, what and with which outcome the site has written to a person or they have opened their link."""
+    for invitation in Invitation.objects.filter(holder=holder):
+        yield invitation.created_at, _("Invitation"), _("revoked") if invitation.revoked_at else _("valid")
+        if invitation.last_used_at:
+            yield invitation.last_used_at, _("Invitation opened"), ""
+    for letter in Letter.objects.filter(holder=holder):
+        yield letter.made_at, _("Letter printed"), str(letter.get_kind_display())
+    mails = Q(address__holder=holder)
+    if holder.user_id:
+        mails |= Q(study=holder.study_id, user=holder.user_id)
+    for mail in Mail.objects.filter(mails):
+        yield mail.created_at, _("Email"), str(mail.get_state_display())
+
+
 @study_form("consent.view_holder_level")
 def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     """Ask for a holder and a reason, and show the choice on this page only."""
     # The search sends a pseudonym alone, for which a reason is asked here.
-    form = LevelAccessForm(request.POST) if "reason" in request.POST else LevelAccessForm(initial=request.POST.dict())
+    chosen = request.POST.dict() or person_chosen(request, study)
+    form = LevelAccessForm(request.POST) if "reason" in request.POST else LevelAccessForm(initial=chosen)
     context: dict[str, object] = {"form": form}
     if form.is_valid():
         with faults_in(form):
@@ -267,7 +335,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     may_erase = request.user.has_perm("consent.erase_records", study)
     if request.method == "POST" and not may_erase:
         raise PermissionDenied
-    form = ErasureForm(request.POST or None)
+    form = ErasureForm(request.POST or None, initial=person_chosen(request, study))
     if form.is_valid() and (answer := _erasure_request(request, study, form)) is not None:
         return answer
     rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
@@ -312,7 +380,7 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
     """List what is on record; those who may record more find the form above."""
     if request.method == "POST" and not request.user.has_perm("consent.record_circumstances", study):
         raise PermissionDenied
-    form = CircumstanceForm(request.POST or None)
+    form = CircumstanceForm(request.POST or None, initial=person_chosen(request, study))
     if form.is_valid():
         with faults_in(form):
             page = person_page(

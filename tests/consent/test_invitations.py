@@ -1,6 +1,7 @@
 """The link alone lets a holder in; guessing lets nobody in and tells nothing."""
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -19,15 +20,15 @@ from django.urls import reverse
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError, entries_sweep
 from consent import services
-from consent.documents.codes import code_new
+from consent.documents.codes import code_in_groups, code_new
 from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
 from consent.services import invitations
 from consent.services.erasures import erasure_ask
-from consent.services.invitations import IssuedInvitation, code_hash
+from consent.services.invitations import IssuedInvitation, code_hashes
 from tests import factories
 from tests.consent.conftest import Decide, answer, circumstance, events, member
 from tests.factories import user_create
-from tests.pages import as_, person_confirm
+from tests.pages import as_, person_confirm, text, url
 from training.services.erasures import records_erase
 
 HERE = "203.0.113.7"
@@ -78,7 +79,7 @@ def test_a_code_is_unguessable_and_only_its_hash_is_kept(study: Study) -> None:
     issued = invite(study, *(f"P-{n}" for n in range(50)))
     assert len({new.code for new in issued}) == 50
     chosen = [new.code[start : start + 4] for new in issued for start in range(0, len(new.code), 5)]
-    assert len(chosen) * 20 == 50 * 140 and len(set(chosen)) > 340  # base 32: five bits a letter, the fifth checks
+    assert len(chosen) * 20 == 50 * 80 and len(set(chosen)) > 195  # base 32: five bits a letter, the fifth checks
     for row in Invitation.objects.values():
         assert not any(new.code in str(row) for new in issued)
 
@@ -267,7 +268,7 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(steward, study, invited, g
     visitor.get(link(invited.code))
     issued = new_link(steward, study)
     assert "protection" not in issued.text.lower().replace("how strongly your records are protected", "")
-    (code,) = set(re.findall(r"/join/([0-9a-z]{35})/", issued.text))
+    (code,) = set(re.findall(r"/join/([0-9a-z]{20})/", issued.text))
     assert Client().get(link(invited.code)).url == reverse("join")
     assert visitor.get(reverse("consent:choice", args=[study.slug])).status_code == 302
     holder = Client()
@@ -293,6 +294,32 @@ def test_a_new_link_needs_a_person_a_reason_and_a_steward_and_notifies(steward, 
     assert list(Mail.objects.filter(kind="new_link").values_list("study", "user")) == [(study.pk, holder.user.pk)]
 
 
+def test_a_steward_sees_who_has_not_answered_reminds_them_and_has_a_page_of_each(clock, steward, study, give) -> None:
+    silent, decided = invite(study, "P-1", "P-2")
+    give(decided.invitation.holder, "LOW")
+    reminders, listed = reverse("staff:invitations_remind", args=[study.slug]), url("invitations", study)
+    assert "has answered, or has an account" in text(steward.get(reminders))
+    clock.days_pass(15)
+    steward = as_("stella")
+    assert "1 person has not answered for two weeks" in text(steward.get(listed))
+    assert "P-1" in (found := steward.get(listed, {"answered": "no"}).text) and "P-2" not in found
+    issued = steward.post(reminders)
+    (code,) = set(re.findall(r"/join/([0-9a-z]{20})/", issued.text))
+    assert Client().get(link(silent.code)).url == reverse("join")
+    assert Client().get(link(code)).url == reverse("consent:study", args=[study.slug])
+    assert issued.context["made"] == 1 and steward.post(reminders).context["made"] == 0
+    one = reverse("staff:person", args=[study.slug, decided.invitation.holder.public_id])
+    page_of_one = steward.get(one)
+    assert "Answered yes" in text(page_of_one) and "ow protection" not in page_of_one.text
+    (look,) = re.findall(r'href="([^"]*person/\?person=[^"]*)"', page_of_one.text)
+    assert 'value="P-2"' in steward.get(look).text and "P-2" not in look
+    assert as_(member(study, "otto", Role.OPERATOR)).get(one).status_code == 403
+    elsewhere = factories.study_create("elsewhere")
+    services.membership_add(study=elsewhere, user=user_create("stella"), role=Role.STEWARD, acting_user=None)
+    other = reverse("staff:person", args=["elsewhere", decided.invitation.holder.public_id])
+    assert steward.get(other).status_code == 404
+
+
 def used_up(study: Study) -> str:
     (new,) = invite(study, "used up")
     request = RequestFactory().post(reverse("account"))
@@ -309,7 +336,7 @@ def revoked(study: Study) -> str:
     return new.code
 
 
-@pytest.mark.parametrize("kind", [used_up, revoked, lambda study: code_new(7)])
+@pytest.mark.parametrize("kind", [used_up, revoked, lambda study: code_new(4)])
 def test_all_wrong_codes_get_the_same_answer(study: Study, kind, django_assert_num_queries) -> None:
     code, client = kind(study), Client()
     with django_assert_num_queries(7):  # the same work, so the same time
@@ -322,6 +349,21 @@ def test_all_wrong_codes_get_the_same_answer(study: Study, kind, django_assert_n
     for page in (says, answer.text):
         assert "This invitation doesn" in page and study.title not in page
     assert client.get(reverse("consent:my_studies")).status_code == 302
+
+
+def test_earlier_codes_and_those_of_an_earlier_key_keep_working(study: Study, invited, settings) -> None:
+    assert len(invited.code) == 20
+    settings.SIGNING_KEY_FALLBACKS, settings.SIGNING_KEY = [settings.SIGNING_KEY or settings.SECRET_KEY], "k" * 50
+    earlier = code_new(7)
+    digest = hashlib.sha256(earlier.encode()).hexdigest()
+    holder = DataHolder.objects.create(study=study, pseudonym="earlier")
+    Invitation.objects.create(study=study, holder=holder, code_hash=digest)
+    for code in (invited.code, earlier.lower()):
+        assert join(Client(), code_in_groups(code)).url == reverse("consent:study", args=[study.slug])
+    (fault,) = join(Client(), invited.spelled[:-1] + "u").context["form"].errors["code"]
+    assert fault.startswith("Group 4 ")
+    settings.SIGNING_KEY_FALLBACKS = []
+    assert join(Client(), invited.code).status_code == 422, "a copy of the hashes is no help without the key"
 
 
 def test_guesser_has_to_wait_and_the_wait_tells_nothing(client, invited, clock, settings, caplog) -> None:
@@ -393,12 +435,12 @@ def test_many_are_invited_at_once_with_lists_and_letters_in_parts(steward: Clien
     assert all(len(address) < 2_000_000 for address in addresses), "browsers take no longer one"
     rows = [row for address in addresses for row in csv.DictReader(io.StringIO(unquote(address)))]
     assert [row["pseudonym"] for row in rows] == [f"P-{number:05}" for number in range(people)]
-    codes = {code_hash(row["code"]) for row in rows}
+    codes = {code_hashes(row["code"])[0] for row in rows}
     assert codes == set(Invitation.objects.values_list("code_hash", flat=True))
     parts = answer.context["parts"]
     first, part, form = parts[-1]
     assert first + len(part) - 1 == people
-    assert {code_hash(new.code) for _first, each, _form in parts for new in each} == codes
+    assert {code_hashes(new.code)[0] for _first, each, _form in parts for new in each} == codes
     sent = {"letters": json.dumps(form.initial["letters"][:2]), "language": "en", "paper": ""}
     letters = steward.post(reverse("staff:letters_pdf", args=[study.slug]), sent)
     assert letters["Content-Type"] == "application/pdf"

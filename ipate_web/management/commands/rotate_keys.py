@@ -2,7 +2,7 @@
 
 Call it after a key was changed, with the earlier one among its fallbacks, while site and workers are stopped. What it
 leaves are digests that were given out under an earlier key for signatures: numbers of receipts, exports, documents,
-sealed changes. They need that key for as long as they are to be checked.
+sealed changes, codes of invitations. They need that key for as long as they are to be checked.
 """
 
 from typing import Any
