@@ -1,6 +1,8 @@
 """URLs of the data holder's pages, under ``/my/``, and under ``/join/`` of those without an account."""
 
 from django.urls import include, path
+from django.views.decorators.http import require_safe
+from django.views.generic import RedirectView
 
 from consent.views import decision, joining, records
 
@@ -19,7 +21,7 @@ study_patterns = [
     path("receipts/<int:n>/receipt.json", records.receipt_as_json, name="receipt_json"),
     path("receipts/<int:n>/proof.json", records.receipt_proof, name="receipt_proof"),
     path("uses/", records.uses, name="uses"),
-    path("learned/", records.results, name="results"),
+    path("learned/", require_safe(RedirectView.as_view(pattern_name="consent:uses")), name="learned"),  # earlier mails
     path("later/", joining.later, name="later"),
     path("told/", joining.contact_way, name="contact_way"),
     path("export/", records.export, name="export"),

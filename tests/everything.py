@@ -59,7 +59,7 @@ NO_PAGES = {
         "staff:list_save staff:webhook_test staff:alliance_act staff:import_store staff:run_approval_undo "
         "mfa_login_webauthn"
     ),
-    "leads on": "open_link openid_connect_callback socialaccount_signup",
+    "leads on": "open_link consent:learned openid_connect_callback socialaccount_signup",
     "a part of another page": (
         "staff:consent_form_preview staff:policy_odds staff:run_live queue_live staff:run_students staff:import_live "
         "staff:study_budgets"

@@ -340,6 +340,7 @@ def starts(study: Study) -> list[Start]:
         *named("socialaccount_connections account_reauthenticate"),
         reverse("account_confirm_email", args=[confirmed]),
     ]
+    asking = [reverse(f"staff:invitations_{whom}", args=["digits"]) for whom in ("everyone", "remind")]
     links = [reverse("open_link", args=[code]) for code in ("wrong", late.code, represented.code)]
     return [
         *(Start(paths=[link]) for link in links),
@@ -352,7 +353,7 @@ def starts(study: Study) -> list[Start]:
         Start("hedwig", keys, again),
         Start("ada", codes, again),
         Start(paths=["/"], types={reverse("account_login"): {"login": "ada", "password": factories.PASSWORD}}),
-        Start("olga", [reverse("staff:invitations_everyone", args=["digits"]), compared, *of_student, counted]),
+        Start("olga", [*asking, compared, *of_student, counted]),
         Start("carla", types={reverse("staff:policy_affordable", args=["digits"]): {}}),
         Start("dan", types={reverse("api-tokens"): {"name": "notebook", "lifetime": "30", "scopes": "read"}}),
         *map(Start, ("otto", "hilde", "root")),

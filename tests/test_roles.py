@@ -102,7 +102,7 @@ TABLE: dict[str, Row] = {
     "openid_connect_login": Row(EVERYBODY, ("format",), answer=404),  # no provider is set
     "openid_connect_callback": Row(EVERYBODY, ("format",), answer=404),
     # What administrators of the installation see
-    **rows("staff_accounts staff_account_new", ADMINISTRATORS, turned_away=FORBIDDEN),
+    **rows("staff_accounts staff_account_new health", ADMINISTRATORS, turned_away=FORBIDDEN),
     **rows("staff_account_invite staff_account_close", ADMINISTRATORS, ("waiting",), turned_away=FORBIDDEN),
     "administrator": Row(ROOT, ("waiting",), turned_away=FORBIDDEN),
     **rows("queue queue_live", OPERATORS | ADMINISTRATORS, turned_away=FORBIDDEN),
@@ -110,12 +110,12 @@ TABLE: dict[str, Row] = {
     # What holders see
     "consent:my_studies": Row(SIGNED_IN),
     **rows(
-        "consent:study consent:choice consent:withdraw consent:uses consent:results consent:later "
-        "consent:contact_way consent:export",
+        "consent:study consent:choice consent:withdraw consent:uses consent:later consent:contact_way consent:export",
         HOLDER,
         SLUG,
         turned_away=NOT_FOUND,
     ),
+    "consent:learned": Row(EVERYBODY, SLUG, answer=302),  # to the page of uses
     "consent:check_answer": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=400),
     "consent:check": Row(HOLDER, SLUG, turned_away=NOT_FOUND, answer=302),  # there is no answer to check
     "consent:decide": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=422),
@@ -154,10 +154,11 @@ TABLE: dict[str, Row] = {
     ),
     **rows(
         "staff:holder_look staff:letters staff:paper_consent staff:paper_blank staff:paper_list staff:invitations "
-        "staff:link_new staff:invitations_everyone",
+        "staff:link_new staff:invitations_everyone staff:invitations_remind",
         STEWARDS,
         SLUG,
     ),
+    "staff:person": Row(STEWARDS, ("slug", "holder")),
     "staff:letters_pdf": Row(STEWARDS, SLUG, "post", answer=422),  # no codes
     "staff:invitation_revoke": Row(STEWARDS, ("slug", "invitation")),
     "staff:study_impact": Row(STAFF, ("slug", "impact")),
@@ -313,6 +314,7 @@ def parts(study: Study) -> dict[str, Any]:
         "webhook": WebhookEndpoint.objects.create(
             study=study, url="https://hooks.example.org/", events=[], created_by=User.objects.get(username="operator")
         ).pk,
+        "holder": study.holders.get(pseudonym="hanna").public_id,
         "invitation": invitations_create(study=study, acting_user=None, open_places=1)[0].invitation.pk,
     }
 

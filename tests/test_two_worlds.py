@@ -92,6 +92,7 @@ OF_ENCODERS = ("staff:encoders", "api:study-encoders", "staff:datasets", "staff:
 #: Addresses that are not compared, and why.
 LEFT_OUT = {
     "mfa_activate_totp": "shows a new random secret",
+    "health": "shows how full the disks are at the moment",
     "staff:ledger_report_pdf": "staff:ledger_report, typeset, with the run's random number in it",
 }
 #: What an address is asked with, beside nothing.
@@ -364,7 +365,7 @@ class Seen(World):
             **{"format": ["csv", "json"], "path": ["index.html"], "impact": ["md", "pdf"], "language": ["en"]},
             "tab": ["cost", "releases", "timeline", "card"],
             "role_change": [role_changes_waiting(self.study)[0].sequence],
-            **{"token": ["unknown"], "encoder": [1], "import": [NOBODY], "invitation": [1]},
+            **{"token": ["unknown"], "encoder": [1], "import": [NOBODY], "invitation": [1], "holder": [NOBODY]},
             "waiting": list(User.objects.filter(username__in=("waiting", "newcomer")).values_list("pk", flat=True)),
             "webhook": list(self.study.webhooks.values_list("pk", flat=True)),
         }

@@ -66,20 +66,13 @@ def usage(holder: DataHolder) -> Usage:
     spent, from shares.
     """
     runs = _runs_of(holder)
-    uses = [Use(run.purpose, _state(run), first.recorded_at) for run, first in runs.items()]
     course = _course(holder, {run.pk for run in runs})
+    costs = {run: Cost(*(right_guesses_at(sqrt(spent)) for spent in (before, after))) for run, before, after in course}
+    uses = [
+        Use(str(run.pk), run.purpose, _state(run), first.recorded_at, costs.get(run.pk)) for run, first in runs.items()
+    ]
     is_full = bool(ceilings_left(holder.study, np.array([holder.pk]))[0] <= 0)
     return Usage(uses, course[-1][2] if course else 0.0, lambda: _records(holder), is_full)
-
-
-def costs(holder: DataHolder) -> dict[UUID, Cost]:
-    """Return the odds before and after each run that asked a holder, by the same bound as in :func:`usage`."""
-    runs = {run.pk for run in _runs_of(holder)}
-    return {
-        subject: Cost(*(right_guesses_at(sqrt(spent)) for spent in (before, after)))
-        for subject, before, after in _course(holder, runs)
-        if subject in runs
-    }
 
 
 def _runs_of(holder: DataHolder) -> dict[Run, Release]:
@@ -180,7 +173,7 @@ def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -
 # --- Published results ------------------------------------------------------------------------------------------------
 
 
-def results(study: Study, holder: DataHolder | None = None) -> list[Result]:
+def results(study: Study) -> list[Result]:
     """Return every published model and table of a study, newest first, even withdrawn ones; none for rehearsals."""
     published = Q(student__isnull=False) | Q(result__isnull=False)
     runs = list(
@@ -188,11 +181,8 @@ def results(study: Study, holder: DataHolder | None = None) -> list[Result]:
         .select_related("student", "result")
         .order_by("-ended_at", "pk")
     )
-    cost = costs(holder) if holder is not None and runs else {}
     released = _released(study) if runs else {}
-    return [
-        (_model if run.student is not None else _table)(run, released.get(run.pk, []), cost.get(run.pk)) for run in runs
-    ]
+    return [(_model if run.student is not None else _table)(run, released.get(run.pk, [])) for run in runs]
 
 
 def result_titles(digests: Collection[str]) -> dict[str, str]:
@@ -211,7 +201,7 @@ def _released(study: Study) -> dict[UUID | None, list[Release]]:
     return by_kind
 
 
-def _model(run: Run, released: list[Release], cost: Any) -> Result:
+def _model(run: Run, released: list[Release]) -> Result:
     model = run.student
     assert model is not None, "a run without a published model is told as a table"
     published = [each.recorded_at for each in released if _is_publication(each)]
@@ -232,11 +222,10 @@ def _model(run: Run, released: list[Release], cost: Any) -> Result:
         predictions=model.predictions,
         withdrawn_at=model.withdrawn_at,
         reason=model.withdrawal_reason,
-        cost=cost,
     )
 
 
-def _table(run: Run, released: list[Release], cost: Any) -> Result:
+def _table(run: Run, released: list[Release]) -> Result:
     table = run.result
     size = {"rows": table.content["rows"]} if table.is_rows else {"cells": len(CountTable.from_json(table.content))}
     return Result(
@@ -249,7 +238,6 @@ def _table(run: Run, released: list[Release], cost: Any) -> Result:
         takers=_takers(released, table.digest),
         withdrawn_at=table.withdrawn_at,
         reason=table.withdrawal_reason,
-        cost=cost,
     )
 
 

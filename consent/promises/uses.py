@@ -16,12 +16,30 @@ from consent.promises.odds import right_guesses_at, right_record_guesses_at
 
 
 @dataclass(frozen=True)
-class Use:
-    """One use of a holder's data in plain words; ``since`` is when it began to count for the holder."""
+class Cost:
+    """Most right guesses in 100 about whether a holder took part, before a run asked them and after it: bounds."""
 
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a holder's data in plain words.
+
+    Attributes:
+        key: of the run.
+        purpose: what the run is for, in the study's words; empty where nobody wrote it.
+        state: how far the run is, in a sentence.
+        since: when it began to count for the holder.
+        cost: what the run cost the holder at most.
+    """
+
+    key: str
     purpose: str
     state: str
     since: datetime
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -59,16 +77,8 @@ def right_guesses_together(usages: Iterable[Usage]) -> int:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Most right guesses in 100 about whether a holder took part, before a run asked them and after it: bounds."""
-
-    before: int
-    after: int
-
-
-@dataclass(frozen=True)
 class Result:
-    """Published model or table of a study: all public, but for what it cost one holder.
+    """Published model or table of a study: all public.
 
     Attributes:
         key: of the run.
@@ -90,7 +100,6 @@ class Result:
         predictions: records for which this site was asked for its prediction.
         withdrawn_at: when it was withdrawn; None where it is published.
         reason: why it was withdrawn.
-        cost: what the run cost a holder at most; None where it asked them for nothing, or no holder is meant.
     """
 
     key: str
@@ -112,7 +121,6 @@ class Result:
     predictions: int = 0
     withdrawn_at: datetime | None = None
     reason: str = ""
-    cost: Cost | None = None
 
     @property
     def predicts(self) -> str:
@@ -250,13 +258,46 @@ def _day(moment: datetime) -> str:
     return date_format(localtime(moment), "DATE_FORMAT")
 
 
+@dataclass(frozen=True)
+class Entry:
+    """Entry of a holder's timeline: a run that used their records, what it published, or both."""
+
+    use: Use | None
+    result: Result | None
+
+    @property
+    def moment(self) -> datetime:
+        """Time by which the entry is placed: when the records began to be used, or the publication."""
+        if self.use:
+            return self.use.since
+        assert self.result is not None, "an entry is about a use or a result"
+        return self.result.published_at
+
+    @property
+    def purpose(self) -> str:
+        """What the run is for, in the study's words; empty where nobody wrote it."""
+        run = self.result or self.use
+        return run.purpose if run else ""
+
+    @property
+    def cost(self) -> Cost | None:
+        """What the run cost the holder at most; None if it did not use their records."""
+        return self.use.cost if self.use else None
+
+
+def timeline(uses: Iterable[Use], results: Iterable[Result]) -> list[Entry]:
+    """Return uses and published results of a study as one list, newest first, with those of the same run together."""
+    published = {result.key: result for result in results}
+    entries = [Entry(use, published.pop(use.key, None)) for use in uses]
+    entries += [Entry(None, result) for result in published.values()]
+    return sorted(entries, key=lambda entry: entry.moment, reverse=True)
+
+
 _usage: list[Callable[[DataHolder], Usage]] = []
-_results: list[Callable[[Study, DataHolder | None], list[Result]]] = []
+_results: list[Callable[[Study], list[Result]]] = []
 
 
-def providers_register(
-    usage: Callable[[DataHolder], Usage], results: Callable[[Study, DataHolder | None], list[Result]]
-) -> None:
+def providers_register(usage: Callable[[DataHolder], Usage], results: Callable[[Study], list[Result]]) -> None:
     """Register the providers of usage and of results, once, at start-up."""
     _usage[:], _results[:] = [usage], [results]
 
@@ -266,6 +307,6 @@ def usage_of(holder: DataHolder) -> Usage:
     return _usage[0](holder) if _usage else Usage()
 
 
-def results_of(study: Study, holder: DataHolder | None = None) -> list[Result]:
-    """Published models and tables of a study, newest first, with what each cost ``holder``; none without a provider."""
-    return _results[0](study, holder) if _results else []
+def results_of(study: Study) -> list[Result]:
+    """Published models and tables of a study, newest first; none without a provider."""
+    return _results[0](study) if _results else []

@@ -331,9 +331,9 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "erasure": erasure_state(holder),
         "stores_records": not stands.grants and bool(usage.records()),
         "so_far": usage.right_guesses,
+        "results": results_of(holder.study),
         "links": LinkReissue.objects.filter(holder=holder).order_by("-sequence"),
         "visit": visit_of(request),
-        "has_results": bool(results_of(holder.study)),
         "has_account": holder.user_id is not None,
         "unconfirmed": holder.user if holder.user and not confirmed_address(holder.user.pk) else None,
     }

@@ -14,7 +14,6 @@ from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
 
 from consent.documents.receipts import receipt_digests, receipt_facts, receipt_json, receipt_pdf, receipt_sentence
-from consent.forms import Option
 from consent.languages import own_name
 from consent.models import (
     CheckAnswers,
@@ -31,7 +30,7 @@ from consent.models import (
 )
 from consent.promises.questions import KEYS
 from consent.promises.standing import agreement_of, offer_of, promise_of, standing
-from consent.promises.uses import Usage, results_of, usage_of
+from consent.promises.uses import results_of, timeline, usage_of
 from consent.selectors import consent_form_in_force
 from consent.services.checkpoints import checkpoint_over, proof_of
 from consent.services.decisions import answer_draft_of
@@ -124,39 +123,20 @@ def receipt_as_json(request: HttpRequest, events: list[ConsentEvent]) -> HttpRes
 @require_safe
 @holder_page
 def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the uses of the holder's data, and the remaining protection."""
-    usage = usage_of(holder)
-    events = events_of(holder)
-    option = option_in_force(events[0]) if events and events[0].grants else None
-    context = {
-        "study": holder.study,
-        "standing": standing(holder),
-        "uses": usage.uses,
-        **_guesses(usage, option),
-    }
-    return render(request, "consent/uses.html", context)
-
-
-@require_safe
-@holder_page
-def results(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show what the study has published, how good it is, how much it is used, and the most it cost the holder."""
+    """Show the runs that used the holder's data and what was published, and what each cost the holder at most."""
     usage, stands = usage_of(holder), standing(holder)
     option = option_in_force(stands.current) if stands.current is not None and stands.grants else None
     context = {
         "study": holder.study,
         "standing": stands,
-        "results": results_of(holder.study, holder),
-        **_guesses(usage, option),
+        "uses": usage.uses,
+        "entries": timeline(usage.uses, results_of(holder.study)),
+        "so_far": usage.right_guesses,
+        "so_far_records": usage.right_record_guesses,
+        # Who chose a stronger level since is used no more where more was released before.
+        "limit": max(option.right_guesses, usage.right_guesses) if option else None,
     }
-    return render(request, "consent/results.html", context)
-
-
-def _guesses(usage: Usage, option: Option | None) -> dict[str, int | None]:
-    """Most right guesses in 100: so far, for both questions, and the limit of the chosen level."""
-    # Who chose a stronger level since is used no more where more was released before.
-    limit = max(option.right_guesses, usage.right_guesses) if option else None
-    return {"so_far": usage.right_guesses, "so_far_records": usage.right_record_guesses, "limit": limit}
+    return render(request, "consent/uses.html", context)
 
 
 @require_safe

@@ -1,5 +1,5 @@
-// Warns before a visit by invitation ends, and lets it last longer without leaving the page.
-const WARNING = 5 * 60 * 1000;
+// Shows in the last ten minutes of a visit by invitation that it ends, and lets it last longer without leaving the page.
+const WARNING = 10 * 60 * 1000;
 const visit = document.querySelector("[data-visit-ends]");
 const part = (name) => visit.querySelector(`[data-visit-${name}]`);
 const form = visit.querySelector("form");
@@ -8,9 +8,13 @@ let timers = [];
 function begin() {
   const left = Date.parse(visit.dataset.visitEnds) - Date.now();
   timers.forEach(clearTimeout);
+  visit.classList.remove("is-ending");
   part("soon").hidden = true;
   timers = [
-    setTimeout(() => { part("soon").hidden = false; }, Math.max(left - WARNING, 0)),
+    setTimeout(() => {
+      visit.classList.add("is-ending");
+      part("soon").hidden = false;
+    }, Math.max(left - WARNING, 0)),
     setTimeout(() => {
       part("soon").hidden = part("note").hidden = form.hidden = true;
       part("over").hidden = false;

@@ -185,7 +185,7 @@ def see_an_account_and_second_factors(tour: Tour) -> None:
 def see_as_a_holder(tour: Tour) -> None:
     tour.begin("hanna")
     tour.open_each("home consent:my_studies")
-    tour.open_each("consent:study consent:choice consent:withdraw consent:uses consent:results", "digits")
+    tour.open_each("consent:study consent:choice consent:withdraw consent:uses", "digits")
     tour.open_each("consent:receipt consent:receipt_text", "digits", 1)
     tour.open("consent:study", "digits", look=False)
     tour.submit()  # no answer
@@ -212,6 +212,7 @@ def see_as_an_operator(tour: Tour, study: Study, invited: IssuedInvitation) -> N
     see_tokens_and_the_api(tour)
     tour.open_each(
         "staff:study staff:study_edit staff:study_close staff:members staff:invitations staff:invitations_everyone "
+        "staff:invitations_remind "
         "staff:letters staff:letterhead staff:link_new staff:circumstances staff:recruitment staff:paper_consent "
         "staff:paper_list staff:paper_blank staff:holder_looks staff:holder_look staff:receipt_check staff:disposals "
         "staff:consent_forms staff:consent_form_new staff:consent_form_facts staff:consent_form_publish "
@@ -343,7 +344,7 @@ def test_every_page_is_accessible_and_fits(visit: Callable[..., Site], settings:
     see_how_to_get_back_in(tour)
     see_an_account_and_second_factors(tour)
     tour.begin("root")
-    tour.open_each("staff_accounts staff_account_new")
+    tour.open_each("staff_accounts staff_account_new health")
     tour.submit()  # nothing filled in
     tour.open_each("staff_account_invite staff_account_close administrator", User.objects.get(username="waiting").pk)
     see_as_a_holder(tour)

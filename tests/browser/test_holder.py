@@ -39,7 +39,13 @@ def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: st
     site.is_in_order()
     site.press("Continue")
     site.says("There is a problem")
-    choose(site, "High")
+    picture = site.page.locator("figure.meaning:visible")
+    assert picture.locator("figcaption").inner_text() == "A pure guess"
+    site.page.get_by_label("High protection").check()
+    assert picture.locator("figcaption").inner_text() == "High protection", "no script is needed"
+    width = "dot => parseFloat(getComputedStyle(dot).strokeWidth) * dot.getScreenCTM().a"
+    assert picture.locator(".wrong").first.evaluate(width) >= 8, "pixels of the smallest dot"
+    site.press("Continue")
     site.says("Nothing has taken effect yet.")
     site.is_in_order()
     assert events() == []
@@ -67,6 +73,7 @@ def test_a_holder_consents_changes_and_withdraws(visit: Any, path: str, size: st
     later.press("Yes, withdraw my consent")
     later.says("Your consent is withdrawn.")
     assert events() == [("given", "LOW"), ("changed", "AVERAGE"), ("withdrawn", "")]
+    later.page.get_by_text("My decisions so far").click()
     later.press("Receipt")
     assert [later.saved(f"Save as {kind}")[0] for kind in ("PDF", "JSON")] == ["receipt-3.pdf", "receipt-3.json"]
     assert site.complaints + later.complaints == []
@@ -99,8 +106,9 @@ def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit: Any, p
     site.page.clock.install()
     site.open(path)
     site.page.get_by_label("High protection").check()
-    site.page.clock.fast_forward("01:50:00")
-    assert not site.page.get_by_text(WARNING).is_visible()
+    site.page.clock.fast_forward("01:49:00")
+    for part in (site.page.get_by_text(WARNING), site.page.get_by_role("button", name="Stay longer")):
+        assert not part.is_visible()
     site.page.clock.fast_forward("00:06:00")
     site.page.get_by_text(WARNING).wait_for()
     site.is_in_order()
