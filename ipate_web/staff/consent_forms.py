@@ -1,6 +1,7 @@
 """Pages of the consent form: draft, facts, publication, and how well its check questions are understood."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from django import forms
@@ -21,6 +22,7 @@ from accounting.group_budgets import head_count_total
 from accounting.models import Release
 from accounting.shares import share_free
 from common.requests import SignedInRequest
+from common.sentences import gettext_noop
 from common.templatetags.components import component_render
 from consent import selectors, services
 from consent.languages import language_of, translated_name
@@ -61,6 +63,39 @@ _CORRECTION_TOLD = format_lazy(
 )
 
 
+#: Headings that guidelines ask for (docs/guidelines.md), and what belongs under each. The site adds the rest.
+HEADINGS = (
+    (gettext_noop("What we ask"), gettext_noop("what the study wants to learn, and from which records")),
+    (gettext_noop("Why we ask you"), gettext_noop("how people were chosen, and that nothing depends on the answer")),
+    (gettext_noop("What happens to your records"), gettext_noop("who prepares them, where, and for how long")),
+    (gettext_noop("Benefits"), gettext_noop("for whom, and that there may be none for the person")),
+    (gettext_noop("Risks"), gettext_noop("what could go wrong, in words that everyone knows")),
+    (gettext_noop("Who pays for the study"), gettext_noop("money, and interests of those involved")),
+    (gettext_noop("What you will hear from us"), gettext_noop("results, and that none is about one person")),
+    (gettext_noop("Questions and complaints"), gettext_noop("who answers, and who is independent of the study")),
+)
+
+
+def headings_text(language: str) -> str:
+    """Return the headings as the beginning of a text in a language of the site, or in its first."""
+    with override(_site_language(language)):
+        return "\n\n\n".join(f"# {_(heading)}" for heading, _what in HEADINGS)
+
+
+def _site_language(language: str) -> str:
+    spoken = language_of(language)
+    return spoken if spoken in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
+
+
+def _empty_headings(text: str, language: str) -> list[str]:
+    """Headings of ours with nothing below them."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    ours = set(headings_text(language).split("\n\n\n"))
+    return [
+        line.removeprefix("# ") for line, below in pairwise([*lines, "#"]) if line in ours and below.startswith("#")
+    ]
+
+
 class ConsentFormForm(forms.Form):
     """Form for the texts of a consent form, one field for each language. A draft may be unfinished.
 
@@ -95,6 +130,11 @@ class ConsentFormForm(forms.Form):
         if "publish" not in self.data:
             for code in self.languages:
                 self.errors.pop(code, None)
+        else:
+            for code in self.languages:
+                if empty := _empty_headings(self.cleaned_data.get(code, ""), code):
+                    message = gettext_lazy("Nothing is written under these headings yet: %(headings)s")
+                    self.add_error(code, ValidationError(message, params={"headings": ", ".join(empty)}))
         others = self.draft is not None and self.draft.saved_by_id != self.acting_user.pk
         if others and self.cleaned_data.get("seen") != self.digest:
             # Whoever has read this and saves again means it.
@@ -286,7 +326,9 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Edit the draft, with a preview; save it, or go on to publish it."""
     draft = ConsentFormDraft.objects.filter(study=study).first()
     latest = selectors.consent_form_in_force(study)
-    written = draft.texts if draft else latest.texts if latest else {}
+    written = draft.texts if draft else latest.texts if latest else None
+    if written is None:
+        written = {code: headings_text(code) for code in consent_form_languages(study)}
     form = ConsentFormForm(request.POST or None, study=study, draft=draft, acting_user=request.user, initial=written)
     if form.is_valid():
         services.consent_form_draft_save(study=study, acting_user=request.user, texts=form.texts)
@@ -302,6 +344,7 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
         "missing": facts_missing(_drafted(study, draft)),
         "texts": _rendered(form.texts),
         "saved": _rendered(draft.texts) if draft else [],
+        "headings": [(_(heading), _(what)) for heading, what in HEADINGS],
         **understanding(study),
     }
     return render_page(request, study, "staff/consent/new.html", context)
@@ -459,6 +502,5 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
     latest = selectors.consent_form_in_force(study)
     version = latest.version + 1 if latest else 1
     form = ConsentForm(version=version, texts=texts, valid_months=valid.months, valid_until=valid.until)
-    spoken = language_of(language)
-    with override(spoken if spoken in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE):
+    with override(_site_language(language)):
         return render(request, "consent/study.html", page_preview(shown, form, policy, language))

@@ -1,5 +1,6 @@
 """Pages of a study's ε policies: list, proposal, approval, and a policy's effects on consent and noise."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
@@ -19,18 +21,21 @@ from consent import selectors, services
 from consent.forms import options
 from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Remark, Study
 from consent.services import epsilon_policy_check
+from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.committee import remark_form, remark_make
 from ipate_web.staff.fields import AnswerField
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
 from learning.mechanisms.protocol import PlanError
-from training.methods.neighbours import affordable
+from training.methods.neighbours import Affordable, affordable
 from training.models import Dataset
 
 LEVEL_FIELDS = ("high", "average", "low")
+#: Parts of the curve of expected accuracy over ε: each is a forecast.
+_CURVE_STEPS = 5
 
 
 def _epsilon(label: Any) -> forms.FloatField:
-    widget = forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"})
+    widget = forms.NumberInput(attrs={"step": "any", "inputmode": "decimal", "data-slider": ""})
     return forms.FloatField(label=label, min_value=0, widget=widget)
 
 
@@ -118,7 +123,7 @@ class ConditionsForm(forms.Form):
         label=gettext_lazy("Conditions of your approval"),
         required=False,
         max_length=5000,
-        widget=forms.Textarea(attrs={"rows": 3}),
+        widget=forms.Textarea(attrs={"rows": 2}),
         help_text=gettext_lazy("Operators see them. They are stored with your name. Leave empty if there are none."),
     )
 
@@ -239,6 +244,7 @@ def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid() and proposed:
         try:
             context["forecasts"] = _forecasts(study, proposed, form)
+            context["chart"] = _accuracy_chart(proposed, form)
         except PlanError as error:
             context["plan_error"] = error.args[0]
     else:
@@ -246,6 +252,41 @@ def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
     if "HX-Request" in request.headers:
         return render(request, "staff/policies/affordable.html", context)
     return render_page(request, study, "staff/policies/affordable_page.html", context, status=200)
+
+
+def _accuracy_chart(proposed: EpsilonPolicy, form: AffordableForm) -> Chart:
+    """Expected share of right labels over ε if everyone had the same, with each proposed ε marked on the curve.
+
+    A dashed line shows what the three afford together.
+    """
+
+    def right(epsilons: Mapping[str, float], holders: Mapping[str, int]) -> float | None:
+        try:
+            value = _affordable(proposed.study, form, epsilons, holders).forecast.labels.value
+        except PlanError:
+            return None
+        return None if value is None else 100 * value
+
+    levels = {level.value: proposed.epsilon(level) for level in Level}
+    low, high = min(levels.values()) / 2, max(levels.values()) * 1.5
+    between = [low * (high / low) ** (step / _CURVE_STEPS) for step in range(_CURVE_STEPS + 1)]
+    epsilons, everyone = sorted({*between, *levels.values()}), sum(form.holders().values())
+    curve = [right({Level.HIGH: epsilon}, {Level.HIGH: everyone}) for epsilon in epsilons]
+    series = [Series(_("everyone at this ε"), curve)]
+    for level, chosen in levels.items():
+        mark = [value if epsilon == chosen else None for epsilon, value in zip(epsilons, curve, strict=True)]
+        series.append(Series(str(capfirst(Level(level).label)), mark))
+    together = right(levels, form.holders())
+    series.append(Series(_("the three values together"), [None] * len(epsilons), limit=together))
+    y_label = _("expected share of right labels (%)")
+    return Chart(epsilons, series, x_label="ε", y_label=y_label, y_max=100, connected=True)
+
+
+def _affordable(
+    study: Study, form: AffordableForm, epsilons: Mapping[str, float], holders: Mapping[str, int]
+) -> Affordable:
+    public, wanted = form.cleaned_data["public_dataset"], form.cleaned_data["wanted_labels"]
+    return affordable(public, epsilons, holders, delta=study.delta, wanted=wanted)
 
 
 def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> list[dict[str, Any]]:
@@ -256,13 +297,7 @@ def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> l
         if policy is None:
             continue
         epsilons = {level: getattr(policy, level.lower()) for level in Level.values}
-        affordable_now = affordable(
-            form.cleaned_data["public_dataset"],
-            epsilons,
-            form.holders(),
-            delta=study.delta,
-            wanted=form.cleaned_data["wanted_labels"],
-        )
+        affordable_now = _affordable(study, form, epsilons, form.holders())
         levels = {level.name: level for level in affordable_now.forecast.levels}
         rows = [
             {

@@ -137,6 +137,10 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(table: Study) -> None:
         assert each["affordable"].forecast.queries == 9
         assert [row["forecast"].spent for row in each["levels"]] == [level.spent for level in plan.turnout.levels]
         assert [row["left"] for row in each["levels"]] == [1 - level.spent for level in plan.turnout.levels]
+    curve, *marks, together = forecast_page(table, SAME).context["chart"].series
+    right = [value for value in curve.values if value is not None]
+    assert [len(set(mark.values) - {None}) for mark in marks] == [1, 1, 1], "the three values are on the curve"
+    assert min(right) <= together.limit <= max(right)
 
 
 def test_too_few_people_and_missing_levels_are_said_and_the_whole_cap_counts_though_runs_hold_it(table: Study) -> None:
