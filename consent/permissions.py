@@ -194,8 +194,14 @@ def changes_roles_alone(user: Any, study: Study, *, whose: int, giving: bool) ->
         return not giving
     if not user.is_superuser:
         return False
-    outside = not Membership.objects.filter(study=study, user_id=user.pk).exists()
-    return outside or not members_with_permission(study, CONFIRM).exclude(pk=user.pk).exists()
+    if not Membership.objects.filter(study=study, user_id=user.pk).exists():
+        return True
+    members = members_with_permission(study, CONFIRM).exclude(pk=user.pk)
+    if not members.exists():
+        return True
+    # Those to whom the superuser alone has given an account or a role are no second person.
+    superusers = get_user_model().objects.filter(is_superuser=True, is_active=True).exclude(memberships__study=study)
+    return all(in_one_hand(study, user.pk, other.pk) for other in [*members, *superusers])
 
 
 def members_with_permission(study: Study, perm: str) -> QuerySet[Any]:

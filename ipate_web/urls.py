@@ -8,6 +8,7 @@ from consent.urls import joining_patterns
 from consent.views.joining import address
 from consent.wording.glossary import glossary
 from ipate_web import views
+from ipate_web.accounts.views import health
 from ipate_web.api.base import outside
 from ipate_web.health import healthz, metrics, readyz
 from ipate_web.staff import runs
@@ -38,6 +39,7 @@ urlpatterns = [
     path("studies/", include("ipate_web.staff.urls")),
     path("search/", search, name="search"),
     path("queue/", runs.queue, name="queue"),
+    path("health/", health, name="health"),
     path("queue/live/", runs.queue_live, name="queue_live"),
     # What programs see
     path("api", outside),

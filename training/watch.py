@@ -50,6 +50,17 @@ class Watch:
     def is_fine(self) -> bool:
         return not (self.locked or self.fault or self.overdue)
 
+    @property
+    def verdict(self) -> str:
+        """State in a word or two."""
+        if self.locked:
+            return str(_("locked"))
+        if self.fault:
+            return str(_("fault found"))
+        if self.overdue:
+            return str(_("overdue"))
+        return str(_("no fault found") if self.verified_at else _("not verified yet"))
+
 
 def alliances_silence() -> timedelta:
     """Return the longest time since a hub or a site was last heard from, among continuing alliances."""

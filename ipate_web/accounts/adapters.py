@@ -85,6 +85,8 @@ class AccountAdapter(DefaultAccountAdapter):
     ) -> None:
         """Show a message in the site's words, or none."""
         name = (message_template or "").rpartition("/")[2].removesuffix(".txt")
+        if name == "password_changed" and not request.user.is_authenticated:
+            return  # By a link from a mail, perhaps for the first time: the next page says what to do.
         if message or name in _DONE:
             text = message or _DONE[name] % (message_context or {})
             messages.add_message(request, level, text, extra_tags=extra_tags)

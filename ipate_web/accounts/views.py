@@ -1,7 +1,8 @@
-"""Pages of one's own account and its API tokens; pages on which administrators make accounts of staff."""
+"""Pages of one's own account and its API tokens; pages for administrators: accounts of staff, health of the site."""
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
 from typing import Any, cast
@@ -16,23 +17,32 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Max
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
+from common.models import Pulse
+from common.moments import moment_words
 from common.requests import SignedInRequest, faults_in
+from common.worker_heartbeats import live_worker_count
 from consent.models import DataHolder, Membership
 from consent.permissions import studies_with_permission
 from consent.services import accounts
 from consent.services.mail import mail_wishes
 from ipate_web.accounts.forms import PersonForm, StaffAccountForm
 from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
+from ipate_web.health import PARTS as NEEDED
 from ipate_web.tokens.models import ApiToken, Scope
+from ipate_web.watching import PARTS as WATCHED
+from ipate_web.watching import backup_last, disk_free
+from training.models import Verification
 
 logger = logging.getLogger(__name__)
 
@@ -281,3 +291,70 @@ def api_token_revoke(request: HttpRequest, key: str) -> HttpResponse:
     token.delete()
     messages.success(request, _("The token “%(name)s” was revoked and no longer works.") % {"name": token.name})
     return redirect("api-tokens")
+
+
+# --- Health of the site ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartShown:
+    """Part of the site on the page of administrators: what is last known of it, and what to do if it is not well."""
+
+    name: str | Promise
+    is_well: bool
+    detail: str
+    advice: str | Promise
+
+
+#: Names of all parts, and what to do about those that the site needs at every moment.
+_NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
+    "database": (gettext_lazy("Database"), ""),
+    "broker": (
+        gettext_lazy("Message broker"),
+        gettext_lazy("Check that it is running and that IPATE_BROKER_URL is right. Runs and emails wait for it."),
+    ),
+    "storage": (
+        gettext_lazy("File storage"),
+        gettext_lazy("Check that the folders or buckets for private files and models can be written to."),
+    ),
+    "worker": (
+        gettext_lazy("Workers"),
+        gettext_lazy("Start a worker. Until then runs, emails and erasures wait."),
+    ),
+    "verification": (gettext_lazy("Verification"), ""),
+    "backup": (gettext_lazy("Backup"), ""),
+    "beat": (gettext_lazy("Periodic tasks"), ""),
+    "disk": (gettext_lazy("Disks"), ""),
+    "certificate": (gettext_lazy("Certificate"), ""),
+}
+
+
+def _details() -> dict[str, str]:
+    """What is last known of parts, in words; each part without an entry has no more to say."""
+    workers = live_worker_count()
+    pulses = {pulse.name: pulse for pulse in Pulse.objects.filter(name__in=("beat", "certificate"))}
+    backup, verified = backup_last(), Verification.objects.aggregate(last=Max("verified_at"))["last"]
+    ends = pulses["certificate"].until if "certificate" in pulses else None
+    return {
+        "worker": ngettext("%(number)d worker", "%(number)d workers", workers) % {"number": workers},
+        "verification": moment_words(verified) if verified else _("never"),
+        "backup": moment_words(backup) if backup else _("never"),
+        "beat": moment_words(pulses["beat"].at) if "beat" in pulses else _("never"),
+        "disk": _("%(percent)d %% free") % {"percent": round(100 * disk_free())},
+        "certificate": _("valid until %(moment)s") % {"moment": moment_words(ends)} if ends else "",
+    }
+
+
+@require_safe
+@administrator_page
+def health(request: HttpRequest) -> HttpResponse:
+    """Show administrators every part of the site with its state, and what to do about those that are not well."""
+    details = _details()
+    needed = {name: (check(), _NAMES[name][1]) for name, (check, _fault) in NEEDED.items()}
+    watched = {name: (part.state() == "ok", part.alarm) for name, part in WATCHED.items()}
+    parts = [
+        PartShown(_NAMES[name][0], is_well, details.get(name, ""), advice)
+        for name, (is_well, advice) in (needed | watched).items()
+    ]
+    context = {"parts": parts, "troubled": sum(not part.is_well for part in parts), "now": timezone.now()}
+    return render(request, "site/health.html", context)

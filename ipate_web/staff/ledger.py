@@ -25,16 +25,18 @@ from accounting.shares import Share, decimal_sum, shares
 from accounting.verification import Check
 from common.append_only import chained_models
 from common.requests import SignedInRequest
-from consent.models import Study
+from consent.models import Checkpoint, Study
 from consent.permissions import chain_report, sees_people
 from ipate_web.lists import Column, Filter, Listing, Reader
 from ipate_web.staff.charts import cost_chart
 from ipate_web.staff.pages import attachment, file_name, render_page, streamed_attachment, study_page
 from ipate_web.staff.report import bounds_note, report_pdf
 from ipate_web.staff.templatetags.moments import moment
+from ipate_web.watching import alarms
 from training.comparison import fairness_of
 from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals, without_model
+from training.watch import watch_of
 
 #: How many rows at the end of each chain its page computes anew; ``ipate verify_ledger`` looks at all.
 ROWS_CHECKED = 1000
@@ -115,6 +117,7 @@ REGISTER = Listing(
             "run",
             gettext_lazy("Run"),
             _run,
+            kind="words",
             values={
                 "title": Subquery(
                     Run.objects.filter(pk=OuterRef("run"), study=OuterRef("study"), rehearsal=False).values("title")
@@ -136,6 +139,8 @@ REGISTER = Listing(
     filters=(
         Filter("run", "run", gettext_lazy("Run"), options=_runs),
         Filter("kind", "kind", gettext_lazy("Kind"), choices=Release.Kind.choices),
+        Filter("since", "recorded_at__date__gte", gettext_lazy("From"), kind="day"),
+        Filter("until", "recorded_at__date__lte", gettext_lazy("Until"), kind="day"),
     ),
     default="-number",
     ties=(),
@@ -192,7 +197,10 @@ def _readable(find: Callable[[], Found]) -> Found | None:
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show whether the chains of the study are whole, as far as a quick check can tell: part of a page, or a page."""
+    """Show the state of everything that an auditor relies on; for htmx, only whether the chains are whole.
+
+    The chains are checked as far as a quick check can tell.
+    """
     sees_all = sees_people(request.user, study)
     chains = []
     for model in chained_models():
@@ -203,6 +211,14 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
     context = {"study": study, "chains": chains, "whole": whole, "checked": ROWS_CHECKED}
     if request.headers.get("HX-Request"):
         return render(request, "staff/ledger/chains.html", context)
+    context |= {
+        "state": watch_of(study, sees_all=sees_all),
+        "of_chains": _("of %(number)d") % {"number": len(chains)},
+        "checkpoint": Checkpoint.objects.last(),
+        # What is found of the study itself is in its state, and on every page of it.
+        "alarms": [alarm for part, alarm in alarms().items() if part != "verification"],
+        "now": timezone.now(),
+    }
     return render_page(request, study, "staff/ledger/check.html", context)
 
 

@@ -29,7 +29,7 @@ from consent.permissions import (
     roles_given_by,
 )
 from consent.selectors import role_changes_waiting
-from consent.services.accounts import account_of_staff
+from consent.services.accounts import account_of_staff, staff
 from ipate_web.lists import Column, Listing, Reader, day
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
 from ipate_web.staff.templatetags.moments import moment
@@ -127,7 +127,8 @@ class MemberForm(forms.Form):
     username = forms.CharField(
         label=gettext_lazy("User name"),
         max_length=150,
-        help_text=gettext_lazy("The user name of a person who has an account here."),
+        help_text=gettext_lazy("Choose a person from the list, or type the user name of another account."),
+        widget=forms.TextInput(attrs={"list": "accounts", "autocomplete": "off"}),
     )
 
     def __init__(self, data: Any = None, *, roles: Iterable[str]) -> None:
@@ -166,6 +167,7 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
     context = {
         "form": form,
         "roles": roles,
+        "accounts": staff().filter(is_active=True) if roles else [],
         "members": MEMBERS.table(MEMBERS.select(memberships), MembersReader(study, request.can, roles)),
         "waiting": [_waiting(study, proposal) for proposal in role_changes_waiting(study)],
         "missing": []
@@ -222,6 +224,10 @@ def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpRe
         "would_be_both": proposal.kind == RoleChange.Kind.TO_GIVE
         and {*known, proposal.role} >= {Role.OPERATOR, Role.STEWARD},
         "watches": proposal.role in WATCHING,
+        "own_roles": request.user.is_superuser and Membership.objects.filter(study=study, user=request.user).exists(),
+        "alone": changes_roles_alone(
+            request.user, study, whose=proposal.user_id, giving=proposal.kind == RoleChange.Kind.TO_GIVE
+        ),
     }
     return render_page(request, study, "staff/people/role_change.html", context)
 

@@ -64,6 +64,7 @@ _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
         pgettext_lazy("group of pages", "Records"),
         (
             ("staff:ledger", _("Release register"), "accounting.view_ledger"),
+            ("staff:ledger_check", _("Verification"), "accounting.view_ledger"),
             ("staff:changes", _("Changes"), "consent.view_configurationchange"),
             ("staff:webhooks", _("Webhooks"), "consent.manage_webhooks"),
         ),
@@ -72,7 +73,7 @@ _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
 #: Those about people who are asked, and what they are promised: a rehearsal has neither.
 _ABOUT_PEOPLE = {
     *("staff:recruitment", "staff:committee", "staff:policies", "staff:consent_forms", "staff:invitations"),
-    *("staff:letters", "staff:ledger", "staff:alliances"),
+    *("staff:letters", "staff:ledger", "staff:ledger_check", "staff:alliances"),
 }
 
 

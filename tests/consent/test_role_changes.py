@@ -285,7 +285,13 @@ def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
     appoint(study, "root", "steward", root)
     assert roles_of(root) == {"operator"}
     assert roles_of(appoint(study, "clara", "chair", root)) == {"chair"}
-    assert roles_of(appoint(study, "aud", "auditor", root)) == set(), "now somebody could confirm it"
+    assert roles_of(appoint(study, "aud", "auditor", root)) == {"auditor"}, (
+        "the chair is root's own, and cannot confirm"
+    )
+    user_create("second root", is_superuser=True)
+    assert roles_of(appoint(study, "otto", "operator", root)) == set(), "now somebody could confirm it"
+    page = as_(root).get(reverse("staff:role_change", args=[study.slug, latest(study).sequence]))
+    assert "Give up your own role" in page.text
     rehearsal = rehearsal_with_table("dry")
     alone = appoint(rehearsal, "new", "operator", user_create("olga"))
     assert roles_of(alone) == {"operator"}, "a rehearsal promises nothing to watch over"
