@@ -112,10 +112,25 @@ def test_newcomers_find_every_place_that_is_named() -> None:
         assert found, f"{path} has no {name}"
 
 
+def test_files_and_folders_that_documents_name_exist() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    whole = {*tracked, *(f"{folder}/" for path in tracked for folder in Path(path).parents)}
+    known = {path[start:] for path in whole for start in (0, *(each.end() for each in re.finditer("/", path)))}
+    named = {
+        (path.name, name)
+        for path in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
+        for name in re.findall(r"`([\w/-]+(?:\.py|\w/))`", text_of(path))
+        if not name.startswith(("var/", "/"))
+    } - {("importing.md", f"{name}/") for name in ("adult", "diabetes130", "mnist")}  # where data sets lie
+    assert len(named) > 80
+    known |= {"commitments/"}  # of the private storage
+    assert sorted((page, name) for page, name in named if name not in known) == []
+
+
 def test_tests_that_documents_name_exist() -> None:
     tests = list((ROOT / "tests").rglob("*.py"))
     known = {name for path in tests for name in re.findall(r"(?:def |class )(\w+)", text_of(path))}
-    known |= {path.stem for path in tests} | {"test_dataset"}  # and the field of a proposal
+    known |= {path.stem for path in tests} | {"test_dataset", "test_webhook"}  # a field and a method of the client
     documents = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
     named = {name for path in documents for name in re.findall(r"\btest_\w+", text_of(path))}
     assert len(named) > 40
