@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, get_args
 
 from django import forms
 from django.forms.boundfield import BoundField
+from django.utils.formats import localize
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -190,8 +191,14 @@ class MethodFields:
         return self.form[self.field(name)]
 
     @property
-    def details_have_errors(self) -> bool:
-        return any(row.field.errors for row in self.detail_rows)
+    def has_errors(self) -> bool:
+        return any(self.form[name].errors for name in self.names)
+
+    @property
+    def chosen(self) -> str:
+        """The most important values in one line, as they are suggested at first."""
+        counted = [row for row in self.rows if row.control is None or str(row.control.value()) in row.values.split(" ")]
+        return values_words([row.field for row in counted])
 
     @property
     def variant(self) -> BoundField:
@@ -297,6 +304,19 @@ class MethodFields:
             elif value:
                 values |= kinds.parameter_values(field, value["name"], {of: value[of] for of in value if of != "name"})
         return values
+
+
+def values_words(fields: Iterable[BoundField], most: int = 4) -> str:
+    """Return the labels and values of the first fields that have a value, in one line."""
+    words = []
+    for bound in fields:
+        value = bound.value()
+        if value in (None, "", False):
+            continue
+        offered = {str(key): label for key, label in getattr(bound.field, "choices", None) or []}
+        shown = "" if value is True else f": {offered.get(str(value), localize(value))}"
+        words.append(f"{bound.label}{shown}")
+    return " · ".join(words[:most])
 
 
 def _column_field(choice: Choice, study: Study) -> forms.Field:

@@ -25,7 +25,7 @@ from ipate_web.run_words import said
 from ipate_web.staff import kinds
 from ipate_web.staff.charts import plan_charts
 from ipate_web.staff.comparison import change_rows
-from ipate_web.staff.methods import METHOD_FIELDS, MethodFields, StudyForm
+from ipate_web.staff.methods import METHOD_FIELDS, MethodFields, StudyForm, values_words
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form
 from learning.learners import learner_parameters
 from learning.mechanisms.protocol import PlanError
@@ -149,6 +149,29 @@ class RunForm(StudyForm):
     @property
     def student_groups(self) -> list[kinds.ParameterGroup]:
         return kinds.parameter_groups(self, "student_learner")
+
+    @property
+    def student_has_errors(self) -> bool:
+        return any(self[name].errors for name in self.fields if name.startswith("student_learner"))
+
+    @property
+    def student_chosen(self) -> str:
+        """The student in one line."""
+        return values_words([self["student_learner"]])
+
+    @property
+    def _rest(self) -> list[BoundField]:
+        names = ("purpose", "seed", "labelled_dataset", "wanted_labels")
+        return [*(self[name] for name in names if name in self.fields), *self.rehearsed_levels]
+
+    @property
+    def rest_has_errors(self) -> bool:
+        return any(field.errors for field in self._rest)
+
+    @property
+    def rest_chosen(self) -> str:
+        """Purpose and limits in one line."""
+        return values_words(self._rest) or _("all public points, no purpose stated")
 
     @property
     def rehearsed_levels(self) -> list[BoundField]:

@@ -94,7 +94,7 @@ def runs(request: SignedInRequest, study: Study) -> HttpResponseBase:
 
 @require_safe
 @study_page("training.view_run")
-def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") -> HttpResponse:
+def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") -> HttpResponseBase:
     """Show a tab of a run's page, or the first one if it has no such tab yet."""
     if tab not in TABS:
         raise Http404

@@ -136,8 +136,10 @@ _KINDS: tuple[tuple[str | Promise, Callable[[str, object], Iterator[Hit]]], ...]
 
 def found(words: str, user: object, study: Study | None = None, can: Collection[str] = ()) -> list[Group]:
     """Return what ``user`` may open and ``words`` occur in, by kind; pages are those of ``study``."""
-    kinds = [(pgettext_lazy("of a study", "Pages"), _pages(words, study, can))]
-    kinds += [(name, of_kind(words, user)) for name, of_kind in _KINDS]
+    kinds: list[tuple[str | Promise, Iterator[Hit]]] = [
+        (pgettext_lazy("of a study", "Pages"), _pages(words, study, can)),
+        *((name, of_kind(words, user)) for name, of_kind in _KINDS),
+    ]
     groups = []
     for name, hits in kinds:
         first = [hit for _place, hit in zip(range(MOST + 1), hits, strict=False)]

@@ -15,6 +15,7 @@ def test_a_form_follows_the_chosen_method_and_a_page_draws_what_was_spent(visit:
     study = study_with_finished_run()
     run, site = study.runs.get(), visit("phone", person="olga")
     site.open(url("run_new", study))
+    site.page.evaluate("document.querySelectorAll('main details').forEach(details => { details.open = true })")
     for method in (*Run.Method.values, "pate"):
         site.page.locator("[name=method]").select_option(method)
         expect(site.page.locator("[name=teachers]")).to_be_visible(visible=method == "pate")
