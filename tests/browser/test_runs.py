@@ -1,10 +1,16 @@
 """Runs in a real browser: the form shows what the chosen method asks, and charts are drawn."""
 
+import gzip
 from typing import Any
 
 import pytest
+from django.conf import settings
 from playwright.sync_api import expect
 
+from consent.models import Study
+from ipate_web.staff.runs import TABS
+from tests.browser.conftest import Site
+from tests.everything import study_with_everything
 from tests.pages import study_with_finished_run, url
 from training.models import Run
 
@@ -28,3 +34,69 @@ def test_a_form_follows_the_chosen_method_and_a_page_draws_what_was_spent(visit:
     site.page.locator("canvas[data-chart=costs]").wait_for()
     points = "Chart.getChart(document.querySelector('[data-chart=costs]')).data.datasets[0].data.length"
     assert site.page.evaluate(points) == run.batches.count() + 1
+
+
+#: Distance in pixels from the top to the first text of a page that has a number, without its head.
+FIRST_NUMBER = """() => {
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    const box = range.getBoundingClientRect();
+    if (/\\d/.test(text.textContent) && box.height > 2 && !text.parentElement.closest("nav, .page-head, script")) {
+      return box.top + scrollY;
+    }
+  }
+  return 0;
+}"""
+
+
+def look_at_run(site: Site, run: Run) -> None:
+    """Check that a run's state and number come first and that none of its tabs is long."""
+    for tab in TABS:
+        site.open(url("run", run) if tab == "result" else url("run_tab", run, tab))
+        height = site.page.evaluate("document.documentElement.scrollHeight")
+        state = site.page.locator("#state").bounding_box()
+        assert state["y"] + state["height"] <= 250 and height <= 1600, (site.page.url, height, state)
+        assert site.page.evaluate(FIRST_NUMBER) <= 200, site.page.url
+
+
+def look_at_lists(site: Site, study: Study) -> None:
+    for name in ("runs", "models", "datasets"):
+        site.open(url(name, study))
+        assert 0 < site.page.evaluate(FIRST_NUMBER) <= 200, site.page.url
+    site.open(url("run_new", study))
+    assert site.page.evaluate("document.documentElement.scrollHeight") <= 1300
+
+
+def test_what_matters_of_a_run_and_of_lists_is_at_the_top(visit: Any) -> None:
+    study = study_with_finished_run()
+    site = visit(person="olga")
+    look_at_run(site, study.runs.get())
+    look_at_lists(site, study)
+    site.page.keyboard.press("Control+K")
+    site.page.keyboard.type("run")
+    found = site.page.get_by_role("region", name="Found").get_by_role("link")
+    expect(found.first).to_be_visible()
+    site.page.keyboard.press("ArrowDown")
+    expect(found.first).to_be_focused()
+    site.open(url("runs", study))
+    site.page.keyboard.press("j")
+    site.page.keyboard.press("Enter")
+    site.page.locator("#state").wait_for()
+    site.is_in_order()
+
+
+@pytest.mark.exhaustive
+def test_no_tab_of_any_run_is_long(visit: Any) -> None:
+    study = study_with_everything()
+    site = visit(person="olga")
+    for run in study.runs.exclude(status=Run.Status.DRAFT):
+        look_at_run(site, run)
+    look_at_lists(site, study)
+
+
+def test_styles_and_scripts_are_small() -> None:
+    """Compressed one by one, as they are sent; without libraries."""
+    files = [path for kind in ("css", "js") for path in (settings.BASE_DIR / "static" / kind).iterdir()]
+    assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= 60_000
