@@ -60,7 +60,7 @@ def _checkpoint(mail: Mail) -> dict[str, Any] | None:
 
 
 def _news(mail: Mail) -> dict[str, Any] | None:
-    """What was learned, newest first; None for who has withdrawn meanwhile, and where the result is withdrawn."""
+    """Return the newest results; None if the reader or the result has been withdrawn since."""
     news = News.objects.filter(pk=mail.about).first()
     if news is None or mail.study is None:
         return None

@@ -275,13 +275,13 @@ class Entry:
 
     @property
     def purpose(self) -> str:
-        """What the run is for, in the study's words; empty where nobody wrote it."""
+        """Return the run's purpose in the study's words; empty if there is none."""
         run = self.result or self.use
         return run.purpose if run else ""
 
     @property
     def cost(self) -> Cost | None:
-        """What the run cost the holder at most; None if it did not use their records."""
+        """Return the most that the run cost the holder; None if it did not use their records."""
         return self.use.cost if self.use else None
 
 

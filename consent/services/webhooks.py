@@ -134,7 +134,7 @@ def _deliver(pk: UUID) -> None:
         return  # another worker has it
     delivery = WebhookDelivery.objects.select_related("endpoint").get(pk=pk)
     response, fault = _posted(delivery)
-    status = response and response.status
+    status = response.status if response else None
     if status is not None and 200 <= status < 300:
         mine.update(state=WebhookDelivery.State.SENT, sent_at=timezone.now(), status=status, fault="")
         return
@@ -142,7 +142,8 @@ def _deliver(pk: UUID) -> None:
     if delivery.tries >= TRIES:
         mine.update(state=WebhookDelivery.State.FAILED, status=status, fault=fault)
     else:
-        pause = pause_after(delivery.tries, least=60, most=_LONGEST, retry_after=response and response.retry_after)
+        wish = response.retry_after if response else None
+        pause = pause_after(delivery.tries, least=60, most=_LONGEST, retry_after=wish)
         mine.update(due_at=timezone.now() + timedelta(seconds=pause), status=status, fault=fault)
 
 

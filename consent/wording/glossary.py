@@ -142,8 +142,8 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "plan": (
         _("Plan"),
         _(
-            "What a run would ask, cost and achieve, computed from public numbers before the run starts. Planning "
-            "costs no budget."
+            "The questions, cost and expected result of a run, computed from public numbers before the run starts. "
+            "Planning costs no budget."
         ),
     ),
     "rehearsal": (

@@ -330,7 +330,7 @@ _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
 
 
 def _details() -> dict[str, str]:
-    """What is last known of parts, in words; each part without an entry has no more to say."""
+    """Return the latest information about parts of the installation, in words, where there is any."""
     workers = live_worker_count()
     pulses = {pulse.name: pulse for pulse in Pulse.objects.filter(name__in=("beat", "certificate"))}
     backup, verified = backup_last(), Verification.objects.aggregate(last=Max("verified_at"))["last"]

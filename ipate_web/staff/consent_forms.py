@@ -65,7 +65,7 @@ _CORRECTION_TOLD = format_lazy(
 
 #: Headings that guidelines ask for (docs/guidelines.md), and what belongs under each. The site adds the rest.
 HEADINGS = (
-    (gettext_noop("What we ask"), gettext_noop("what the study wants to learn, and from which records")),
+    (gettext_noop("What we ask"), gettext_noop("what the study wants to learn, and the records it learns from")),
     (gettext_noop("Why we ask you"), gettext_noop("how people were chosen, and that nothing depends on the answer")),
     (gettext_noop("What happens to your records"), gettext_noop("who prepares them, where, and for how long")),
     (gettext_noop("Benefits"), gettext_noop("for whom, and that there may be none for the person")),

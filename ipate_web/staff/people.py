@@ -262,7 +262,7 @@ _ACTIONS = (
 
 
 def _contacts(holder: DataHolder) -> Iterator[tuple[datetime, str, str]]:
-    """When, what and with which outcome the site has written to a person or they have opened their link."""
+    """Yield time, kind and outcome of each message to a person, and of each use of their link."""
     for invitation in Invitation.objects.filter(holder=holder):
         yield invitation.created_at, _("Invitation"), _("revoked") if invitation.revoked_at else _("valid")
         if invitation.last_used_at:
