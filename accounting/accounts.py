@@ -128,7 +128,6 @@ class Floor:
         settled_at: when the gap was settled.
         reached: the floor, as a share of every cap.
         epsilon: the largest ε that was ever promised until then, including policies that were lost.
-        before: the charges until then.
     """
 
     settled_at: datetime

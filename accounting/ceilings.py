@@ -52,7 +52,6 @@ def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
     """Return the total that the ceiling leaves to a study after what the person's other studies can have charged.
 
     Args:
-        study: the study that charges.
         holders: (H,) ids of its holders.
 
     Returns:
@@ -82,9 +81,7 @@ def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
     Call this in the transaction that charges, or that opens the share to charge, after consents were read.
 
     Args:
-        study: the study that charges.
         holders: (H,) ids of its holders.
-        subject: whose share is charged.
 
     Returns:
         μ², (H,): the ceiling, less what other studies can have charged and what other open shares of this study still

@@ -99,11 +99,8 @@ class GroupBudget:
     """Budget of the holders of one promise: a level under a policy and those before it.
 
     Attributes:
-        level: of protection.
         policy: version of the newest policy that makes this promise.
-        epsilon: the current promise.
         in_force: whether a consent given now gets this promise.
-        delta: of the study.
         cap: μ² of the promise.
         used: the most that an account which has kept this level can have been charged, in μ².
         reserved: part of the cap that active runs may still use.
@@ -185,7 +182,6 @@ def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBu
     """Return budgets of all groups of a study, smallest ε first; none before its first policy, and in a rehearsal.
 
     Args:
-        study: the study.
         runs: the meaning of the charges of each run.
     """
     rule = EpsilonRule(study, timezone.now())
@@ -282,7 +278,6 @@ class _Tally:
         """Return the most that a batch can have charged an account of the group, in μ².
 
         Args:
-            run: of the batch.
             charge: the most that it can have charged anybody.
             charges: the most that the register says it charged each group of the run's plan.
             since: when the run was approved: some methods use the promises of that moment.

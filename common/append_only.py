@@ -258,7 +258,6 @@ class Chained(AppendOnly):
         """Verify a study's chain row by row.
 
         Args:
-            study_id: the study.
             watch: every row passes through it; a progress bar, for example.
             after: sequence number up to which rows are skipped.
 

@@ -79,7 +79,6 @@ def missing_insert(
     """Insert those of some rows that conflict with no unique constraint, and return fields of the rows inserted.
 
     Args:
-        model: their model.
         columns: field → its value in each row; other columns must take NULL. SQLite takes 32,766 values at once.
         returned: names of the fields.
     """

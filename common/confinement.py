@@ -65,7 +65,6 @@ class ConfinedProcess:
     It gets neither settings nor secrets. The module has to call `confine`, and writes its answers to `answers`.
 
     Args:
-        module: Name of the module.
         arguments: Arguments of its command line.
 
     Attributes:
@@ -164,7 +163,6 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
     For confined processes with one thread: the copy inherits their limits.
 
     Args:
-        work: The function.
         seconds: Processor time that it may take, and a quarter of the elapsed time allowed.
 
     Returns:

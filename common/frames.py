@@ -27,7 +27,6 @@ def frame_read(stream: IO[bytes], *, most: int = 0) -> tuple[dict[str, Any], NDA
     """Read a message.
 
     Args:
-        stream: The stream to read from.
         most: Most bytes that its array may have; the sender may be a process that an untrusted file has taken over.
 
     Raises:

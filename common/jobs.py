@@ -35,7 +35,6 @@ def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
 
     Args:
         name: The name that :func:`send` and the timetable use.
-        service: The service to call.
         ids: How many of the sent values the service takes; the task ignores the rest, for rolling updates.
     """
 

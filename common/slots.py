@@ -24,9 +24,6 @@ def slot(person: object) -> Iterator[None]:
 
     It never waits for one: a waiting request would keep a process of the site from other people.
 
-    Args:
-        person: Id of an account.
-
     Raises:
         NoSlotError: the person has one, or all are taken.
     """

@@ -44,7 +44,6 @@ def whole_matrix(matrix: Floats, bound: float, largest: float = LARGEST) -> tupl
     Args:
         matrix: `(inputs, outputs)`, finite.
         bound: The largest absolute value of an input.
-        largest: Largest sum of absolute products.
 
     Returns:
         The whole matrix and the power of two: `whole / power` is `matrix`, rounded.

@@ -119,10 +119,8 @@ def judged_forecast(
     Args:
         of: `LABELS` or `MODEL`.
         right: Share of right results.
-        noiseless: The same without noise.
         judged: Points that judged it, at least 1.
         standing: Points that represented people, at least 1.
-        rests_on: Its basis in words.
         measured: Other points that the share will be measured on; None if they are so many that chance hardly affects
             it.
     """

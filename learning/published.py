@@ -110,7 +110,6 @@ class StoredNetwork(Model):
     Args:
         data: The file, which `to_bytes` returns.
         layers: Of the network; the last one gives scores.
-        shape: Of a record.
         space: The representation whose coordinates the network takes; None if it takes records themselves.
         scale: Factor of what the network takes.
         target: What is learned; None for classes, one for each score.

@@ -34,13 +34,9 @@ class EncoderProcess:
     """A running encoder, as a context manager.
 
     Args:
-        encoder: The file.
         shape: Of a record: of an image, or the bytes of a text.
         memory: Bytes that the process may use in addition to its programs.
         record_time: Seconds of processor time that a record may take.
-
-    Attributes:
-        width: Of a vector.
 
     Raises:
         EncoderError: On entering, if the file cannot be used, or takes too much memory or time.

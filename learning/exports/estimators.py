@@ -25,7 +25,6 @@ def estimator_probabilities(graph: Graph, records: str, estimator: Any, classes:
         graph: To add nodes to.
         records: float `(rows, …)`, flattened.
         estimator: A fitted classifier of one of the kinds that `learning.learners` and `learning.students` publish.
-        classes: Their number.
     """
     x = graph.cast(graph.node("Flatten", records, axis=1), DOUBLE)
     match estimator:

@@ -42,7 +42,6 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
     of the columns in the metadata.
 
     Args:
-        model: For records of the schema.
         schema: Of the values of a row.
         card: Stored in the file, with the schema.
         encoder: Whose vectors the model takes. The file contains it, and has its inputs; without a large encoder its
@@ -84,9 +83,7 @@ def encoded(
 
     Args:
         graph: The graph that gets the inputs.
-        schema: Of the records.
         encoder: Whose vectors are wanted, if any.
-        shape: Of a vector.
 
     Returns:
         The encoded records, float `(rows, *shape)`, or bytes of texts, and whether the schema allows each, bool

@@ -39,7 +39,6 @@ def network_probabilities(graph: Graph, records: str, shape: tuple[int, ...], mo
     Args:
         graph: To add nodes to.
         records: float `(rows, *shape)`; images get their channels first if a convolution is the first layer.
-        shape: Of a record.
         modules: See `plain_layers`.
     """
     return graph.node("Softmax", network_scores(graph, records, shape, modules), axis=1)

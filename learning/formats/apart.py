@@ -50,7 +50,6 @@ def draft_apart(path: Path, allowance: Allowance, *, private: bool) -> Draft:
     """Draft of a schema for a file, as `schema_draft` makes it.
 
     Args:
-        path: The file.
         allowance: Limits on the resources for reading the file.
         private: Whether the draft may reveal nothing but the names and kinds of columns.
 

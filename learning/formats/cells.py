@@ -152,7 +152,6 @@ class FileRecords:
     """Records of a file.
 
     Attributes:
-        names: Of the columns.
         rows: Row of each record, as the program that made the file counts them, and its cells: texts, and numbers; an
             empty text where nothing is known.
         count: Number of records that the file announces, at least 1.

@@ -18,7 +18,6 @@ class CodeSystem:
     """A classification.
 
     Attributes:
-        name: Its name.
         label: What its codes are of.
         source: Who publishes it, and the list that the groups are taken from.
         code: Regular expression that matches anything spelled like a code.

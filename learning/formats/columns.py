@@ -181,7 +181,6 @@ class Dated:
         neither is the time.
 
         Args:
-            values: Of the column.
             references: Of the column that it refers to, if it does.
         """
         fixed = day_number(self.reference, "ymd")

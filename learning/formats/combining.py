@@ -127,10 +127,7 @@ def combined(
 
     Args:
         columns: Values by column, all of them allowed; an empty answer is one that is not known.
-        holders: Of each record.
-        declared: The columns to be combined.
         classes: In order, for the rule ``any`` of a label.
-        one: The rules.
     """
     owners = list(dict.fromkeys(holders))
     number_of = {name: number for number, name in enumerate(owners)}

@@ -37,7 +37,6 @@ def most_numbers(counts: Mapping[str, int], decimal: str) -> list[float]:
 
     Args:
         counts: Of each value that is known.
-        decimal: The decimal mark.
     """
     by_value = {value: as_number(value, decimal) for value in counts}
     found = [each for each in by_value.values() if each is not None]
@@ -53,10 +52,7 @@ def column_remarks(column: dict[str, Any], values: Sequence[str], places: Sequen
     """Yield remarks for the person who accepts the draft of a column.
 
     Args:
-        column: Its draft.
-        values: Of its cells.
         places: Of the cells, in the file.
-        decimal: The decimal mark.
     """
     name, missing = shown(column["name"]), column.get("missing", ())
     if column.get("type") == "numeric":

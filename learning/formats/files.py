@@ -228,10 +228,8 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
     """Turn a library's exceptions about a broken file into DataErrors.
 
     Args:
-        path: The file.
         problem: Message that the file is broken; ``%(error)s`` stands for the library's message.
         remedy: What to do about it.
-        unsound: The library's own exceptions.
 
     Raises:
         DataError: the file is missing, not readable, or broken.

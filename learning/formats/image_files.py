@@ -52,7 +52,6 @@ def dicom_image(content: bytes, window: tuple[float, float] | None) -> tuple[Ima
     """Image and Patient ID of a DICOM file; grey values after the modality's rescaling, seen through a window.
 
     Args:
-        content: Of the file.
         window: Centre and width; without it, all values that the file could hold are seen.
 
     Raises:

@@ -74,14 +74,10 @@ def read_file(
     """All records of a CSV, Parquet, npz, mat or idx file, with labels and holders where asked for.
 
     Args:
-        path: The file.
-        schema: Of its records.
         label_file: Holds the labels of an idx file, or says the class and holder of each image of a zip file.
         member: The file to read within a zip file.
-        labels: Whether labels are read.
         holders: Whether holders are read. The formats mat and idx know none: ask without, and give
             ``Rows.one_holder_per_row`` if each record has its own.
-        progress: Told of bytes.
         report: Where everything that is wrong goes; then the records without a fault are returned.
 
     Raises:

@@ -352,7 +352,6 @@ class Report:
 
     Attributes:
         faults: The first `MOST` faults.
-        count: How many there are.
         clipped: Number of values by column that were set to the end of their range.
         unknown: Number of values by column that stand for “other”, being undeclared.
         missing: Number of values by column that are not known.

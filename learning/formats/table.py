@@ -160,7 +160,6 @@ class _WholeBlocks:
 
         Args:
             block: Whole lines.
-            before: Number of lines before it.
             report: Where blank lines are counted.
         """
         import pyarrow as pa

@@ -85,9 +85,7 @@ def consistency_layers(
     convolution has stride 2 where images are large enough.
 
     Args:
-        shape: Of an image.
         filters: Of the first convolution; the second has twice and the third four times as many.
-        classes: Their number.
         deep: Whether the second and the third are followed by another one like them.
     """
     height, width, channels = shape if len(shape) == 3 else (*shape, 1)

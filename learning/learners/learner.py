@@ -41,8 +41,6 @@ class Model(ABC):
     """Result of a learner.
 
     Attributes:
-        classes: The number of classes.
-        shape: Of one record.
         chosen: Choices made by held-out releases, by name, for the model card; they are not stored with the model.
     """
 

@@ -41,13 +41,9 @@ class Choice:
     """One choice of a method. Texts are English, marked for translation.
 
     Attributes:
-        name: Of the dataclass's field.
         type: bool, dict, float, int or str.
         default: Value used if a proposal leaves it out.
-        label: Its name on pages.
         help: Its purpose; may be empty.
-        minimum: Smallest number.
-        maximum: Largest number.
         values: The possible values, each with its label.
         kinds: The possible kinds with their own parameters, by name.
         parameters: The choice that holds the parameters of the kind; if empty, they are stored with its name.

@@ -23,7 +23,6 @@ class HeadCountQuestion:
     noise of standard deviation ``noise``, so their charge is k/(most·noise²).
 
     Attributes:
-        cells: Number of cells.
         most: Largest number of cells with the same person.
         noise: Standard deviation of the noise, in units of the largest norm.
     """

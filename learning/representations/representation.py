@@ -172,7 +172,6 @@ def eigenvectors(similar: csr_array, most: int) -> tuple[NDArray[np.float64], ND
 
     Args:
         similar: `(P, P)` S, see `similarities`.
-        most: Largest number of them.
 
     Returns:
         Eigenvalues `(k,)` in falling order, and eigenvectors `(P, k)`.

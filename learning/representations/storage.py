@@ -72,9 +72,7 @@ class LinearModel(Model):
     """Probabilities of classes, or another outcome's predictions, from the coordinates of a point.
 
     Args:
-        fitted: The representation.
         weights: `(dimensions + 1, outputs)`, the last row for a constant coordinate.
-        constant: That coordinate.
         target: What is learned; None for classes, one for each score.
         adjustment: `(2, outputs)` factors of a target's scores, and additions; None to leave them unchanged.
     """

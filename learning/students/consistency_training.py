@@ -239,7 +239,6 @@ def train_consistently(
     Args:
         x: Images of the public points.
         likelihood: Of each class `(points, C)`, and which points have informative counts `(points,)`.
-        recipe: Settings.
         seed: Of initial weights, batches and moves.
         progress: Called with the number of steps.
         checkpoint: Keeps the state of the training.

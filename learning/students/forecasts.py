@@ -74,7 +74,6 @@ def student_forecast(
         queries: `(Q,)` positions among the public points, in the order in which they are asked.
         public: `(P, d)` coordinates.
         voters: Expected at ``evenly(queries, LOOKED_AT)``.
-        radius_share, sigma: Of the round.
         n_classes: At least 2.
         sample: Labelled public points: each public point is assumed to have the class of the nearest. Without any the
             points are put into clusters, which are easier to distinguish than classes: then the forecast only shows how
@@ -126,7 +125,6 @@ class VotesRehearsal:
             public: `(P, …)` public points; a sample is used.
             points: `(n, …)` labelled ones.
             labels: `(n,)` their classes.
-            n_classes: Their number.
             unlabelled: Whether teachers also learn from the public points.
         """
         self.learner, self.n_classes = learner.quick(), n_classes

@@ -140,7 +140,6 @@ def counted(
     Args:
         rows: `(Q,)` positions of the points among all public points.
         counts: `(Q, C)` as released.
-        sigma: Of their noise.
         predicted: `(Q,)` the public predictions that residual votes were cast against; None for plain votes.
         voters: `(Q,)` or a number: voters that a prediction represents, see `neighbours.release.read_counts`.
         reach: See `Releases`.
@@ -274,7 +273,6 @@ def choose(
         candidates: Functions that train each on all public points `(P, …)` and releases.
         points: All public points.
         releases: About them.
-        seed: Of the split.
 
     Returns:
         Its name, and the scores of all (`Releases.score`).

@@ -52,7 +52,6 @@ def neighbourhoods(
             other point does.
         public: `(P, d)` coordinates of the round.
         squared_radii: `(Q,)`, see `learning.mechanisms.neighbours.votes.radii`.
-        kernel: Of the votes.
 
     Returns:
         `(Q, P)`, rows sum to 1. More than 10,000 public points are represented by an even sample.
@@ -97,7 +96,6 @@ def refine(
         coordinates: `(P, d)` of all public points in the space used for voting.
         releases: About neighbourhoods of some of them.
         seed: Of the held-out sample.
-        progress: Of the regression.
 
     Returns:
         Probabilities of all points, as releases of model predictions.

@@ -211,7 +211,6 @@ def affordable_prefix(
         label: cost of each query's label, paid if answered, shape (Q, G, R).
         answered: whether the check passed, shape (Q,).
         epsilons: the groups' budgets, shape (G,), above 0.
-        delta: the study's δ.
         orders: orders α > 1, shape (R,).
         conversion: from RDP to (ε, δ), see :func:`accounting.privacy.epsilon_from_rdp`.
 

@@ -42,7 +42,6 @@ def gnmax_rdp(
         sensitivity: votes that one holder moves: the weight of one teacher of the group in question, or, in
             upsampling, the number of a holder's duplicates.
         orders: orders α > 1, shape (R,).
-        method: see above.
         group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes). A vote can only leave a
             class that the group voted for; if None, any class whose count can hold it.
         teachers_per_holder: for ``exact``: the number of teachers that share the sensitivity, whose votes may move

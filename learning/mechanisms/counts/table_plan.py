@@ -39,7 +39,6 @@ class CountedColumn:
     """Column used for counting people.
 
     Attributes:
-        name: the schema's name.
         cells: values, or bins of numbers, in order.
         start, width: position of its numbers in an encoded record; no width for the classes.
         edges: of the bins of a column of numbers, else none.
@@ -228,8 +227,6 @@ def noise_distance(sigma: float, cells: float, weight: float) -> float:
 
     Args:
         sigma: Standard deviation of the noise.
-        cells: Their number.
-        weight: The sum of all cells.
 
     >>> round(noise_distance(10.0, 20, 1000.0), 4)  # 20 · 10 · √(2/π) / 2 / 1000
     0.0798
@@ -273,7 +270,6 @@ class CountsPlan(Stored):
     """Plan of a table.
 
     Attributes:
-        cells: number of the table's cells.
         weight_variance: of the weights of all people, by the head counts.
         scale_error: standard deviation of `scale` due to the noise of the head counts, as a share of it.
     """
@@ -326,9 +322,6 @@ def plan_counts(
 
     Args:
         levels: Promises with their caps and head counts; at least one head count is above 0.
-        cells: Of the table.
-        share: Of every cap.
-        counts: The choices.
         head_count_sigma: Standard deviation of the noise of each level's head count.
 
     Raises:

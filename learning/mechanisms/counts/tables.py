@@ -46,8 +46,6 @@ class CountsQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
-        plan: its noise and weights.
-        tables: the columns of each table.
         caps: the caps of the promises in the run's plan, in μ².
         name: the name of the mechanism, for the register and the card.
     """
@@ -214,13 +212,11 @@ class CountTable:
     """Released table.
 
     Attributes:
-        columns: names.
         values: the values of each column, in order.
         sums: of the weights in each cell, row by row, with noise.
         sigma: standard deviation of that noise.
         scale: people for each unit of the sum of weights.
         edges: of the bins of each column of numbers, none for others.
-        levels: the people it describes.
         scale_error: standard deviation of the scale due to the noise of the head counts, as a share of it.
     """
 
@@ -351,7 +347,6 @@ class Summary:
     """Mean and quantiles of a column's numbers, for the people whose number is known.
 
     Attributes:
-        column: its name.
         group: a value of the table's other column, which these people share; empty: all people.
         mean: of the numbers; None if noise leaves no finite interval for the number of people.
         quantiles: in the order of `QUANTILES`.

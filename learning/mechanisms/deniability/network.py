@@ -100,7 +100,6 @@ class RowNetwork:
 
     Attributes:
         order: Columns, each after its parents.
-        parents: Of each column.
         buckets: Of each column, the coarser value (of a parent) of each value.
         tables: Of each column (combinations of its parents' coarser values, values): probabilities, rows add up to 1.
     """
@@ -158,9 +157,6 @@ def fit_network(
         parameters: codes for counting.
         sizes: number of values of each column.
         buckets: of each column, the coarser value of each value: of parents, and for correlations.
-        epsilon_entropy: see above.
-        epsilon_count: see above.
-        rng: source of randomness.
         most_cells: combinations of values that the parents of a column may have.
     """
     columns = len(sizes)

@@ -123,8 +123,6 @@ class DeniabilityPlan(Stored):
     """Plan of a release.
 
     Attributes:
-        rows: number of rows to release.
-        k, gamma, epsilon0: of the test.
         fewest, most: numbers of columns that are drawn again.
         network: ε of the structure, and of the parameters, for separate records.
         epsilon, delta, t: cost of one row to a seed, by Theorem 1.
@@ -158,9 +156,7 @@ def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: 
     """Plan the cost of rows whose seeds are one half of the records.
 
     Args:
-        chosen: The choices.
         columns: Their number, including the classes.
-        records: Their number.
         delta: Of the study; a tenth of it is for the δ of all rows.
 
     Raises:
@@ -264,12 +260,9 @@ def synthesise(
     so it follows from the length of the prefix on which both agree.
 
     Args:
-        network: distribution of rows.
         seeds: (S, m) codes.
         omegas: possible numbers of redrawn columns, each between 0 and m.
-        number: of rows.
         gamma: γ of the test.
-        rng: source of randomness.
     """
     prefixes = np.array(sorted({network.columns - omega for omega in omegas}))
     if prefixes[0] < 0 or prefixes[-1] > network.columns:
@@ -291,7 +284,6 @@ class DeniabilityQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
-        plan: its test and cost.
         columns: of the records, the classes last.
     """
 
@@ -393,7 +385,6 @@ class DeniableDescription:
 
     Attributes:
         columns: names, the classes last.
-        rows: number of rows.
         tried: number of rows made, ``passed`` of them by the test.
         least: the k of `passing`.
     """

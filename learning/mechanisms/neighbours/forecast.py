@@ -260,7 +260,6 @@ def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
 
     Args:
         counts: `(Q, C)` as released, plain votes.
-        sigma: Of their noise.
     """
     released = np.asarray(counts, np.float64)
     fresh = np.random.default_rng(0).normal(0.0, sigma, released.shape)

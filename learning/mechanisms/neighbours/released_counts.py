@@ -59,7 +59,6 @@ def read_counts(
 
     Args:
         counts: `(Q, C)` as released.
-        sigma: Of their noise.
         predicted: `(Q,)` the public guess that residual votes were cast against; None for plain votes.
         voters: `(Q,)` or a number: total number of voters of the queries, by a public estimate. Residual counts show
             who disagrees; this is the number of voters to outweigh.

@@ -185,7 +185,6 @@ class TeachersQuestion:
 
     Attributes:
         budgets: budgets of the plan's groups.
-        size: number of the public points.
         points: digest of the public points.
         wanted_labels: number of labels at which the vote ends; None if it has no such end.
         goes_on: whether the vote continues without a group that cannot pay for the next query.

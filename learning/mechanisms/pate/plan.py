@@ -374,9 +374,7 @@ def _guest(guest: GroupPlan, exact: Mapping[str, float], hosts: Sequence[GroupPl
     The charge grows with the square of these teachers' total weight, like that of one teacher of this weight.
 
     Args:
-        guest: The group without teachers.
         exact: Weight of each group before it is rounded to the grid: 3 divided by a rounded 1 can be 2.99998.
-        hosts: The groups with teachers.
     """
 
     def copies(host: GroupPlan) -> int:

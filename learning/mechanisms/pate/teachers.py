@@ -202,8 +202,6 @@ def teacher_classes(
         y: `(n,)` their classes.
         points: `(P, …)` public points.
         graph: Of the public points; None if teachers learn from their records only.
-        classes: How many there are.
-        seed: Of the teacher.
     """
     if graph is None:
         return learner.fit(x, y, classes=classes, seed=seed).predict(points)
@@ -229,8 +227,6 @@ def forecast_votes(
     """Forecast the share of right labels among those that a vote releases; None if it cannot be forecast.
 
     Args:
-        plan: Of the vote.
-        learner: Of the teachers.
         n_classes: C.
         points: `(P, …)` labelled public points.
         labels: `(P,)` their classes; None without any.

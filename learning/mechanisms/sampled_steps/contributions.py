@@ -69,7 +69,6 @@ class Gradients:
 
         Args:
             weights: `(d,)` public, in the order of the network's parameters.
-            holders: of this shard.
             chosen: positions of the holders of this step, in any order.
             norms: `(H,)` largest norm of each holder's contribution, at most `FINENESS` units.
             unit: public.

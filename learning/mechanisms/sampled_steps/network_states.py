@@ -59,7 +59,6 @@ def network_calibration(
     theory of `fit_to_sums` for linear models also holds for networks, with the norms of whole gradients.
 
     Args:
-        question: Of the run.
         states: Before the first step, and after each chunk.
         public: `(P, …)` public points, as records; sampled if there are many.
         records: Of a holder on average, see `fit_to_sums`.

@@ -104,7 +104,6 @@ def network_create(name: str, shape: tuple[int, ...], classes: int, seed: int = 
         name: one of `NETWORKS`.
         shape: of a record: (features,), (height, width) or (height, width, channels).
         classes: at least 2.
-        seed: of the initial weights.
 
     Raises:
         ValueError: an unknown name, or a shape that the network does not take.
@@ -137,7 +136,6 @@ class NetworkModel(Model):
 
     Args:
         network: made by `network_create`.
-        outputs: scores of the network.
         shape: of a record, before the representation.
         space: the representation whose coordinates the network takes; None if it takes records themselves.
         scale: factor of coordinates, the same as in the steps.

@@ -163,7 +163,6 @@ class SampledPlan:
         phases: rates, norms and noise, and their numbers of steps; one phase except in baselines.
         charges: μ² of each group, shape (groups,): at most their share of the cap; NaN if nothing protects them.
         slack: δ′, which is also subtracted from δ, once for the run and for everybody.
-        notes: for the people who decide.
     """
 
     phases: Phases
@@ -245,7 +244,6 @@ def plan_sampled(
         steps: T.
         rate: q, the mean of the rates, weighted by the sizes.
         clip_norm: c, the mean of the norms, weighted by the sizes.
-        weights: of the network.
 
     Returns:
         The plan. Takes some seconds.

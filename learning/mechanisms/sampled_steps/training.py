@@ -136,9 +136,7 @@ def run_chunk(
         state: result of the last committed chunk.
         holders: the participants of this chunk. Only the records of those drawn are read.
         group: `(H,)` the position of each holder's group in the mechanism.
-        gradients: of the trained network.
         mechanism: the same for all chunks of a run.
-        steps: of this chunk.
         step_size, momentum: of the update, public.
         noise, sampling: `SystemNoise` and `SystemSampling`, except in rehearsals.
 
@@ -168,7 +166,6 @@ class SampledQuestion:
         shape: Of a record in the form that the network takes, multiplied by ``scale``.
         classes: Number of the network's scores for a record; one for each class.
         fitted: The representation whose coordinates the network takes; None if it takes records unchanged.
-        step_size, momentum: Of the update.
         begin: The state before the first step.
         caps: (promises,) those of the promises of the run's plan, in μ².
         target: What is learned; None for classes.

@@ -66,7 +66,6 @@ class WholeLayer(ABC):
     Attributes:
         unit: value of a 1 in its inputs.
         matrix, bias: its weights, `(inputs, outputs)` and `(outputs,)`.
-        size: number of parameters.
         shapes: of its weights and of its biases.
         numbers: of a record in the inputs, or in the gradients if they are written out.
         length: of the slopes of every record.
@@ -126,7 +125,6 @@ class WholeLayer(ABC):
 
         Args:
             pulled: slopes of the layer's output.
-            left: the layer's output.
             memory: from `forward`.
             scale: `(R,)` value of a 1 in the pulled slopes.
         """
@@ -256,7 +254,6 @@ class LayerGradients:
     Attributes:
         inputs: `(R, places, inputs)` the layer's inputs, at most 127.
         slopes: `(R, places, outputs)` of the loss with respect to its outputs.
-        unit: of the inputs.
         scale: `(R,)` float64: the gradient of the bias is scale · Σ_places slopes, that of the weights
             scale · unit · Σ_places slopes ⊗ inputs.
     """
@@ -293,12 +290,9 @@ class RecordGradients:
         network: of `networks.NETWORKS`: convolutions, each followed by tanh and a max pool 2×2 of stride 1, dense
             layers followed by tanh, and a dense layer last.
         shape: of a record in the form that the network takes.
-        loss: of its scores and target.
 
     Attributes:
         layers: in whole numbers, in the network's order.
-        classes: number of scores.
-        size: number of parameters.
         numbers: of a record in the largest array that is written out for it.
 
     Raises:

@@ -121,10 +121,8 @@ class Descent:
         """Return the state before the first step: all scores are 0, and all classes equally likely.
 
         Args:
-            plan: Of the round.
             public: `(P, d)` coordinates of public points, evenly sampled if there are more than `MOST_PUBLIC`.
             outputs: Scores of a record; one for each class.
-            loss: Of a record.
         """
         points = kept_points(public)
         length = float(np.median(np.sqrt((points.astype(np.float64) ** 2).sum(axis=1)))) or 1.0

@@ -151,7 +151,6 @@ def step_contributions(
     """Return the unnoised sum of all holders' contributions to a step, and the charge of each holder.
 
     Args:
-        records: Of H holders.
         weights: `(d + 1, outputs)` public, for unscaled coordinates (up to 127), and last for `records.INTERCEPT`.
         clip_norm: The largest norm of a contribution, in units of coordinates times residuals.
         accounts: Of the H holders; charged. A contribution that does not fit is left out and costs nothing.

@@ -97,7 +97,6 @@ def forecast_steps(
     """Forecast the share of right points of the round's model, and its area under the curve for two classes.
 
     Args:
-        plan: The round.
         public: `(P, d)` coordinates of public points, at least three.
         n_classes: C.
         labels: `(P,)` of public points, if they are known; None for clusters.
@@ -132,7 +131,6 @@ def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target
     effect that the choice of the others may have.
 
     Args:
-        plan: The round.
         public: `(P, d)` coordinates of public points.
         codes: `(P,)` their targets.
         target: What is learned.

@@ -95,7 +95,6 @@ def strongest_tree(number: int, strengths: Sequence[float]) -> list[Edge]:
     """Return the tree of the largest sum of strengths (Chow, Liu 1968), parents before children, the root first.
 
     Args:
-        number: of columns.
         strengths: of each pair, in the order of `pairs_of`.
 
     >>> strongest_tree(3, [1.0, 5.0, 4.0])
@@ -130,7 +129,6 @@ def shrunk(counts: Numbers, expected: Numbers, variance: Numbers | float) -> Num
     Args:
         counts: c, with noise of the ``variance`` σ².
         expected: e, of at least 0; any shape, as the counts.
-        variance: of the noise.
     """
     apart = counts - expected
     spread = float(expected.sum())
@@ -201,7 +199,6 @@ def model_of(
 
     Args:
         columns: in groups.
-        edges: the tree.
         histograms: for each column: (classes, cells).
         tables: for each edge: (classes, parent's groups, child's groups), for the root (classes, groups).
         sigmas: standard deviations of the noise of histograms and of tables.

@@ -107,8 +107,6 @@ class SynthesisPlan:
 
     Attributes:
         rounds: plan of each; its ``cells`` are its tables, because their cells follow from the round before.
-        rows: number of drawn rows.
-        bins: of a column of numbers.
     """
 
     rounds: tuple[CountsPlan, ...]
@@ -165,9 +163,7 @@ def plan_synthesis(
     Args:
         levels: Promises with their caps and head counts; at least one head count is above 0.
         columns: Their number, without the classes.
-        share: Of every cap.
         rows: Number of drawn rows; None for the number of people.
-        bins: Of a column of numbers.
 
     Raises:
         ValueError: Too few or too many columns, or more noise than can be drawn.
@@ -201,9 +197,7 @@ def forecast_rows(plan: SynthesisPlan, sizes: Sequence[int], classes: int) -> Fo
     """Forecast the largest effect of noise on all pairs of columns, before anybody is charged.
 
     Args:
-        plan: Of the rounds.
         sizes: Cells of each column.
-        classes: Their number.
     """
     pairs = plan.rounds[1]
     groups = [min(size, MOST_COARSE + _SPARE) for size in sizes]
@@ -245,7 +239,6 @@ class Marginals:
 
     Attributes:
         schema: of the records; it declares classes.
-        plan: of the rounds.
         caps: of the promises of the run's plan, in μ².
         released: sums of each round so far, in `PERSON`.
     """
@@ -355,7 +348,6 @@ class Description:
 
     Attributes:
         columns: names, the classes last.
-        rows: number of rows.
         marginals: those measured along the tree.
         pairs: mean total variation of all pairs of columns within classes, between rows and their releases.
         noise: the part of it that is due to the noise of the released pairs, from its size.

@@ -64,7 +64,6 @@ class AggregatorParameter:
 
     Attributes:
         name: Its key in `Aggregator.parameters`.
-        symbol: The papers' symbol.
         label: Its name on pages, English, marked for translation.
         help: Its definition with its unit, and typical values; marked for translation.
         suggested: A sensible value for a first run, from the numbers of teachers and of classes.
