@@ -145,7 +145,7 @@ def read_into(
     report.take(own, path)
 
 
-def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, Any]]:
+def preview(schema: Schema, rows: Rows) -> list[dict[str, Any]]:
     """The first records, each with ``cells`` by column or an ``image``.
 
     ``holder`` and ``class``, or another outcome, are empty if the records have none.
@@ -156,7 +156,7 @@ def preview(schema: Schema, rows: Rows, count: int = FIRST) -> list[dict[str, An
     [{'class': 'yes', 'holder': '', 'cells': [['age', '0.5']]}]
     """
     pictures = []
-    for place, record in enumerate(as_numbers(rows.x[:count])):
+    for place, record in enumerate(as_numbers(rows.x[:FIRST])):
         picture: dict[str, Any] = {
             "class": "" if rows.y is None else schema.outcome.written(int(rows.y[place])),
             "holder": "" if rows.holders is None else rows.holders[place],

@@ -204,10 +204,10 @@ class Balance:
         """Count items with an error, which the report names."""
         self._part(part).refused += count
 
-    def leave_out(self, part: str, reason: str, *, place: int | None = None, count: int = 1) -> None:
+    def leave_out(self, part: str, reason: str, *, place: int | None = None) -> None:
         """Count items that are not used, with the reason and the 1-based place in the file."""
         left_out = self._part(part).left_out.setdefault(reason, LeftOut())
-        left_out.count += count
+        left_out.count += 1
         if place is not None and len(left_out.places) < _PLACES:
             left_out.places.append(place)
 

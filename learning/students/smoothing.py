@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 
-from common.progress import Progress
 from learning.mechanisms.neighbours.votes import QUERIES_AT_A_TIME, kernel_weights, near_pairs, squared_norms
 from learning.representations.representation import eigenvectors, similarities, spread
 from learning.students.releases import Releases, leading_probabilities, predicted
@@ -81,9 +80,7 @@ def neighbourhoods(
     return csr_array(vstack(parts, format="csr")) if parts else csr_array((0, len(public)), dtype=np.float32)
 
 
-def refine(
-    coordinates: NDArray[np.number], releases: Releases, *, seed: int, progress: Progress | None = None
-) -> Releases:
+def refine(coordinates: NDArray[np.number], releases: Releases, *, seed: int) -> Releases:
     """Return probabilities of every public point, from its own release, if any, and from all others.
 
     A softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), is the prior, and
@@ -104,7 +101,7 @@ def refine(
     columns = points / max(float(points.std()), 1e-9)
 
     def posterior(part: Releases) -> NDArray[np.float64]:
-        prior = Shares().learn(columns, part, seed=seed, progress=progress).predict_proba(columns)
+        prior = Shares().learn(columns, part, seed=seed).predict_proba(columns)
         likelihood = np.ones_like(prior)
         likelihood[part.rows] = (1 - _DOUBT) * part.leading + _DOUBT / part.classes
         product = prior * likelihood

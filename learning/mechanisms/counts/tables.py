@@ -412,9 +412,8 @@ def quantiles(
     edges: NDArray[np.float64],
     sums: NDArray[np.float64],
     variances: NDArray[np.float64],
-    shares: tuple[float, ...] = QUANTILES,
 ) -> tuple[IntervalEstimate, ...]:
-    """Return quantiles of numbers in bins.
+    """Return the `QUANTILES` of numbers in bins.
 
     At edge j, T = (1 − q)·(sums below) − q·(sums above) has the variance (1 − q)²·(variances below) + q²·(variances
     above). Its expectation is at most 0 up to the quantile and at least 0 from it on. From below, edges are excluded
@@ -425,9 +424,8 @@ def quantiles(
         edges: (B + 1,) of the bins.
         sums: (B,) of the weights in each bin, with noise.
         variances: (B,) of the sums.
-        shares: q, of each quantile.
     """
-    return tuple(_quantile(edges, sums, variances, share) for share in shares)
+    return tuple(_quantile(edges, sums, variances, share) for share in QUANTILES)
 
 
 def _quantile(

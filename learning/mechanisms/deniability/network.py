@@ -144,7 +144,6 @@ def fit_network(
     epsilon_entropy: float,
     epsilon_count: float,
     rng: np.random.Generator,
-    most_cells: int = MOST_CELLS,
 ) -> RowNetwork:
     """Fit a network whose structure and parameters come from two separate sets of records.
 
@@ -157,13 +156,12 @@ def fit_network(
         parameters: codes for counting.
         sizes: number of values of each column.
         buckets: of each column, the coarser value of each value: of parents, and for correlations.
-        most_cells: combinations of values that the parents of a column may have.
     """
     columns = len(sizes)
     coarse = [int(bucket.max()) + 1 for bucket in buckets]
     coarser = np.stack([buckets[column][structure[:, column]] for column in range(columns)], axis=1)
     correlations = noisy_correlations(coarser, coarse, epsilon_entropy, rng)
-    parents = parents_choose(correlations, coarse, most_cells)
+    parents = parents_choose(correlations, coarse, MOST_CELLS)
     network = RowNetwork(parents_first(parents), parents, buckets, [])
     for column, size in enumerate(sizes):
         combinations = math.prod(coarse[parent] for parent in parents[column])

@@ -289,7 +289,7 @@ def shard_contributions(
         Partial sums `(Q, C)` and charged squared norms, CSR `(Q, H)` with the shard's H.
     """
     points = _require_public("queries", queries)
-    guesses = None if predicted is None else _require_classes("predicted", predicted, len(points), n_classes)
+    guesses = None if predicted is None else _require_classes(predicted, len(points), n_classes)
     reach = np.asarray(squared_radii, np.int64)
     if reach.shape != (len(points),):
         raise ValueError(
@@ -455,12 +455,12 @@ def _require_public(name: str, points: ArrayLike, dimensions: int | None = None)
     return array
 
 
-def _require_classes(name: str, classes: ArrayLike, count: int, n_classes: int) -> NDArray[np.int64]:
+def _require_classes(classes: ArrayLike, count: int, n_classes: int) -> NDArray[np.int64]:
     array = np.asarray(classes)
     if array.shape != (count,) or not np.issubdtype(array.dtype, np.integer):
         raise ValueError(
-            f"{name} must be {count} class numbers, not {array.dtype} of {array.shape}: pass one for each query."
+            f"predicted must be {count} class numbers, not {array.dtype} of {array.shape}: pass one for each query."
         )
     if array.size and (array.min() < 0 or array.max() >= n_classes):
-        raise ValueError(f"{name} must lie between 0 and {n_classes - 1}: pass class numbers.")
+        raise ValueError(f"predicted must lie between 0 and {n_classes - 1}: pass class numbers.")
     return array.astype(np.int64)
