@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self, cast
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Self, cast, get_args, get_origin, get_type_hints
 
 from numpy.typing import NDArray
 
@@ -111,15 +113,25 @@ ROUNDS = {1: gettext_noop("1 round"), 2: gettext_noop("2 rounds")}
 _TYPES = {bool: "true or false", dict: "an object", str: "a text"}
 
 
-def choice(kind: type, default: Any, label: str, help: str = "", **described: Any) -> Any:
-    """Return a dataclass field that :meth:`Choices.described` describes.
+def choice(default: Any, label: str, help: str = "", **described: Any) -> Any:
+    """Return a dataclass field that :meth:`Choices.described` describes; its type is that of the field.
 
     The default None makes it optional, or required if ``optional`` is False.
     """
-    metadata = {"type": kind, "label": label, "help": help, "optional": default is None, **described}
+    metadata = {"label": label, "help": help, "optional": default is None, **described}
     if default == {}:
         return field(default_factory=lambda: dict(default), metadata=metadata | {"default": default})
     return field(default=default, metadata=metadata | {"default": default})
+
+
+@cache
+def _kinds(choices: type[Choices]) -> dict[str, type]:
+    """Return the type of each field, without None, and dict for a mapping."""
+    found = {}
+    for name, hint in get_type_hints(choices).items():
+        kind = next(each for each in get_args(hint) if each is not NoneType) if isinstance(hint, UnionType) else hint
+        found[name] = dict if get_origin(kind) is Mapping else kind
+    return found
 
 
 @dataclass(frozen=True)
@@ -143,7 +155,8 @@ class Choices:
     @classmethod
     def described(cls) -> tuple[Choice, ...]:
         """Return every choice, in order."""
-        return tuple(Choice(spec.name, **spec.metadata) for spec in fields(cls))
+        kinds = _kinds(cls)
+        return tuple(Choice(spec.name, kinds[spec.name], **spec.metadata) for spec in fields(cls))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
@@ -168,7 +181,6 @@ class Choices:
 def representation_choice(help: str = "") -> Any:
     """Return the field for the space of the first round; ``help`` explains its role in the method."""
     return choice(
-        str,
         "",
         gettext_noop("Representation"),
         help,
@@ -186,13 +198,11 @@ class HolderChoices(Choices):
 
     representation: str = representation_choice()
     representation_parameters: Mapping[str, Any] = choice(
-        dict,
         {},
         gettext_noop("Parameters of the representation"),
         gettext_noop("Parameters you leave out have their defaults."),
     )
     encoder: str = choice(
-        str,
         "",
         gettext_noop("Encoder"),
         gettext_noop("The run learns from vectors that a public network computes from the records."),
@@ -200,7 +210,6 @@ class HolderChoices(Choices):
         needs_public_points=True,
     )
     stated: bool = choice(
-        bool,
         False,
         gettext_noop("The representation was made without the private data"),
         gettext_noop("You confirm that the representation's requirements are met."),

@@ -184,7 +184,6 @@ class Counts(Choices):
     """See :class:`learning.mechanisms.choices.Choices`."""
 
     column: str = choice(
-        str,
         None,
         gettext_noop("Column"),
         gettext_noop("A column of the private dataset, or its classes. The schema lists its values."),
@@ -192,14 +191,12 @@ class Counts(Choices):
         is_column=True,
     )
     across: str = choice(
-        str,
         "",
         gettext_noop("Second column"),
         gettext_noop("People are counted for each pair of values."),
         is_column=True,
     )
     bins: int = choice(
-        int,
         10,
         gettext_noop("Bins of a column of numbers"),
         gettext_noop("Of equal width over the range declared in the schema."),
@@ -207,7 +204,6 @@ class Counts(Choices):
         maximum=MOST_BINS,
     )
     weighing: str = choice(
-        str,
         "promise",
         gettext_noop("How people count"),
         gettext_noop(

@@ -36,7 +36,6 @@ class Deniability(Choices):
     """See :class:`learning.mechanisms.choices.Choices`. The defaults are the paper's, except the number of rows."""
 
     released: int = choice(
-        int,
         1000,
         gettext_noop("Rows to release"),
         gettext_noop("Each row has a cost of its own. The plan shows the total."),
@@ -44,7 +43,6 @@ class Deniability(Choices):
         maximum=100_000,
     )
     plausible: int = choice(
-        int,
         50,
         gettext_noop("Plausible seeds (k)"),
         gettext_noop("A row is released only if about this many records could equally well have been its seed."),
@@ -52,7 +50,6 @@ class Deniability(Choices):
         maximum=100_000,
     )
     gamma: float = choice(
-        float,
         4.0,
         gettext_noop("How similar plausible seeds are (γ)"),
         gettext_noop("Their probabilities of producing the row lie between the same two powers of γ."),
@@ -60,7 +57,6 @@ class Deniability(Choices):
         maximum=1000.0,
     )
     epsilon0: float = choice(
-        float,
         1.0,
         gettext_noop("ε₀ of the test"),
         gettext_noop("The number of plausible seeds is compared with k plus Laplace noise of scale 1/ε₀."),
@@ -68,7 +64,6 @@ class Deniability(Choices):
         maximum=100.0,
     )
     fewest: int | None = choice(
-        int,
         None,
         gettext_noop("Redrawn columns, at least (ω)"),
         gettext_noop("The others are copied from the seed. The classes count as a column."),
@@ -77,7 +72,6 @@ class Deniability(Choices):
         unset=gettext_noop("all but two"),
     )
     most: int | None = choice(
-        int,
         None,
         gettext_noop("Redrawn columns, at most (ω)"),
         gettext_noop("For each row, the number is drawn between the two."),
@@ -86,7 +80,6 @@ class Deniability(Choices):
         unset=gettext_noop("all of them"),
     )
     values: int = choice(
-        int,
         20,
         gettext_noop("Values of a column of numbers"),
         gettext_noop("Bins of equal width over the range declared in the schema."),
@@ -94,7 +87,6 @@ class Deniability(Choices):
         maximum=100,
     )
     network: float = choice(
-        float,
         1.0,
         gettext_noop("ε of the network"),
         gettext_noop(

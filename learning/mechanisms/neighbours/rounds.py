@@ -57,7 +57,6 @@ class NeighbourChoices(HolderChoices):
         gettext_noop("The space in which neighbours are close to each other, fitted only on the public points.")
     )
     rounds: int | None = choice(
-        int,
         1,
         gettext_noop("Rounds"),
         gettext_noop("From the second round on, votes correct the current student's predictions."),
@@ -68,7 +67,6 @@ class NeighbourChoices(HolderChoices):
         unset=_UNSET,
     )
     first_queries: int | None = choice(
-        int,
         None,
         gettext_noop("Points of the first round"),
         gettext_noop("Leave empty to use one fifteenth of all the points that are asked about, up to 600."),
@@ -78,14 +76,12 @@ class NeighbourChoices(HolderChoices):
         only_if=_SEVERAL,
     )
     embedded: bool = choice(
-        bool,
         False,
         gettext_noop("The second round compares points by the student's inner layer"),
         gettext_noop("If the first round's student has one, as networks do."),
         only_if=_SEVERAL,
     )
     sigma: float | None = choice(
-        float,
         None,
         gettext_noop("σ, noise of each count"),
         _BY_FORECAST,
@@ -94,7 +90,6 @@ class NeighbourChoices(HolderChoices):
         unset=_UNSET,
     )
     radius_share: float | None = choice(
-        float,
         None,
         gettext_noop("Radius, in percent of the public points"),
         _BY_FORECAST,
@@ -104,10 +99,9 @@ class NeighbourChoices(HolderChoices):
         percent=True,
     )
     kernel: str = choice(
-        str, "uniform", gettext_noop("A record counts"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
+        "uniform", gettext_noop("A record counts"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
     )
     records: float = choice(
-        float,
         1.0,
         gettext_noop("Records per holder"),
         gettext_noop("A public number that the forecast uses. It is not counted from the data."),

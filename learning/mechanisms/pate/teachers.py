@@ -81,7 +81,6 @@ class Teachers(Choices):
     """Choices about the teachers and their vote. See :class:`learning.mechanisms.choices.Choices`."""
 
     teachers: int | None = choice(
-        int,
         None,
         gettext_noop("number of teachers"),
         gettext_noop("If you leave this empty, the plan compares several numbers and uses the best."),
@@ -89,7 +88,6 @@ class Teachers(Choices):
         maximum=10**9,
     )
     learner: str = choice(
-        str,
         None,
         gettext_noop("Teacher learner"),
         kinds=LEARNERS,
@@ -97,13 +95,11 @@ class Teachers(Choices):
         optional=False,
     )
     learner_parameters: Mapping[str, Any] = choice(
-        dict,
         {},
         gettext_noop("Parameters of the learner"),
         gettext_noop("Parameters you leave out have their defaults."),
     )
     unlabelled: str = choice(
-        str,
         "images",
         gettext_noop("Teachers also learn from the public points"),
         gettext_noop(
@@ -113,7 +109,6 @@ class Teachers(Choices):
         values=_UNLABELLED_LABELS,
     )
     aggregator: Mapping[str, Any] | None = choice(
-        dict,
         None,
         gettext_noop("Aggregator"),
         gettext_noop("Name and parameters before any scaling."),
@@ -121,20 +116,17 @@ class Teachers(Choices):
         unset=gettext_noop("the plan chooses"),
     )
     weight_scheme: str = choice(
-        str,
         "gdp",
         gettext_noop("weights"),
         values=_WEIGHT_LABELS,
         rehearsed=("calibrated",),
     )
     small_groups: str = choice(
-        str,
         "merge",
         gettext_noop("Groups too small for a teacher"),
         values=_SMALL_LABELS,
     )
     on_exhausted: str = choice(
-        str,
         "stop",
         gettext_noop("when a group's share is used up"),
         values=_EXHAUSTED_LABELS,

@@ -99,9 +99,8 @@ class Samples(StepChoices):
     no representation.
     """
 
-    network: str = choice(str, "linear", gettext_noop("Model"), values=NETWORK_CHOICES)
+    network: str = choice("linear", gettext_noop("Model"), values=NETWORK_CHOICES)
     expected: float | None = choice(
-        float,
         None,
         gettext_noop("Holders drawn per step, on average"),
         BY_RULE,
@@ -111,7 +110,6 @@ class Samples(StepChoices):
     )
 
     momentum: float | None = choice(
-        float,
         None,
         gettext_noop("Momentum"),
         gettext_noop("Share of the last update that is kept in the next one. Leave empty to choose it by rule."),

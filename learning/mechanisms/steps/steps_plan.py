@@ -59,16 +59,13 @@ class StepChoices(HolderChoices):
         )
     )
     steps: int | None = choice(
-        int, None, gettext_noop("Gradient steps"), BY_RULE, minimum=1, maximum=MOST_STEPS, unset=UNSET
+        None, gettext_noop("Gradient steps"), BY_RULE, minimum=1, maximum=MOST_STEPS, unset=UNSET
     )
     clip_norm: float | None = choice(
-        float, None, gettext_noop("Clipping norm"), BY_RULE, minimum=1e-4, maximum=1e4, unset=UNSET
+        None, gettext_noop("Clipping norm"), BY_RULE, minimum=1e-4, maximum=1e4, unset=UNSET
     )
-    step_size: float | None = choice(
-        float, None, gettext_noop("Step size"), BY_RULE, minimum=1e-6, maximum=1e6, unset=UNSET
-    )
+    step_size: float | None = choice(None, gettext_noop("Step size"), BY_RULE, minimum=1e-6, maximum=1e6, unset=UNSET)
     publish: str = choice(
-        str,
         "",
         gettext_noop("Published"),
         values={
@@ -88,7 +85,6 @@ class Steps(StepChoices):
     """Choices about the steps. See :class:`learning.mechanisms.choices.Choices`."""
 
     rounds: int = choice(
-        int,
         1,
         gettext_noop("Rounds"),
         gettext_noop("In the second round, the model learns in the inner layer of the first round's student."),
@@ -97,10 +93,9 @@ class Steps(StepChoices):
         values=ROUNDS,
     )
     sigma: float | None = choice(
-        float, None, gettext_noop("Noise multiplier σ"), BY_RULE, minimum=0.1, maximum=LARGEST_SIGMA, unset=UNSET
+        None, gettext_noop("Noise multiplier σ"), BY_RULE, minimum=0.1, maximum=LARGEST_SIGMA, unset=UNSET
     )
     ridge: float | None = choice(
-        float,
         None,
         gettext_noop("Ridge"),
         gettext_noop(

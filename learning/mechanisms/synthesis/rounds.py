@@ -80,7 +80,6 @@ class Synthesis(Choices):
     """See :class:`learning.mechanisms.choices.Choices`."""
 
     rows: int | None = choice(
-        int,
         None,
         gettext_noop("Synthetic rows"),
         gettext_noop("The number of rows does not change what people are charged."),
@@ -89,7 +88,6 @@ class Synthesis(Choices):
         unset=gettext_noop("as many as there are people according to the head counts"),
     )
     bins: int = choice(
-        int,
         100,
         gettext_noop("Bins of a column of numbers"),
         gettext_noop(
