@@ -73,7 +73,7 @@ class WorkerHeartbeat(models.Model):
 
 
 class BackupRecord(models.Model):
-    """Backup that succeeded; ``ipate_web.backups.making`` writes it."""
+    """Backup that succeeded; ``ipate_web.backups.installation`` writes it."""
 
     made_at = models.DateTimeField(db_index=True)
     encrypted = models.BooleanField()

@@ -17,6 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from celery import shared_task
 from cryptography import x509
 from django.conf import settings
 from django.db.migrations.recorder import MigrationRecorder
@@ -123,7 +124,8 @@ def alarms() -> dict[str, str | Promise]:
     return {name: part.alarm for name, part in PARTS.items() if part.state() != "ok"}
 
 
-def watch() -> None:
+@shared_task(name="ipate_web.tasks.watch")
+def watch(*_: object, **__: object) -> None:
     """Note that Beat and a worker are at work, look at the watched parts, and report on them."""
     now = timezone.now()
     Pulse.objects.update_or_create(name="beat", defaults={"at": now})

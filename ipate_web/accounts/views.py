@@ -36,8 +36,8 @@ from consent.models import DataHolder, Membership
 from consent.permissions import studies_with_permission
 from consent.services import accounts
 from consent.services.mail import mail_wishes
+from ipate_web.accounts.adapters import has_second_factor, is_staff_account
 from ipate_web.accounts.forms import PersonForm, StaffAccountForm
-from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
 from ipate_web.health import PARTS as NEEDED
 from ipate_web.tokens.models import ApiToken, Scope
 from ipate_web.watching import PARTS as WATCHED

@@ -13,7 +13,7 @@ from rest_framework.parsers import JSONParser, MultiPartParser
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from ipate_web.accounts.second_factor import NEEDED, lacks_second_factor
+from ipate_web.accounts.adapters import NEEDED, lacks_second_factor
 from ipate_web.tokens.models import ApiToken
 
 #: More than a thousand MNIST images take; a request is held in memory as a whole.

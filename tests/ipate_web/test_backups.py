@@ -510,8 +510,8 @@ def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
     before = installation()
     program = (
         "import os, signal, sys, django; django.setup();"
-        "from django.core.management import call_command; from ipate_web.backups import restoring;"
-        f"restoring.{step} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL);"
+        "from django.core.management import call_command; from ipate_web.backups import installation;"
+        f"installation.{step} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL);"
         "call_command('restore', sys.argv[1], '--identity', sys.argv[2], '--replace', '--yes')"
     )
     environment = os.environ | {
@@ -554,7 +554,7 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(
 ) -> None:
     forgotten: list[float] = []  # ages in days from which acts leave the journal
     monkeypatch.setattr(
-        "ipate_web.backups.making.acts_forget", lambda _, age: forgotten.append(age / timedelta(days=1))
+        "ipate_web.backups.installation.acts_forget", lambda _, age: forgotten.append(age / timedelta(days=1))
     )
     study, folder = study_with_table(), tmp_path / "backups"
     made = backup(folder)
@@ -597,7 +597,7 @@ def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run's row names a file that is there at the moment of the copy and gone before it is looked for."""
-    from ipate_web.backups import making
+    from ipate_web.backups import installation as backups
     from ipate_web.backups.databases import snapshot
 
     study = study_with_table()
@@ -610,10 +610,10 @@ def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(
             Run.objects.filter(pk=run.pk).update(assignment=f"runs/moment-{len(tries)}.npz")
         return snapshot(path)
 
-    monkeypatch.setattr(making, "snapshot", busy)
+    monkeypatch.setattr(backups, "snapshot", busy)
     backup(tmp_path / "backup")
     assert len(tries) == 3
-    monkeypatch.setattr(making, "TRIES", 1)
+    monkeypatch.setattr(backups, "TRIES", 1)
     tries.clear()
     Run.objects.filter(pk=run.pk).update(assignment="")
     with pytest.raises(CommandError, match="Stop the workers"):

@@ -22,7 +22,7 @@ from consent.models import Administrator, Mail
 from consent.services import study_update
 from consent.services.mail import mail_render
 from ipate_web import watching
-from ipate_web.tasks import watch
+from ipate_web.watching import watch
 from tests.factories import study_create, user_create
 from tests.hooks import certificate_make
 from tests.training.runs import TABLE_RUN, run_start, study_with_table

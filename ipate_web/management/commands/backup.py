@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from ipate_web.backups import BackupError
 from ipate_web.backups.files import keys_check, keys_copy
-from ipate_web.backups.making import backup_make, backups_prune
+from ipate_web.backups.installation import backup_make, backups_prune
 from ipate_web.processes import unwind_on_signals
 
 #: Hour of the backup of a night, in IPATE_TIME_ZONE.

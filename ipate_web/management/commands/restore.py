@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from ipate_web.backups import BackupError
 from ipate_web.backups.archives import identities_read
 from ipate_web.backups.files import keys_beside, keys_bring_back, keys_check
-from ipate_web.backups.restoring import backup_check, backup_restore, content_at_risk, is_running
+from ipate_web.backups.installation import backup_check, backup_restore, content_at_risk, is_running
 
 CONFIRMATION = "restore"
 

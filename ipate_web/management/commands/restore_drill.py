@@ -27,7 +27,7 @@ from django.utils import timezone
 from accounting.verification import JOURNAL_CHECK
 from ipate_web.backups import STORAGES, BackupError
 from ipate_web.backups.archives import identities_read
-from ipate_web.backups.restoring import backup_check
+from ipate_web.backups.installation import backup_check
 
 
 class Command(BaseCommand):

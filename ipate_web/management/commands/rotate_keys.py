@@ -21,7 +21,7 @@ from common.sealed_storage import SealError
 from consent.models import ChainHead, InstallationHead, WebhookEndpoint
 from consent.services.changes import changes_recorded
 from ipate_web.backups.files import names_in
-from ipate_web.backups.restoring import is_running
+from ipate_web.backups.installation import is_running
 
 
 class Command(BaseCommand):
