@@ -155,7 +155,7 @@ class Choices:
     @classmethod
     def described(cls) -> tuple[Choice, ...]:
         """Return every choice, in order."""
-        kinds = _kinds(cls)
+        kinds = _kinds(cls)  # type: ignore[arg-type]
         return tuple(Choice(spec.name, kinds[spec.name], **spec.metadata) for spec in fields(cls))
 
     @classmethod
