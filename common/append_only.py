@@ -253,17 +253,22 @@ class Chained(AppendOnly):
 
     @classmethod
     def chain_faults(
-        cls, study_id: int | None, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter
+        cls, study_id: int | None, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter, *, after: int = 0
     ) -> Iterator[str]:
         """Verify a study's chain row by row; each passes through ``watch``, a progress bar, for example.
+
+        Rows up to number ``after`` are skipped.
 
         Yields:
             One sentence for each fault, none for an intact chain. Rows after one with a value that its column cannot
             store are not checked.
         """
-        name, columns = cls._meta.verbose_name, hashed_columns(cls)
-        rows = cls.chain(study_id).values_list("sequence", "previous_hash", "hash", *columns)
-        last, previous = 0, GENESIS
+        name, columns, chain = cls._meta.verbose_name, hashed_columns(cls), cls.chain(study_id)
+        rows = chain.filter(sequence__gt=after).values_list("sequence", "previous_hash", "hash", *columns)
+        last: int = after
+        previous: str | None = GENESIS
+        if after:
+            previous = chain.filter(sequence=after).values_list("hash", flat=True).first()
         try:
             for sequence, previous_hash, recorded, *values in watch(rows.iterator(chunk_size=2000)):
                 if sequence != last + 1:
