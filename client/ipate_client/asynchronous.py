@@ -62,6 +62,10 @@ class AsyncSite:
         """Return the tasks that wait for you: study, kind, text, url, since, and whether it is your own proposal."""
         return await to_thread(self.site.waiting)
 
+    async def example_rows(self, study: Study | str, *, rows: int = 10, seed: int = 0) -> dict[str, Any]:
+        """Return invented rows of a study, for writing programs before you have data."""
+        return await to_thread(self.site.example_rows, study, rows=rows, seed=seed)
+
     async def encoders(self, study: Study | str) -> list[dict[str, Any]]:
         """Return the encoders of a study, with their progress on each dataset."""
         return await to_thread(self.site.encoders, study)

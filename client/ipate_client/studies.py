@@ -49,6 +49,21 @@ class Studies(Connection):
         columns = ["study", "kind", "text", "url", "since", "own"]
         return frame(self._json("GET", "waiting")["waiting"], columns=columns)
 
+    def example_rows(self, study: Study | str, *, rows: int = 10, seed: int = 0) -> dict[str, Any]:
+        """Return invented rows of a study, for writing programs before you have data.
+
+        They follow only from its public schema and the seed, and tell nothing about people.
+
+        Args:
+            study: The study.
+            rows: Number of rows, 100 at most.
+            seed: The same one gives the same rows.
+
+        Returns:
+            ``rows`` as `predict` takes them, an invented outcome of each in ``answers``, and the ``schema``.
+        """
+        return self._json("GET", at("studies", slug_of(study), "example-rows"), params={"rows": rows, "seed": seed})
+
     def encoders(self, study: Study | str) -> list[dict[str, Any]]:
         """Return the encoders of a study, with their progress on each dataset."""
         return self._list("GET", at("studies", slug_of(study), "encoders"))

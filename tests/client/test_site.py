@@ -45,6 +45,7 @@ def test_a_draft_from_its_plan_to_its_end(study: Study, site: Site, site_of: Cal
     assert {each.kind for each in ward.datasets} == {"private", "public", "test"} and ward.datasets[0].shape == (3,)
     with pytest.raises(LookupError, match="no spare dataset"):
         ward.dataset("spare")
+    assert len(site.example_rows(ward, rows=3, seed=1)["rows"]) == 3
     plan = site.plan(**proposal(study), share=0.5)
     assert plan["answers"] > 0 and plan.forecasts["measure"].tolist() == ["share right"]
     assert plan.forecasts["majority"].tolist() == [each["majority"] for each in plan["forecasts"]] != [None]

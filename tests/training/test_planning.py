@@ -295,7 +295,7 @@ def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(
         assert each.came == measured[each.forecast.of] is not None
         assert each.inside == (each.forecast.low - 0.005 <= each.came <= each.forecast.high + 0.005)
     assert version.card["forecasts"] == [each.to_json() for each in forecast_outcomes(run)]
-    page = as_("olga").get(reverse("staff:run", args=[run.study.slug, run.pk])).text
+    page = as_("olga").get(reverse("staff:run_tab", args=[run.study.slug, run.pk, "card"])).text
     assert "Forecast and result" in page and ("in the interval" in page or "outside the interval" in page)
     settings.LEAST_TEST_POINTS = 100
     document = as_("olga").get(reverse("api:run", args=[run.pk])).json()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 ERRORS, CAPABILITIES = ROOT / "docs" / "errors.md", ROOT / "docs" / "capabilities.md"
-SITE = ROOT / "client" / "ipate_client" / "site.py"
+CLIENT = ROOT / "client" / "ipate_client"
 
 _ERRORS = """# Errors of the API
 
@@ -131,22 +131,32 @@ def client_methods() -> dict[str, list[str]]:
     """Return the client's methods by the address that they ask, as the OpenAPI document writes it."""
     known = {re.sub(r"{\w+}", "{}", address): address for address in addresses().values()}
     found: dict[str, list[str]] = defaultdict(list)
-    [site] = [each for each in ast.parse(SITE.read_text("utf-8")).body if getattr(each, "name", "") == "Site"]
-    assert isinstance(site, ast.ClassDef)
-    for method in site.body:
-        if not isinstance(method, ast.FunctionDef) or method.name.startswith("_"):
-            continue
+    for method in _methods():
         for text in sorted(set(_texts(method)) & known.keys() - {""}):
             found[known[text]].append(method.name)
     return found
 
 
+def _methods() -> Iterator[ast.FunctionDef]:
+    """Yield the public methods of the client's class ``Site`` and of its bases."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in sorted(CLIENT.glob("*.py"))]
+    classes = {each.name: each for tree in trees for each in tree.body if isinstance(each, ast.ClassDef)}
+    kinds = ["Site"]
+    for name in kinds:
+        kinds += [base.id for base in classes[name].bases if isinstance(base, ast.Name) and base.id in classes]
+        for each in classes[name].body:
+            if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
+                yield each
+
+
 def _texts(method: ast.FunctionDef) -> Iterator[str]:
-    """Yield what could be addresses: texts with values in them, and the arguments of the client's own calls."""
+    """Yield what could be addresses: the arguments of the client's own requests, and the parts given to ``at``."""
     for node in ast.walk(method):
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("_"):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id == "at":
+            yield "/".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.args)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr.startswith("_"):
             yield from (str(each.value) for each in node.args if isinstance(each, ast.Constant))
 
 

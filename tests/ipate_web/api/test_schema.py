@@ -24,7 +24,15 @@ from ipate_web.tokens.models import ApiToken
 from learning.formats import catalogue_load
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import Client
-from tests.ipate_web.api.documents import CAPABILITIES, ERRORS, PLACES, capabilities_page, errors_page
+from tests.ipate_web.api.documents import (
+    CAPABILITIES,
+    ERRORS,
+    PLACES,
+    addresses,
+    capabilities_page,
+    client_methods,
+    errors_page,
+)
 from tests.ipate_web.api.test_runs import proposal
 from tests.ipate_web.api.test_secrets import api_patterns
 from tests.training.runs import run_draft
@@ -168,6 +176,8 @@ def test_the_generated_documents_are_those_of_the_code() -> None:
     """Each kind of error has its section, and each address of the API its page, client's methods and command."""
     assert PLACES.keys() == api_patterns().keys()
     assert {command for _page, command in PLACES.values()} - {""} <= get_commands().keys()
+    methods = client_methods()
+    assert {name for name, address in addresses().items() if address not in methods} == {"root", "run-events"}
     for path, page in ((ERRORS, errors_page()), (CAPABILITIES, capabilities_page())):
         assert path.read_text("utf-8") == page, "run: python -m tests.ipate_web.api.documents"
 
