@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accounting.models import Release
-from accounting.privacy import SMALLEST_DELTA, available_delta, gdp_epsilon, gdp_mu
+from accounting.privacy import SMALLEST_DELTA, available_delta, gdp_epsilon, promise_caps
 from common.journal import note
 from common.noise import JOINT_NORMAL_DISTANCE
 from consent.models import Study
@@ -54,13 +54,7 @@ def caps_of(epsilons: ArrayLike, delta: float) -> np.ndarray:
     >>> caps_of([1.0, 2.0], 1e-5).round(4)
     array([0.0718, 0.2513])
     """
-    array = np.asarray(epsilons, dtype=np.float64)
-    distinct, place = np.unique(array, return_inverse=True)
-    left = [_left(delta, float(each)) for each in distinct]
-    # Each value is computed separately: in an array the last bit of one would depend on the others, and through
-    # everybody else's caps it would reveal whether the only holder with some promise takes part.
-    squares = np.array([float(gdp_mu(each, own)) ** 2 for each, own in zip(distinct.tolist(), left, strict=True)])
-    return squares[place].reshape(array.shape)
+    return promise_caps(epsilons, lambda epsilon: _left(delta, epsilon))
 
 
 @lru_cache(maxsize=4096)  # pages that follow a run ask for the same ones repeatedly

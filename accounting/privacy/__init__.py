@@ -4,7 +4,7 @@ The promises to holders: docs/gaussian-accounts.md. Rényi curves: docs/privacy-
 """
 
 from accounting.privacy.checks import Method
-from accounting.privacy.individual_accounts import SMALLEST_DELTA, IndividualAccounts, available_delta
+from accounting.privacy.individual_accounts import SMALLEST_DELTA, IndividualAccounts, available_delta, promise_caps
 from accounting.privacy.papers.curves import (
     DEFAULT_ORDERS,
     PAPER_ORDERS,
@@ -45,6 +45,7 @@ __all__ = [
     "label_charge",
     "lnmax_charge",
     "lnmax_rdp",
+    "promise_caps",
     "pure_dp_mu",
     "record_guess_odds",
     "residual_vote_charge",

@@ -6,7 +6,7 @@ Computer Programming", volume 2, section 4.2.2.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from accounting.privacy.checks import FloatArray, checked_delta
+from common.gaussian_dp import gdp_mu
 
 _LARGEST_CAP = 1e30
 _SIGMAS = (1e-50, 1e50)
@@ -185,6 +186,25 @@ def available_delta(
             "fewer numbers, use a sampler of smaller distance, smaller slacks, or a larger delta"
         )
     return left
+
+
+def promise_caps(epsilons: ArrayLike, left: Callable[[float], float]) -> FloatArray:
+    """Return the cap of an account, in μ², for each promised ε.
+
+    Each value is computed separately: in an array the last bit of one would depend on the others, and through everybody
+    else's caps it would reveal whether the only holder with some promise takes part.
+
+    Args:
+        epsilons: ε of each promise, any shape.
+        left: The δ that remains for a promise of this ε, see `available_delta`.
+
+    >>> promise_caps([1.0, 2.0], lambda epsilon: 1e-5).round(4)
+    array([0.0718, 0.2514])
+    """
+    array = np.asarray(epsilons, dtype=np.float64)
+    distinct, place = np.unique(array, return_inverse=True)
+    squares = np.array([float(gdp_mu(each, left(each))) ** 2 for each in distinct.tolist()])
+    return squares[place].reshape(array.shape)
 
 
 def exact_sum(a: FloatArray, b: FloatArray) -> Pair:

@@ -58,6 +58,18 @@ class LocalModel(ABC):
         """Store the file, which any ONNX runtime reads."""
         Path(path).write_bytes(self.content)
 
+    def to_hub_folder(self, folder: str | Path, *, licence: str, title: str = "") -> Path:
+        """Write it as a repository of the Hugging Face hub: see `exports.hub_folder`."""
+        from ipate_client.exports import hub_folder
+
+        return hub_folder(self, folder, licence=licence, title=title)
+
+    def to_mlflow(self, path: str | Path) -> Path:
+        """Write it in MLflow's ONNX flavour: see `exports.mlflow_model`."""
+        from ipate_client.exports import mlflow_model
+
+        return mlflow_model(self, path)
+
     # --- What the file says
 
     @cached_property
