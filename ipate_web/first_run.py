@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from accounting.group_budgets import head_counts
 from consent import selectors
-from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Study
+from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Membership, Role, Study
 from consent.permissions import SEES_PEOPLE, studies_with_permission, study_permissions
 from consent.wording.facts import facts_missing
 from training.models import Dataset, Run
@@ -28,10 +28,11 @@ class Step:
     is_mine: bool
 
 
-def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
+def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = False) -> list[Step]:
     """Steps until a first run has finished, in order, for someone with the permissions ``can``.
 
-    That someone was invited or has decided is for those who see people; others take it from the head counts.
+    Those who also make accounts appoint people on a page of its own. That someone was invited or has decided is for
+    those who see people; others take it from the head counts.
     """
     counted = bool(head_counts(study))
     has_invited = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()
@@ -62,7 +63,18 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
         "training.approve_run",
     )
     has_form = selectors.consent_form_in_force(study) is not None
+    roles = Membership.objects.filter(study=study, user__is_active=True).values_list("user_id", "role")
+    watching = {user for user, role in roles if role in (Role.COMMITTEE, Role.CHAIR)}
+    people = step(
+        gettext_lazy("Appoint an operator, a data steward, and two people of the ethics committee"),
+        len(watching) > 1 and {Role.OPERATOR, Role.STEWARD, Role.CHAIR} <= {role for _user, role in roles},
+        operator,
+        "people_new" if makes_accounts else "members",
+        gettext_lazy("Appoint people"),
+        "consent.manage_members",
+    )
     of_people = [
+        people,
         step(
             gettext_lazy("Add the information that people must get (GDPR, Articles 13 and 14)"),
             not facts_missing(study),
@@ -88,6 +100,14 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             "consent.approve_consentform",
         ),
         step(
+            gettext_lazy("Write an example of harm"),
+            bool(study.harm),
+            committee,
+            "committee",
+            gettext_lazy("Write it"),
+            "consent.propose_epsilonpolicy",
+        ),
+        step(
             gettext_lazy("Propose the meaning of the three levels"),
             proposed.exists(),
             committee,
@@ -110,7 +130,7 @@ def next_steps(study: Study, can: frozenset[str]) -> list[Step]:
             gettext_lazy("Import private and public data"),
             {Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC} <= kinds,
             steward,
-            "datasets",
+            "import_new",
             gettext_lazy("Import a dataset"),
             "training.import_dataset",
         ),
@@ -151,4 +171,7 @@ def first_run(user: Any) -> FirstRun | None:
     finished = Run.objects.filter(study=OuterRef("pk"), status=Run.Status.FINISHED)
     young = studies_with_permission(user, "training.approve_run").filter(~Exists(finished), closed_at=None)
     study = young.order_by("-pk").first()
-    return study and FirstRun(study, next_steps(study, study_permissions(user, study)))
+    return study and FirstRun(
+        study,
+        next_steps(study, study_permissions(user, study), makes_accounts=user.has_perm("consent.manage_accounts")),
+    )

@@ -45,8 +45,8 @@ RULES: dict[str, Repeat] = {
         Repeat.KEY,
         "staff_account_invite staff:alliance_keys staff:alliances staff:consent_form_proposal "
         "staff:consent_form_publish staff:import_new staff:invitations staff:invitations_everyone "
-        "staff:invitations_remind staff:joint_run_new staff:letters staff:link_new staff:policy_approve "
-        "staff:policy_new staff:run_new staff:run_student_new "
+        "staff:invitations_remind staff:joint_run_new staff:letters staff:link_new staff:people_new "
+        "staff:policy_approve staff:policy_new staff:run_new staff:run_student_new "
         "staff:webhook_test staff:webhooks api-tokens",
     ),
     **_all(

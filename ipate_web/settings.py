@@ -368,6 +368,7 @@ ACCOUNT_ADAPTER = "ipate_web.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username", "password1*", "password2*"]
 ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_LOGIN_ON_PASSWORD_RESET = True  # by a link from a mail; a second factor is still asked for
 # Addresses are confirmed by whoever has signed in; until then a holder's link counts (consent.services.invitations).
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = True

@@ -369,7 +369,13 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
                 "policy_new",
                 _("Propose the meaning of the three levels"),
             ),
-            (not has_data, "training.import_dataset", "datasets", _("Import private and public data")),
+            (
+                asks and not study.harm,
+                "consent.propose_epsilonpolicy",
+                "committee",
+                _("Write an example of harm"),
+            ),
+            (not has_data, "training.import_dataset", "import_new", _("Import private and public data")),
             (
                 asks and study.has_form and study.is_promised and not study.has_counts,
                 "training.approve_run",

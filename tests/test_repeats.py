@@ -48,6 +48,8 @@ UNCOUNTED = {"session", "handledrequest", "throttleentry", "permission", "conten
 Sent = dict[str, Any] | Callable[[Study], dict[str, Any]]
 STUDY = {"slug": "newer", "title": "T", "purpose": "P", "controller": "C", "contact": "a@example.org"}
 WHY = {"reason": "It is needed."}
+PERSON = {"role": "researcher", "username": "dora", "first_name": "D", "last_name": "D", "email": "dora@example.org"}
+PEOPLE = {"people-TOTAL_FORMS": 8, "people-INITIAL_FORMS": 0} | {f"people-0-{name}": PERSON[name] for name in PERSON}
 HOOK = {"url": "https://93.184.216.34/hook", "events": ["run.failed"]}
 BOOSTING = {"iterations": 2, "leaves": 3, "leaf": 1, "learning_rate": 0.1}
 BOOSTING = {"student_learner": "boosting"} | {f"student_learner-boosting-{name}": BOOSTING[name] for name in BOOSTING}
@@ -197,6 +199,7 @@ CASES: dict[str, tuple[str, Sent]] = {
     "staff:list_save": ("researcher", {"page": "runs", "name": "Drafts", "query": "status=draft"}),
     "staff:members": ("operator", {"username": "administrator", "role": "researcher"}),
     "staff:member_remove": ("operator", {}),
+    "staff:people_new": ("root", PEOPLE),
     "staff:role_change": ("auditor", {"confirm": "1"}),
     "staff:study_new": ("administrator", STUDY | {"lawful_basis": "consent", "languages": "en", "delta": "0.00001"}),
     "staff:study_edit": ("operator", {"title": "Better"}),

@@ -142,6 +142,7 @@ TABLE: dict[str, Row] = {
     "staff:study_new": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
     **rows("staff:members staff:consent_forms", STAFF, SLUG),
     **rows("staff:study_edit staff:study_close staff:webhooks staff:letterhead", OPERATORS, SLUG),
+    "staff:people_new": Row(ROOT, SLUG),
     "staff:changes": Row(COMMITTEE | {"auditor"}, SLUG),
     "staff:member_remove": Row(OPERATORS, ("slug", "membership")),
     "staff:role_change": Row(STAFF, ("slug", "role_change")),

@@ -24,8 +24,10 @@ from consent.services.decisions import (
 )
 from consent.services.holders import holder_link, holders_register, invitations_end, owners_register
 from consent.services.memberships import (
+    Appointment,
     membership_add,
     membership_remove,
+    people_appoint,
     role_change_confirm,
     role_change_drop,
 )
@@ -49,6 +51,7 @@ from consent.services.studies import (
 
 __all__ = [
     "FOR_GOOD",
+    "Appointment",
     "Valid",
     "are_facts_fixed",
     "check_answer_keep",
@@ -77,6 +80,7 @@ __all__ = [
     "membership_add",
     "membership_remove",
     "owners_register",
+    "people_appoint",
     "proposal_approve",
     "proposal_remark",
     "quorum_set",

@@ -1,15 +1,19 @@
 """Roles in a study: given and taken away by two people, as :mod:`consent.models.roles` defines, and recorded."""
 
-from django.contrib.auth.models import AbstractBaseUser
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent import selectors
-from consent.models import Membership, RoleChange, Study, study_lock
+from consent.models import Membership, Role, RoleChange, Study, study_lock
 from consent.models.roles import LASTING
 from consent.permissions import changes_roles_alone, confirms_roles, roles_given_by, second_person_check
+from consent.services.accounts import account_create, account_of_staff
 from consent.services.mail import mails_send
 
 
@@ -70,6 +74,60 @@ def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser |
         return True
     _propose(membership, RoleChange.Kind.TO_TAKE, acting_user)
     return False
+
+
+@dataclass(frozen=True)
+class Appointment:
+    """Role for a person, whose account is made if there is none of this name."""
+
+    username: str
+    role: str
+    first_name: str = ""
+    last_name: str = ""
+    email: str = ""
+
+
+@transaction.atomic
+def people_appoint(
+    *, study: Study, appointments: Sequence[Appointment], acting_user: User, leaves: bool = False
+) -> list[Appointment]:
+    """Make accounts and give roles in a study, all or none.
+
+    Args:
+        study: The study.
+        appointments: Whom to appoint; a person may get several roles.
+        acting_user: An administrator of the installation who may give these roles.
+        leaves: Whether they give up their own roles in the study, as soon as it has another operator.
+
+    Returns:
+        Those that wait for a second person.
+
+    Raises:
+        PermissionDenied: ``acting_user`` may not make accounts or propose one of the roles.
+        ValidationError: An account cannot be made or get its role, or the study would have no operator.
+    """
+    waiting = []
+    # Once someone watches the study, further roles take two people, but not for an administrator without a role in it.
+    for each in sorted(appointments, key=lambda each: each.role != Role.OPERATOR):
+        if leaves and each.role != Role.OPERATOR:
+            _leave(study, acting_user)
+        user = account_of_staff(each.username) or account_create(
+            username=each.username,
+            first_name=each.first_name,
+            last_name=each.last_name,
+            email=each.email,
+            acting_user=acting_user,
+        )
+        if membership_add(study=study, user=user, role=each.role, acting_user=acting_user) is None:
+            waiting.append(each)
+    if leaves:
+        _leave(study, acting_user)
+    return waiting
+
+
+def _leave(study: Study, user: User) -> None:
+    for membership in Membership.objects.filter(study=study, user_id=user.pk).select_related("study"):
+        membership_remove(membership=membership, acting_user=user)
 
 
 @transaction.atomic

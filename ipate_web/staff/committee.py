@@ -118,7 +118,7 @@ def committee(request: SignedInRequest, study: Study) -> HttpResponse:
         "conflict": ConflictForm(request.POST if pressed == "conflict" else None),
     }
     if pressed is not None and form[pressed].is_valid() and _done(request, study, pressed, form[pressed]):
-        return redirect("staff:committee", study.slug)
+        return redirect("staff:study" if pressed == "harm" else "staff:committee", study.slug)
     state = committee_state(study)
     context = {
         "state": state,

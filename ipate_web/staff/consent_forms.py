@@ -394,7 +394,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
     if form.is_valid():
         with faults_in(form):
             messages.success(request, _proposed(study, request.user, draft, form))
-            return redirect("staff:consent_forms", study.slug)
+            return redirect("staff:study", study.slug)
     context: dict[str, Any] = {
         "form": form,
         "latest": latest,

@@ -22,7 +22,7 @@ from consent.models import Study
 from ipate_web.staff.columns import AT_ONCE, ColumnFormSet, Columns, ColumnsFileForm, ManyColumnsForm, TargetForm
 from ipate_web.staff.fields import LinesField
 from ipate_web.staff.pages import attachment, faults_in, faults_show, render_page, study_form, study_page
-from learning.formats import DataError, DataErrors, schema_from_json
+from learning.formats import DataError, DataErrors, TabularSchema, schema_from_json
 from learning.formats.values import DATE_ORDERS
 from training.errors import translated
 from training.models import Dataset, DatasetImport
@@ -148,12 +148,27 @@ class UploadForm(forms.Form):
             self.add_error("holder_prefix", gettext_lazy("Only private rows belong to people. Leave this empty."))
         return data
 
+    @property
+    def is_declared(self) -> bool:
+        """Whether the schema is that of a dataset of the study, which was declared before; the form is valid."""
+        return self.cleaned_data["schema_from"] in self._schemas and not self.cleaned_data["schema_file"]
+
     def upload(self) -> Upload:
         """Return the upload that the form describes; the form has to be valid."""
         data = dict(self.cleaned_data)
         document, source = data.pop("schema_file"), data.pop("schema_from")
         data["schema"] = document or (self._schemas[source].schema if source in self._schemas else None)
         return Upload(**data)
+
+
+def next_upload(study: Study) -> UploadForm:
+    """Form for the next file of a study: of a kind that it has not, with the schema of its last public or test rows."""
+    have = set(study.datasets.filter(removed_at=None).values_list("kind", flat=True))
+    order = (Dataset.Kind.PUBLIC, Dataset.Kind.TEST, Dataset.Kind.PRIVATE)
+    kind = next((each for each in order if each not in have), Dataset.Kind.PUBLIC)
+    last = study.datasets.filter(removed_at=None).exclude(kind=Dataset.Kind.PRIVATE).order_by("imported_at").last()
+    schema = _DRAFT if last is None or kind == Dataset.Kind.PRIVATE else str(last.pk)
+    return UploadForm(study=study, initial={"kind": kind.value, "schema_from": schema})
 
 
 def document_read(content: bytes | str) -> dict[str, Any]:
@@ -177,6 +192,23 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
     return []
 
 
+def _is_public(of: DatasetImport, document: Mapping[str, Any]) -> bool:
+    """Whether a schema says no more than that of the study's last public or test rows, and so nothing of people."""
+    public = of.study.datasets.filter(removed_at=None).exclude(kind=Dataset.Kind.PRIVATE).order_by("imported_at").last()
+    if public is None:
+        return False
+    try:
+        said, known = schema_from_json(dict(document)), schema_from_json(public.schema)
+    except DataError:
+        return False
+    if not (isinstance(said, TabularSchema) and isinstance(known, TabularSchema)):
+        return False
+    columns, answers = {each.name: each for each in known.features}, (known.text, known.answers, known.outcome)
+    return (said.text, said.answers, said.outcome) == answers and all(
+        columns.get(each.name) == each for each in said.features
+    )
+
+
 class _SchemaForm(forms.Form):
     known = forms.BooleanField(
         label=gettext_lazy("Ranges, values and classes come from elsewhere, not from these rows"),
@@ -188,8 +220,13 @@ class _SchemaForm(forms.Form):
 
     def __init__(self, *args: Any, of: DatasetImport, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not of.is_of_people:
+        if not of.is_of_people or _is_public(of, of.schema):
             del self.fields["known"]
+
+    def require_source(self) -> None:
+        """Ask where the ranges of a schema of people's rows come from."""
+        self.fields["known"] = self.base_fields["known"]
+        self.add_error("known", forms.Field.default_error_messages["required"])
 
 
 class TableForm(_SchemaForm):
@@ -296,7 +333,7 @@ class SchemaForms:
     def __init__(
         self, data: Mapping[str, Any] | None, of: DatasetImport, facts: Mapping[str, Any], first: int = 0
     ) -> None:
-        schema, self.facts = of.schema, bool(facts)
+        schema, self.facts, self._of = of.schema, bool(facts), of
         self.columns: Any = None
         self.named = schema.get("header", True)
         self.target: Any = None
@@ -332,6 +369,9 @@ class SchemaForms:
             document = self.form.document(columns, rules) | self.target.document(columns)
         if not sound:
             return document
+        if self._of.is_of_people and "known" not in self.form.fields and not _is_public(self._of, document):
+            self.form.require_source()
+            return None
         by_name = {each.cleaned_data["name"]: each for each in self.columns or ()}
         faults = document_faults(document)
         for column, text in faults:
@@ -371,10 +411,12 @@ def _import_or_404(study: Study, pk: object) -> DatasetImport:
 def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Upload a file of records."""
     is_sent = request.method == "POST"
-    form = UploadForm(request.POST if is_sent else None, request.FILES if is_sent else None, study=study)
+    form = UploadForm(request.POST, request.FILES, study=study) if is_sent else next_upload(study)
     if form.is_valid():
         with faults_in(form):
             begun = import_begin(study=study, acting_user=request.user, upload=form.upload())
+            if form.is_declared:
+                import_declare(dataset_import=begun, schema=begun.schema, acting_user=request.user)
             return redirect("staff:import", study.slug, begun.pk)
     return render_page(request, study, "staff/datasets/import_new.html", {"form": form})
 
@@ -397,6 +439,8 @@ def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
             import_declare(dataset_import=row, schema=document, acting_user=request.user)
         return redirect(page)
     context = {**_context(row), "forms": forms, "errors": forms.errors if is_sent else []}
+    if row.state == DatasetImport.State.DONE:
+        context["next"] = next_upload(study)
     return render_page(request, study, "staff/datasets/import.html", context, status=422 if is_sent else 200)
 
 

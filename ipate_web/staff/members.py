@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy
 
 from common.requests import SignedInRequest
 from consent import services
+from consent.forms import INVALID_EMAIL
 from consent.models import AccountChange, Membership, Role, RoleChange, Study
 from consent.models.roles import CONFIRM, WATCHING
 from consent.permissions import (
@@ -179,6 +180,91 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
         changes = RoleChange.objects.filter(study=study)
         context["changes"] = ROLE_CHANGES.page(request, changes, Reader(study, request.can))
     return render_page(request, study, "staff/people/members.html", context)
+
+
+class AppointmentForm(forms.Form):
+    """Form for one role: of an account that is there, or of one that is made."""
+
+    role = forms.ChoiceField(label=gettext_lazy("Role"))
+    username = forms.CharField(
+        label=gettext_lazy("User name"), max_length=150, validators=User._meta.get_field("username").validators
+    )
+    first_name = forms.CharField(label=gettext_lazy("First name"), max_length=150, required=False)
+    last_name = forms.CharField(label=gettext_lazy("Last name"), max_length=150, required=False)
+    email = forms.EmailField(
+        label=gettext_lazy("Email address"), max_length=150, required=False, error_messages={"invalid": INVALID_EMAIL}
+    )
+
+    def __init__(self, *args: Any, roles: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = [("", "–"), *((role, Role(role).label) for role in roles)]
+        self.fields["role"].choices = choices  # type: ignore[attr-defined]
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the row says all of a new account; the form is valid."""
+        return all(self.cleaned_data.get(name) for name in ("first_name", "last_name", "email"))
+
+
+class _Appointments(forms.BaseFormSet):
+    def clean(self) -> None:
+        """Refuse a row about nobody's account that does not say all of a new one, and a new one of a taken name."""
+        made: set[str] = set()
+        for form in self.forms:
+            name = form.cleaned_data.get("username") if form.is_valid() and form.has_changed() else None
+            if not name or name in made or account_of_staff(name):
+                continue
+            if not form.is_made:
+                form.add_error("username", _("No account has this name. Add name and email address to make one."))
+            elif User.objects.filter(username__iexact=name).exists():
+                form.add_error("username", _("An account with this name already exists. Choose another."))
+            made.add(name)
+
+
+#: Roles that rows are offered for at first, and how many rows there are.
+_FIRST_ROLES = (Role.OPERATOR, Role.STEWARD, Role.RESEARCHER, Role.CHAIR, Role.COMMITTEE)
+_ROWS = 8
+
+
+class LeaveForm(forms.Form):
+    """Form for whether someone who appoints others gives up their own roles."""
+
+    leaves = forms.BooleanField(
+        label=gettext_lazy("Give up my own role in this study"),
+        required=False,
+        help_text=gettext_lazy(
+            "Recommended for administrators: whoever made the accounts counts as one person with each of them."
+        ),
+    )
+
+
+@study_form("consent.manage_members")
+def people_new(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Make accounts and give roles in one step; for administrators of the installation."""
+    if not request.user.has_perm("consent.manage_accounts"):
+        raise PermissionDenied
+    roles = roles_given_by(request.user, study)
+    rows_class = forms.formset_factory(AppointmentForm, formset=_Appointments, extra=_ROWS, max_num=_ROWS)
+    first = [{"role": role} for role in _FIRST_ROLES if role in roles]
+    data = request.POST or None
+    rows: Any = rows_class(data, prefix="people", form_kwargs={"roles": roles}, initial=first)
+    for row in rows:
+        row.empty_permitted = True
+    leave = LeaveForm(data, initial={"leaves": request.user.is_superuser})
+    if data is not None and rows.is_valid() and leave.is_valid():
+        told = [row.cleaned_data for row in rows if row.has_changed() and row.cleaned_data.get("username")]
+        with faults_in(leave):
+            waiting = services.people_appoint(
+                study=study,
+                appointments=[services.Appointment(**each) for each in told],
+                acting_user=request.user,
+                leaves=leave.cleaned_data["leaves"],
+            )
+            _say(request, _("The people are appointed. New accounts get an email to choose a password."), not waiting)
+            return _back(request, study)
+    context = {"rows": rows, "leave": leave, "form": leave}
+    status = 422 if data is not None else 200
+    return render_page(request, study, "staff/people/people_new.html", context, status=status)
 
 
 @study_form("consent.view_dashboard")

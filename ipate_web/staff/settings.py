@@ -27,7 +27,7 @@ from consent.forms import INVALID_EMAIL
 from consent.languages import is_variant, translated_name
 from consent.models import Study
 from consent.services import study_slug_check
-from consent.wording.facts import FACTS, TRANSLATED, TRANSLATED_FACTS, facts_missing, facts_of
+from consent.wording.facts import FACTS, INSTEAD, TRANSLATED, TRANSLATED_FACTS, facts_missing, facts_of
 from ipate_web.lists import DayInput
 from ipate_web.staff.pages import Section, faults_in, faults_show, render_page, study_form
 
@@ -43,6 +43,8 @@ _SHORT_TEXTS = (
     "retention",
     "mail_opening",
 )
+#: Name of the part with everything that people must be told and the study does not say yet.
+_MISSING = "missing"
 #: The example of harm is the ethics committee's to write, on its own page.
 _TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
 
@@ -242,13 +244,15 @@ def study_new(request: SignedInRequest) -> HttpResponse:
         with faults_in(form):
             study = services.study_create(acting_user=request.user, **form.cleaned_data)
             messages.success(request, _("Study created. The list below shows the next steps."))
+            if not study.rehearsal and request.user.is_superuser:
+                return redirect("staff:people_new", study.slug)
             return redirect("staff:study", study.slug)
     return render(request, "staff/study/new.html", {"form": form}, status=422 if form.errors else 200)
 
 
 @study_form("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpResponse:
-    """Change one part of a study's settings: ``part``, that of the field in the address, or the first incomplete one.
+    """Change one part of a study's settings: ``part``, or that of the field in the address, or what is missing.
 
     All can change before holders can decide, and few afterwards.
     """
@@ -256,20 +260,23 @@ def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpRe
     parts = [each for each in PARTS if not {*each.fields} <= {*settled}]
     missing = facts_missing(study)
     lacking = {each.field for each in missing}
+    if lacking:
+        fields = {name for each in lacking for name in (each, INSTEAD.get(each, each))}
+        wanting = tuple(name for each in PARTS for name in each.fields if name in fields)
+        parts = [Part(_MISSING, gettext_lazy("What is missing"), wanting), *parts]
     chosen = next((each for each in parts if each.name == part), None)
+    if chosen is None and part == _MISSING:
+        return redirect("staff:study_edit", study.slug)
     if chosen is None and part:
         raise Http404
-    wanted = {request.GET["field"]} if "field" in request.GET else lacking
-    chosen = chosen or next((each for each in parts if wanted & {*each.fields}), parts[0])
+    wanted = request.GET.get("field")
+    chosen = chosen or next((each for each in parts if wanted in each.fields), parts[0])
     form = StudyForm(request.POST or None, instance=copy(study), only=chosen.fields, fixed=settled)
-    rest = [each for each in parts if each != chosen and lacking & {*each.fields}]
     if form.is_valid():
         with faults_show(request):  # form or policy came into force while the page was open
             services.study_update(study=study, acting_user=request.user, **form.cleaned_data)
             messages.success(request, _("Changes saved."))
-            return (
-                redirect("staff:study_edit", study.slug, rest[0].name) if rest else redirect("staff:study", study.slug)
-            )
+            return redirect("staff:study", study.slug)
         return redirect("staff:study_edit", study.slug)
     addresses = {each: reverse("staff:study_edit", args=[study.slug, each.name]) for each in parts}
     context = {
@@ -277,10 +284,6 @@ def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpRe
         "settled": settled,
         "part": chosen,
         "missing": [each for each in missing if each.field in chosen.fields],
-        "parts": [
-            (Section(address, each.title, each == chosen), bool(lacking & {*each.fields}))
-            for each, address in addresses.items()
-        ],
-        "continues": bool(rest),
+        "parts": [Section(address, each.title, each == chosen) for each, address in addresses.items()],
     }
     return render_page(request, study, "staff/study/edit.html", context)

@@ -111,7 +111,8 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
     """Overview of a study: what to do next, what may still be used, its runs; researchers see what they can use."""
     policy = selectors.policy_in_force(study)
     runs = run_totals(study)
-    steps = [] if runs.finished else next_steps(study, request.can)
+    makes_accounts = request.user.has_perm("consent.manage_accounts")
+    steps = [] if runs.finished else next_steps(study, request.can, makes_accounts=makes_accounts)
     mine, others = waiting_in(study, request.user)
     context: dict[str, Any] = {
         "tasks": [each for each in mine if not steps or each.kind != Kind.SETUP],

@@ -38,6 +38,7 @@ study_patterns = [
     path("edit/<slug:part>/", settings.study_edit, name="study_edit"),
     path("changes/", studies.changes, name="changes"),
     path("people/", members.members, name="members"),
+    path("people/new/", members.people_new, name="people_new"),
     path("people/<int:pk>/remove/", members.member_remove, name="member_remove"),
     path("people/changes/<int:sequence>/", members.role_change, name="role_change"),
     path("invitations/", invitations.invitations, name="invitations"),

@@ -26,7 +26,7 @@ from learning.formats import arrays, cells, image_files, limits
 from learning.formats.arrays import array_missing
 from learning.formats.cells import open_parquet, sound_parquet, values_of
 from learning.formats.codes import CODE_SYSTEMS
-from learning.formats.columns import SEVERAL, shown
+from learning.formats.columns import DATE_UNITS, SEVERAL, shown
 from learning.formats.draft_columns import OF_VALUES, PERHAPS_VALUES, as_number, column_remarks, most_numbers
 from learning.formats.files import open_content
 from learning.formats.read import format_of
@@ -50,8 +50,8 @@ _CODED = (
 )
 _IDENTIFIER = re.compile(r"(?<![a-z])(ids?|uuid|key|codes?|nr|plz|zip|postcode|phone|iban|mrn)(?![a-z])")
 _BIRTH = re.compile(r"birth|born|geb|(?<![a-z])dob(?![a-z])", re.IGNORECASE)
-#: Years of what happened, and of ages: no date of the file says how far they go.
-_YEARS, _AGES = 20, 120
+#: Years of ages: the dates of birth of a file do not say how old people get.
+_AGES = 120
 #: Numbers that begin with 0 are written as names are.
 _CODE = re.compile(r"0\d+")
 _FEW, _LONG, _FAR = 10, 7, 10
@@ -115,7 +115,7 @@ def _kind_of(column: dict[str, Any], missing: list[str]) -> dict[str, Any]:
     if column["role"] != "feature":
         return column
     kept = {**column, "missing": missing}
-    if column["type"] == "numeric":
+    if column["type"] in ("numeric", "date"):
         del kept["minimum"], kept["maximum"]
     elif column["type"] == "categorical":
         kept["values"] = []
@@ -388,8 +388,9 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
     if system := _code_system(name, listed):
         return feature | {"type": system, "missing": missing, "several": True}
     if not numbers and (written := _written(known)):
-        ends = {"minimum": 0, "maximum": _AGES if _BIRTH.search(name) else _YEARS}
-        until = {"until": f"{datetime.now(tz=UTC).year + 1}-01-01", "unit": "years", "written": written}
+        day = f"{datetime.now(tz=UTC).year + 1}-01-01"
+        ends = {"minimum": 0, "maximum": _AGES} if _BIRTH.search(name) else _years_until(day, known, written)
+        until = {"until": day, "unit": "years", "written": written}
         return feature | {"type": "date"} | until | ends | {"missing": missing}
     is_name = bool(numbers) and _is_identifier(name, values, known)
     if numbers and not is_name:
@@ -461,6 +462,16 @@ def _written(values: Sequence[str]) -> str | None:
     """The order in which all values are dates, if there is one."""
     fitting = (written for written in DATE_ORDERS if all(day_number(value, written) is not None for value in values))
     return next(fitting, None) if values else None
+
+
+def _years_until(day: str, known: Sequence[str], written: str) -> dict[str, int]:
+    """Return the whole years between which the ``known`` dates are before ``day``."""
+    end = day_number(day, "ymd")
+    days = [number for value in known if (number := day_number(value, written)) is not None]
+    assert end is not None and days, "the column was found to hold dates"
+    low, high = (float(end - each) / DATE_UNITS["years"] for each in (max(days), min(days)))
+    least = min(0, math.floor(low))
+    return {"minimum": least, "maximum": max(math.ceil(high), least + 1)}
 
 
 def _code_system(name: str, values: Sequence[str]) -> str | None:

@@ -212,7 +212,7 @@ def see_as_an_operator(tour: Tour, study: Study, invited: IssuedInvitation) -> N
     see_tokens_and_the_api(tour)
     tour.open_each(
         "staff:study staff:study_edit staff:study_close staff:members staff:invitations staff:invitations_everyone "
-        "staff:invitations_remind "
+        "staff:invitations_remind staff:people_new "
         "staff:letters staff:letterhead staff:link_new staff:circumstances staff:recruitment staff:paper_consent "
         "staff:paper_list staff:paper_blank staff:holder_looks staff:holder_look staff:receipt_check staff:disposals "
         "staff:consent_forms staff:consent_form_new staff:consent_form_facts staff:consent_form_publish "

@@ -94,25 +94,77 @@ def test_a_study_begins_with_five_questions_and_faults_stand_beside_their_fields
     ]
 
 
-def test_settings_come_in_parts_and_lead_through_what_is_missing(root: Client) -> None:
+def test_an_administrator_appoints_the_people_of_a_study_and_leaves_it(root: Client) -> None:
+    page = root.post(reverse("staff:study_new"), BASICS).url
+    study = Study.objects.get()
+    assert page == url("people_new", study)
+    people = [
+        {"role": "operator", "username": "olga", "first_name": "Olga", "last_name": "Doe", "email": "olga@example.org"},
+        {
+            "role": "data_steward",
+            "username": "sven",
+            "first_name": "Sven",
+            "last_name": "Doe",
+            "email": "s@example.org",
+        },
+        {"role": "researcher", "username": "rita"},
+        {"role": "chair", "username": "clara"},
+        {
+            "role": "ethics_committee",
+            "username": "carla",
+            "first_name": "C",
+            "last_name": "D",
+            "email": "c@example.org",
+        },
+    ]
+    for row, form in zip(people, root.get(page).context["rows"], strict=False):
+        row["role"] = form.initial["role"]
+    empty = {"people-TOTAL_FORMS": "8", "people-INITIAL_FORMS": "5", "leaves": "on"}
+
+    def sent() -> dict[str, str]:
+        return empty | {f"people-{n}-{name}": text for n, row in enumerate(people) for name, text in row.items()}
+
+    refused = root.post(page, sent())
+    assert (
+        refused.status_code == 422
+        and "No account has this name" in refused.text
+        and not study.memberships.filter(role="researcher")
+    )
+    for name in ("clara", "rita"):
+        factories.user_create(name)
+    assert root.post(page, sent()).url == url("members", study)
+    given = {(each.user.username, each.role) for each in study.memberships.select_related("user")}
+    assert given == {(row["username"], row["role"]) for row in people}, "nothing waits for a second person"
+    assert as_("olga").get(page).status_code == 403 and root.get(page).status_code == 200
+
+
+def test_settings_come_in_parts_and_begin_with_what_is_missing(root: Client) -> None:
     root.post(reverse("staff:study_new"), BASICS)
     study = Study.objects.get()
-    first = root.get(url("study_edit", study))
-    assert [lacks for _section, lacks in first.context["parts"]] == [False, True, True, False, False]
-    rows = [[field.name for field in row] for row in first.context["form"].rows]
+    first = root.get(url("study_edit", study)).context
+    assert first["part"].name == "missing" and "officer" in "".join(first["form"].fields)
+    contact = root.get(url("study_edit", study, "contact")).context["form"]
+    rows = [[field.name for field in row] for row in contact.rows]
     assert ["contact_hours", "contact_hours_de"] in rows and ["controller_address"] in rows
     assert root.get(url("study_edit", study, "nothing")).status_code == 404
-    sent = {"controller": "Hospital", "contact": "a@example.org", "controller_address": "Road 1"}
-    sent |= {"supervisory_authority": "Authority", "without_officer": "on", "contact_hours_de": "Vormittags"}
-    assert root.post(url("study_edit", study, "contact"), sent).url == url("study_edit", study, "data")
-    sent = {"data_categories": "Nights.", "data_source": "Watches.", "retention": "A year.", "without_recipients": "on"}
-    assert root.post(url("study_edit", study, "data"), sent).url == url("study", study)
+    sent = {"controller_address": "Road 1", "supervisory_authority": "Authority", "without_officer": "on"}
+    sent |= {
+        "data_categories": "Nights.",
+        "data_source": "Watches.",
+        "retention": "A year.",
+        "without_recipients": "on",
+    }
+    assert root.post(url("study_edit", study, "missing"), sent | {"retention_de": "Ein Jahr."}).url == url(
+        "study", study
+    )
+    assert root.get(url("study_edit", study)).context["part"].name == "about", "nothing is missing"
     wrong = root.post(url("study_edit", study, "privacy"), {"delta": "0.5"})
     assert wrong.status_code == 422 and "less than or equal" in str(wrong.context["form"].errors["delta"])
     found = root.get(url("study_edit", study), {"field": "delta"}).context["part"]
+    root.post(url("study_edit", study, "privacy"), {"delta": "1e-6"})
     study.refresh_from_db()
     assert (found.name, study.title, study.purpose) == ("privacy", BASICS["title"], BASICS["purpose"])
-    assert study.translations == {"de": {"contact_hours": "Vormittags"}}, "kept by the parts without texts"
+    assert study.translations == {"de": {"retention": "Ein Jahr."}}, "kept by the parts without texts"
 
 
 def test_a_rehearsal_asks_nobody() -> None:
@@ -137,12 +189,12 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     def done(role: str = "operator") -> list[bool]:
         return [step.done for step in as_(role).get(url("study", empty)).context["steps"]]
 
-    assert done() == [True, *[False] * 9], "all that people have to be told is said"
+    assert done() == [True, True, False, False, True, *[False] * 7], "people, facts and an example of harm are there"
     factories.form_publish(empty)
     factories.policy_approve(empty)
     invitations_create(study=empty, acting_user=None, pseudonyms=["P-1"])
-    assert done() == [*[True] * 5, *[False] * 5], "who decides is not told that somebody was asked"
-    assert done("steward") == [*[True] * 5, False, True, *[False] * 3]
+    assert done() == [*[True] * 7, *[False] * 5], "who decides is not told that somebody was asked"
+    assert done("steward") == [*[True] * 7, False, True, *[False] * 3]
 
 
 def test_the_overview_counts_holders_and_shares(study: Study) -> None:
