@@ -147,7 +147,7 @@ def floors(study: Study) -> Iterator[Floor]:
         yield Floor(settled_at, content["reached"], content["epsilon"], _before(name))
 
 
-def accounts_stand(study: Study, holders: np.ndarray) -> np.ndarray:
+def account_balances(study: Study, holders: np.ndarray) -> np.ndarray:
     """Return the amounts that the accounts of ``holders`` (H,) stand at, with gaps, (H,) μ². Secret.
 
     This is the only source of this value: all code that charges or verifies must call it.

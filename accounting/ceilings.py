@@ -21,7 +21,7 @@ import numpy as np
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
-from accounting.accounts import accounts_stand, balances_load, caps_largest, charges_of, floors
+from accounting.accounts import account_balances, balances_load, caps_largest, charges_of, floors
 from accounting.caps import caps_of
 from accounting.models import EndedReach, Release, ShareRecord
 from accounting.restores import missing_rows
@@ -289,7 +289,7 @@ def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
         if missing_rows(holders[0].study):  # the backup may name a file of accounts that has been replaced
             continue
         owner, ids = holders[0].study, np.array([holder.pk for holder in holders], dtype=np.int64)
-        spent = accounts_stand(owner, ids)
+        spent = account_balances(owner, ids)
         for share in shares(owner).values():
             if share.is_open:
                 spent = spent + share_held(owner, share, ids)

@@ -24,8 +24,8 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
 
     Everything that held a share at the backup may have spent all of it in the meantime, and so may grants made after
     the backup. The largest share of its cap that any account can have reached in this way becomes the floor of every
-    account (:func:`accounting.accounts.accounts_stand`). It is the same for every set of participants. If only consents
-    were lost nothing is charged.
+    account (:func:`accounting.accounts.account_balances`). It is the same for every set of participants. If only
+    consents were lost nothing is charged.
 
     Args:
         study: A study whose database is older than the journal.

@@ -9,7 +9,7 @@ import numpy as np
 from django.db import transaction
 from django.db.models import Q
 
-from accounting.accounts import Balances, accounts_stand, balances, balances_load, caps_largest
+from accounting.accounts import Balances, account_balances, balances, balances_load, caps_largest
 from accounting.caps import slack_faults
 from accounting.ceilings import ceiling_faults
 from accounting.models import AccountBook, HeadCount, Release
@@ -167,7 +167,7 @@ def _cap_faults(study: Study) -> Iterator[str]:
     holders = balances(study).holders
     if not len(holders):
         return
-    stands, caps = accounts_stand(study, holders), caps_largest(study, holders)
+    stands, caps = account_balances(study, holders), caps_largest(study, holders)
     known = caps > 0
     if strangers := int((~known).sum()):
         yield f"{strangers} accounts belong to holders who never consented."

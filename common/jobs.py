@@ -24,7 +24,7 @@ from django.utils.translation import gettext_lazy as _
 from kombu.exceptions import OperationalError
 
 from common.artifacts import arrays_delete
-from common.sentences import said_by
+from common.sentences import message_of
 from common.worker_heartbeats import worker_name
 
 logger = logging.getLogger(__name__)
@@ -223,7 +223,7 @@ def guarded(
     try:
         yield
     except expected as error:
-        fail(said_by(error))
+        fail(message_of(error))
     except (DatabaseError, OSError):
         logger.exception("%s could not go on; it is tried again.", work)
         if retry is not None:

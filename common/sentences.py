@@ -43,7 +43,7 @@ def _value(value: Any) -> Any:
     return value if isinstance(value, int | float | str) else str(value)
 
 
-def said_by(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return an error's message, as the sentence that it was raised with."""
     return next((each for each in error.args if isinstance(each, Sentence)), str(error))
 

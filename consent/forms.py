@@ -14,7 +14,7 @@ from consent.people.circumstances import Answering
 from consent.promises.odds import (
     MOST_RIGHT_GUESSES,
     mu_of,
-    name_says_too_much,
+    name_overstates,
     right_guesses_at,
     right_record_guesses_at,
     times_as_much,
@@ -62,9 +62,9 @@ class Option:
         return right_record_guesses_at(self.mu)
 
     @property
-    def name_says_too_much(self) -> bool:
+    def name_overstates(self) -> bool:
         """Whether the level's name promises more than the odds hold."""
-        return self.value in Level.values and name_says_too_much(self.value, self.right_guesses)
+        return self.value in Level.values and name_overstates(self.value, self.right_guesses)
 
     @property
     def most_right_guesses(self) -> int:

@@ -181,7 +181,7 @@ def confirms_roles(user: Any, study: Study) -> bool:
     return user.is_active and (CONFIRM in permissions or (user.is_superuser and not permissions))
 
 
-def changes_roles_alone(user: Any, study: Study, *, whose: int, giving: bool) -> bool:
+def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) -> bool:
     """Whether a change of a role in ``study`` that ``user`` proposes takes nobody's confirmation.
 
     Args:

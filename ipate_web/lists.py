@@ -81,7 +81,7 @@ class FilterForm(forms.Form):
         for name, value in self.chosen().items():
             if name not in _LAYOUT:
                 field = self.fields[name]
-                offered = dict(field.choices) if isinstance(field, forms.ChoiceField) else {}
+                offered: dict[Any, Any] = dict(field.choices) if isinstance(field, forms.ChoiceField) else {}  # type: ignore[arg-type]
                 found.append((str(field.label), str(offered.get(value, value))))
         return found
 
@@ -384,7 +384,8 @@ class ListPage(Table):
     @property
     def address(self) -> str:
         """Name of the address of its page."""
-        return self._request.resolver_match.url_name if self._request.resolver_match else ""
+        match = self._request.resolver_match
+        return (match and match.url_name) or ""
 
     @property
     def query(self) -> str:
@@ -394,7 +395,7 @@ class ListPage(Table):
     @property
     def saved(self) -> QuerySet[SavedList]:
         """Return the choices that the reader has saved for this list."""
-        return SavedList.objects.filter(user=self._request.user, study=self.reader.study, page=self.address)
+        return SavedList.objects.filter(user=self._request.user.pk, study=self.reader.study, page=self.address)
 
     def file(self, name: str) -> StreamingHttpResponse | None:
         """Return all rows as a CSV file, if the request asks for one."""

@@ -311,7 +311,7 @@ CELERY_BEAT_SCHEDULE = {
         ("deliver webhooks", "consent.tasks.webhooks_deliver", 60.0),
         ("erase what is due", "training.tasks.records_due_erase", 900.0),
         # Looked at every hour, done once a year in each study.
-        ("tell of a year", "training.tasks.years_tell", 3600.0),
+        ("tell of a year", "training.tasks.notify_yearly", 3600.0),
         ("ask hubs", "training.tasks.alliances_contact", SITES_INTERVAL),
         ("ask former hubs", "training.tasks.former_hubs_ask", 3600.0),
         # Looked at every hour, done once a night.

@@ -161,7 +161,7 @@ class ForecastOutcome:
         return self.forecast.to_json() | {"came": self.came, "inside": self.inside}
 
 
-def came_of(run: Run) -> Mapping[str, Any]:
+def measured_results(run: Run) -> Mapping[str, Any]:
     """Return the content of a run's table, or the card of its first version, published or not; empty before either."""
     result = RunResult.objects.filter(run=run).first()
     if result is not None:
@@ -172,7 +172,7 @@ def came_of(run: Run) -> Mapping[str, Any]:
 
 def forecast_outcomes(run: Run) -> list[ForecastOutcome]:
     """Return an approved run's forecasts with its table or its first version; the plan was about no other version."""
-    return outcomes_of(run, came_of(run))
+    return outcomes_of(run, measured_results(run))
 
 
 def outcomes_of(run: Run, card: Mapping[str, Any]) -> list[ForecastOutcome]:

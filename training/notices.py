@@ -14,7 +14,7 @@ from accounting.models import Release
 from accounting.shares import ROUNDING
 from consent.models import ConsentEvent, Membership, News, Role, Study
 from consent.services import study_lock
-from consent.services.mail import holders_mail, mails_send, news_tell
+from consent.services.mail import holders_mail, mails_send, news_send
 from consent.services.webhooks import event_send
 from training.models import Alliance, Run, RunResult, StudentModel
 
@@ -22,14 +22,14 @@ from training.models import Alliance, Run, RunResult, StudentModel
 SHARES_OF_NOTICE = (0.8, 1.0)
 
 
-def run_proposed_tell(run: Run) -> None:
+def notify_run_proposed(run: Run) -> None:
     """Notify the people who may approve a draft."""
     _event_send("run.proposed", run)
     operators = Membership.objects.filter(study=run.study_id, role=Role.OPERATOR).exclude(user=run.created_by_id)
     mails_send("run_waiting", operators.values_list("user_id", flat=True), study=run.study, about=run.pk)
 
 
-def run_approved_tell(run: Run) -> None:
+def notify_run_approved(run: Run) -> None:
     """Notify the proposer of an approved run, and holders who wish it; rehearsals concern no holders."""
     _event_send("run.approved", run)
     if run.created_by_id is not None:
@@ -38,13 +38,13 @@ def run_approved_tell(run: Run) -> None:
         holders_mail("new_use", run.study, about=run.pk, wishing=True)
 
 
-def approval_failed_tell(run: Run, people: Iterable[int]) -> None:
+def notify_approval_failed(run: Run, people: Iterable[int]) -> None:
     """Notify a draft's proposer and the person who approved it that the approval could not be carried out."""
     _event_send("run.approval_failed", run)
     mails_send("approval_failed", people, study=run.study, about=run.pk)
 
 
-def run_ended_tell(run: Run) -> None:
+def notify_run_ended(run: Run) -> None:
     """Notify a run's proposer and approver that it finished or failed; cancelling only notifies programs."""
     _event_send(f"run.{run.status}", run)
     if run.status != Run.Status.CANCELLED:
@@ -52,13 +52,13 @@ def run_ended_tell(run: Run) -> None:
         mails_send("run_ended", [person for person in people if person is not None], study=run.study, about=run.pk)
 
 
-def published_tell(run: Run) -> None:
+def notify_published(run: Run) -> None:
     """Notify the study's people, once, of a run's first published model or of its table; rehearsals concern nobody."""
     if not run.rehearsal:
-        news_tell(study=run.study, kind=News.Kind.RESULT, about=str(run.pk))
+        news_send(study=run.study, kind=News.Kind.RESULT, about=str(run.pk))
 
 
-def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) -> None:
+def notify_share_used(run: Run, used: Sequence[float], before: Sequence[float]) -> None:
     """Notify the operators if a group has just used most of a run's share, or all of it.
 
     Args:
@@ -77,22 +77,22 @@ def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) ->
         _event_send("share.used", run, groups=groups)
 
 
-def joint_proposed_tell(alliance: Alliance) -> None:
+def notify_joint_proposed(alliance: Alliance) -> None:
     """Notify operators of a site that the hub proposes a run, which one of them has to take up."""
-    _alliance_tell("joint_proposed", "joint.proposed", alliance)
+    _notify_alliance("joint_proposed", "joint.proposed", alliance)
 
 
-def key_waits_tell(alliance: Alliance) -> None:
+def notify_key_waiting(alliance: Alliance) -> None:
     """Notify operators that a new key of a site waits for one of them to compare and confirm it."""
-    _alliance_tell("key_waiting", "alliance.key", alliance)
+    _notify_alliance("key_waiting", "alliance.key", alliance)
 
 
-def silence_tell(alliance: Alliance, silent: Sequence[str]) -> None:
+def notify_silence(alliance: Alliance, silent: Sequence[str]) -> None:
     """Notify operators for whom a run over sites waits: ``silent`` are sites, or the hub."""
-    _alliance_tell("site_silent", "site.silent", alliance, silent=list(silent))
+    _notify_alliance("site_silent", "site.silent", alliance, silent=list(silent))
 
 
-def _alliance_tell(mail: str, event: str, alliance: Alliance, **facts: Any) -> None:
+def _notify_alliance(mail: str, event: str, alliance: Alliance, **facts: Any) -> None:
     operators = Membership.objects.filter(study=alliance.study_id, role=Role.OPERATOR)
     mails_send(mail, operators.values_list("user_id", flat=True), study=alliance.study, about=alliance.pk)
     event_send(event, alliance.study, alliance=alliance.name, **facts)
@@ -118,7 +118,7 @@ def _event_send(event: str, run: Run, **facts: Any) -> None:
 # --- Every year -------------------------------------------------------------------------------------------------------
 
 
-def years_tell() -> int:
+def notify_yearly() -> int:
     """Notify the people of each open study of its results, if a year is over in which something was released.
 
     Years are counted from the first decision, then from the last such news: nobody is notified twice in a year. A year
@@ -128,11 +128,11 @@ def years_tell() -> int:
         The number of studies whose people are notified.
     """
     open_ones = Study.objects.filter(rehearsal=False, closed_at=None).order_by("pk")
-    return sum(_year_tell(study) for study in open_ones)
+    return sum(_notify_study(study) for study in open_ones)
 
 
 @transaction.atomic
-def _year_tell(study: Study) -> bool:
+def _notify_study(study: Study) -> bool:
     now, since = timezone.now(), _last_news(study)
     if since is None or since + relativedelta(years=1) > now:
         return False
@@ -142,7 +142,7 @@ def _year_tell(study: Study) -> bool:
     until = since + relativedelta(years=relativedelta(now, since).years)
     counts = Q(batch__isnull=False) | Q(kind=Release.Kind.MODEL)
     used = Release.objects.filter(counts, study=study, recorded_at__gt=since, recorded_at__lte=until)
-    return used.exists() and news_tell(study=study, kind=News.Kind.YEAR) is not None
+    return used.exists() and news_send(study=study, kind=News.Kind.YEAR) is not None
 
 
 def _last_news(study: Study) -> datetime | None:

@@ -19,7 +19,7 @@ import_work = task_of("training.tasks.import_work", imports.import_work, ids=1)
 encoding_work = task_of("training.tasks.encoding_work", encoders.encoding_work, ids=1)
 records_erase = task_of("training.tasks.records_erase", erasures.records_erase, ids=1)
 records_due_erase = task_of("training.tasks.records_due_erase", erasures.records_due_erase)
-years_tell = task_of("training.tasks.years_tell", notices.years_tell)
+notify_yearly = task_of("training.tasks.notify_yearly", notices.notify_yearly)
 studies_verify = task_of("training.tasks.studies_verify", verification.studies_verify)
 runs_sweep = task_of("training.tasks.runs_sweep", advance.runs_sweep)
 alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance_contact, ids=1)
@@ -31,7 +31,7 @@ def alliances_contact(*_: object, **__: object) -> None:
     alliances.alliances_contact()
     joint_runs.models_follow()
     joint_runs.withdrawals_follow()
-    alliances.silences_tell()
+    alliances.notify_silences()
 
 
 @shared_task

@@ -166,7 +166,7 @@ def _looks(names: Sequence[str]) -> NDArray[np.int64]:
     return np.array([hash(resemblance(name)) for name in names], np.int64)
 
 
-def look_alikes_said(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:
+def look_alikes_text(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:
     """Name groups of pseudonyms that look alike, a line for each."""
     lines = [", ".join(_("“%(name)s”") % {"name": name} for name in group) for group in groups[:most]]
     rest = len(groups) - len(lines)

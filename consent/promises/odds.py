@@ -18,12 +18,12 @@ CHANCE = 50
 MOST_RIGHT_GUESSES = {Level.HIGH: 60, Level.AVERAGE: 66, Level.LOW: 75}
 
 
-def name_says_too_much(level: str, right_guesses: int) -> bool:
+def name_overstates(level: str, right_guesses: int) -> bool:
     """Return whether a level's name promises more than its odds deliver.
 
     See "When a level's name says too much" in the docs.
 
-    >>> name_says_too_much("AVERAGE", 66), name_says_too_much("AVERAGE", 67), name_says_too_much("LOW", 67)
+    >>> name_overstates("AVERAGE", 66), name_overstates("AVERAGE", 67), name_overstates("LOW", 67)
     (False, True, False)
     """
     return right_guesses > MOST_RIGHT_GUESSES[Level(level)]

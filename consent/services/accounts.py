@@ -302,7 +302,7 @@ def _sessions_end(user: User) -> None:
             session.delete()
 
 
-def operated_alone(user: User) -> QuerySet[Study]:
+def studies_with_sole_operator(user: User) -> QuerySet[Study]:
     """Studies in which no other open account has the role of an operator."""
     operators = Membership.objects.filter(study=OuterRef("pk"), role=Role.OPERATOR, user__is_active=True)
     return Study.objects.filter(Exists(operators.filter(user=user)), ~Exists(operators.exclude(user=user)))

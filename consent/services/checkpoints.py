@@ -293,7 +293,7 @@ def _adopt() -> int:
     for number in missing:
         note, entry = _copy_read(number)
         leaves.append(leaf_hash(entry.encode()))
-        if number != len(leaves) or not _note_holds(note, number, root(leaves)):
+        if number != len(leaves) or not _is_head_noted(note, number, root(leaves)):
             raise CheckpointError(f"Checkpoint {number} in the second place does not extend those in the database.")
         day = datetime.fromisoformat(json.loads(entry)["at"]).date()
         rows.append(Checkpoint(number=number, day=day, entry=entry, note=note))
@@ -304,7 +304,7 @@ def _adopt() -> int:
 # --- Checking them --------------------------------------------------------------------------------------------------
 
 
-def _note_holds(note: str, number: int, root_hash: bytes, keys: Sequence[str] = ()) -> bool:
+def _is_head_noted(note: str, number: int, root_hash: bytes, keys: Sequence[str] = ()) -> bool:
     """Whether a note is signed, and by it the log had this size and root."""
     try:
         _, *lines = note_text(note, keys or settings.CHECKPOINT_KEYS).split("\n")
@@ -320,7 +320,7 @@ def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
         if checkpoint.number != expected:
             yield f"Checkpoint {expected} is missing."
             return
-        if not _note_holds(checkpoint.note, expected, own, keys):
+        if not _is_head_noted(checkpoint.note, expected, own, keys):
             yield (
                 f"Checkpoint {expected} is not what was signed, or is not signed with a key of IPATE_CHECKPOINT_KEYS."
             )

@@ -273,7 +273,7 @@ def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 @transaction.atomic
-def news_tell(*, study: Study, kind: str, about: str = "") -> News | None:
+def news_send(*, study: Study, kind: str, about: str = "") -> News | None:
     """Record news, and queue an email for everybody whom email reaches and who wants it.
 
     Args:

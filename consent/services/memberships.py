@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from consent import selectors
 from consent.models import Membership, Role, RoleChange, Study, study_lock
 from consent.models.roles import LASTING
-from consent.permissions import changes_roles_alone, confirms_roles, roles_given_by, second_person_check
+from consent.permissions import confirms_roles, needs_no_confirmation, roles_given_by, second_person_check
 from consent.services.accounts import account_create, account_of_staff
 from consent.services.mail import mails_send
 
@@ -41,7 +41,7 @@ def membership_add(
     if membership is not None:
         return membership
     membership = Membership(study=study, user_id=user.pk, role=role)
-    if changes_roles_alone(acting_user, study, whose=user.pk, giving=True):
+    if needs_no_confirmation(acting_user, study, whose=user.pk, giving=True):
         membership_give(membership, acting_user)
         return membership
     membership.full_clean()
@@ -69,7 +69,7 @@ def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser |
     if not Membership.objects.filter(pk=membership.pk).exists():
         return True
     _others_check(membership)
-    if changes_roles_alone(acting_user, study, whose=membership.user_id, giving=False):
+    if needs_no_confirmation(acting_user, study, whose=membership.user_id, giving=False):
         _take(membership, acting_user)
         return True
     _propose(membership, RoleChange.Kind.TO_TAKE, acting_user)

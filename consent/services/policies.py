@@ -23,7 +23,7 @@ from consent.models import (
     study_lock,
 )
 from consent.permissions import second_person_check
-from consent.promises.odds import name_says_too_much, right_guesses_in_100
+from consent.promises.odds import name_overstates, right_guesses_in_100
 from consent.selectors import epsilon_promised_largest
 from consent.services.committee import (
     answer_day,
@@ -65,7 +65,7 @@ def _name_reason(study: Study, *, high: float, average: float, low: float, reaso
     named = [
         str(level.label)
         for level, epsilon in epsilons.items()
-        if name_says_too_much(level, right_guesses_in_100(epsilon, study.delta))
+        if name_overstates(level, right_guesses_in_100(epsilon, study.delta))
     ]
     if named and not reason.strip():
         message = _(

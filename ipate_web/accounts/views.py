@@ -168,7 +168,7 @@ def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
     person = get_object_or_404(accounts.staff(), pk=pk)
     act = {"close": accounts.account_close, "reopen": accounts.account_reopen}.get(request.POST.get("act", ""))
     if act is None:
-        context = {"person": person, "operated_alone": accounts.operated_alone(person)}
+        context = {"person": person, "studies_with_sole_operator": accounts.studies_with_sole_operator(person)}
         return render(request, "accounts/staff_account_close.html", context)
     try:
         act(user=person, acting_user=cast(SignedInRequest, request).user)

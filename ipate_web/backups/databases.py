@@ -38,17 +38,17 @@ def snapshot(path: Path) -> Iterator[Query]:
 
 
 @contextmanager
-def database_beside(path: Path) -> Iterator[None]:
+def database_staged(path: Path) -> Iterator[None]:
     """Restore the copy at ``path`` next to the live database, which it replaces at the end of the block.
 
     Inside the block, Django works on the restored database. An error in the block or afterwards leaves the live
     database unchanged.
     """
-    with (_sqlite_beside if connection.vendor == "sqlite" else _postgresql_beside)(path):
+    with (_sqlite_staged if connection.vendor == "sqlite" else _postgresql_staged)(path):
         yield
 
 
-def beside_remove() -> None:
+def staged_remove() -> None:
     """Delete the leftovers of a failed or killed restoration next to the live database."""
     if connection.vendor == "postgresql":
         with suppress(DatabaseError), connection.cursor() as cursor:
@@ -84,7 +84,7 @@ def _sqlite_snapshot(path: Path) -> Iterator[Query]:
 
 
 @contextmanager
-def _sqlite_beside(path: Path) -> Iterator[None]:
+def _sqlite_staged(path: Path) -> Iterator[None]:
     with _connected(NAME=str(path)):
         with connection.cursor() as cursor:
             faults = cursor.execute("PRAGMA quick_check").fetchone()[0]
@@ -157,7 +157,7 @@ def _postgresql_snapshot(path: Path) -> Iterator[Query]:
 
 
 @contextmanager
-def _postgresql_beside(path: Path) -> Iterator[None]:
+def _postgresql_staged(path: Path) -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_schema()")
         live = connection.ops.quote_name(cursor.fetchone()[0])

@@ -38,7 +38,7 @@ from common.keyrings import ring_load
 from common.sealed_storage import UNFINISHED, SealError
 from ipate_web.backups import LEFT_OUT, STORAGES, BackupError
 from ipate_web.backups.archives import archive_open, archive_write, digest_of
-from ipate_web.backups.databases import Query, beside_remove
+from ipate_web.backups.databases import Query, staged_remove
 from training.engine.records import ring_of
 from training.models import Dataset
 
@@ -300,7 +300,7 @@ def workspace() -> Iterator[Path]:
 
 
 def _clear(folder: Path) -> None:
-    beside_remove()
+    staged_remove()
     leftovers_remove(folder)
     if folder.exists():
         shutil.rmtree(folder)
@@ -351,7 +351,7 @@ def keys_copy(folder: Path, recipients: Sequence[str]) -> Path:
     return target
 
 
-def keys_beside(backup: Path) -> Path | None:
+def backup_keys(backup: Path) -> Path | None:
     """The copy of the keys that lies in the folder of a backup, if there is one."""
     return next((path for end in (".age", "") if (path := backup.parent / f"{NAME}{end}").is_file()), None)
 

@@ -39,7 +39,7 @@ from common.worker_heartbeats import live_worker_count
 from consent.models import Disposal, Study
 from ipate_web.backups import MANIFEST, STORAGES, BackupError
 from ipate_web.backups.archives import Digesting, archive_open, archive_write, blocks_of, digest_of
-from ipate_web.backups.databases import database_beside, dump_name, snapshot
+from ipate_web.backups.databases import database_staged, dump_name, snapshot
 from ipate_web.backups.files import (
     FileCopies,
     FilesBeside,
@@ -282,7 +282,7 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
                     elif inner:
                         files.take((alias, inner), content)
             files.check()
-            with database_beside(dump):
+            with database_staged(dump):
                 call_command("migrate", verbosity=0)
                 # Whoever was signed in at the backup may have been locked out since.
                 Session.objects.all().delete()

@@ -35,7 +35,7 @@ _METHODS = (Run.Method.SGD, Run.Method.NEIGHBOURS, Run.Method.COUNTS, Run.Method
 _MAY = "training.manage_alliances"
 _ACTS = {
     "sign": services.alliance_sign,
-    "tell": services.alliance_tell,
+    "tell": services.alliance_add_to_form,
     "join": services.alliance_join,
 }
 

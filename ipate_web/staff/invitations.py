@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy
 
 from common.requests import SignedInRequest
 from consent.models import ConsentEvent, Invitation, Study
-from consent.people.pseudonyms import Invited, invitees_read, look_alikes_in, look_alikes_said
+from consent.people.pseudonyms import Invited, invitees_read, look_alikes_in, look_alikes_text
 from consent.services import study_asks_check
 from consent.services.invitations import (
     IssuedInvitation,
@@ -188,7 +188,7 @@ class InvitationsForm(forms.Form):
             message = gettext_lazy(
                 "Some new pseudonyms are similar to others. Correct them, or confirm that they are different people."
             )
-            self.add_error("pseudonyms", [str(message), *look_alikes_said(groups)])
+            self.add_error("pseudonyms", [str(message), *look_alikes_text(groups)])
 
 
 class LinkForm(forms.Form):

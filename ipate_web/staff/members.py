@@ -23,10 +23,10 @@ from consent.forms import INVALID_EMAIL
 from consent.models import AccountChange, Membership, Role, RoleChange, Study
 from consent.models.roles import CONFIRM, WATCHING
 from consent.permissions import (
-    changes_roles_alone,
     confirms_roles,
     in_one_hand,
     members_with_permission,
+    needs_no_confirmation,
     roles_given_by,
 )
 from consent.selectors import role_changes_waiting
@@ -233,7 +233,8 @@ class LeaveForm(forms.Form):
         label=gettext_lazy("Give up my own role in this study"),
         required=False,
         help_text=gettext_lazy(
-            "Recommended for administrators: whoever made the accounts counts as one person with each of them."
+            "Recommended for administrators, because the person who made the accounts counts as one person with each "
+            "of them."
         ),
     )
 
@@ -281,7 +282,7 @@ def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
             gone = services.membership_remove(membership=membership, acting_user=request.user)
             _say(request, _("Role removed."), gone)
         return _back(request, study)
-    at_once = changes_roles_alone(request.user, study, whose=membership.user_id, giving=False)
+    at_once = needs_no_confirmation(request.user, study, whose=membership.user_id, giving=False)
     context = {"membership": membership, "at_once": at_once}
     return render_page(request, study, "staff/people/member_remove.html", context)
 
@@ -311,7 +312,7 @@ def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpRe
         and {*known, proposal.role} >= {Role.OPERATOR, Role.STEWARD},
         "watches": proposal.role in WATCHING,
         "own_roles": request.user.is_superuser and Membership.objects.filter(study=study, user=request.user).exists(),
-        "alone": changes_roles_alone(
+        "alone": needs_no_confirmation(
             request.user, study, whose=proposal.user_id, giving=proposal.kind == RoleChange.Kind.TO_GIVE
         ),
     }

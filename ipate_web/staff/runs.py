@@ -37,7 +37,7 @@ from ipate_web.staff.pages import Section, attachment, file_name, paginate, rend
 from ipate_web.staff.proposals import second_person
 from learning.mechanisms.counts.tables import CountTable, summaries
 from training.alliances.selectors import joint_document
-from training.comparison import MOST, came_of, outcomes_of
+from training.comparison import MOST, measured_results, outcomes_of
 from training.methods import method_of
 from training.models import Run, RunResult
 from training.outlook import outlook
@@ -101,8 +101,8 @@ def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") ->
     found = _run_or_404(study, pk, "private_dataset", "test_dataset", "student__assessment")
     context = _live_context(found, tab) | second_person(found, request.can, request.user)
     if tab != "result" and not context["tab"]:
-        return redirect(found)
-    came = came_of(found)
+        return redirect("staff:run", study.slug, found.pk)
+    came = measured_results(found)
     context["forecasts"] = [each.to_json() for each in outcomes_of(found, came)]
     context |= {"shares": came.get("shares"), "outlook": outlook(found)}
     context |= {"is_proposer": found.created_by_id == request.user.pk, "changes": change_rows(found)}

@@ -128,19 +128,22 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         fitted = default_representation(public.shape[1:]).fit(public)
         points = fitted.transform(public)
         (planned,) = plan_rounds(points, levels, share=share, n_classes=len(names), rounds=1).rounds
-        queries, settings = points[planned.queries], {"radius_share": planned.radius_share, "sigma": planned.sigma}
+        queries = points[planned.queries]
         question = VotesQuestion(
             rows=planned.queries,
             queries=queries,
             radii=radii(queries, points, planned.radius_share),
-            voters=expected_voters(queries, points, levels, share=planned.share, **settings),
+            voters=expected_voters(
+                queries, points, levels, share=planned.share, radius_share=planned.radius_share, sigma=planned.sigma
+            ),
             predicted=None,
             fitted=fitted,
             kernel="uniform",
             outcome=Classes(names),
             index=0,
             promises=len(levels),
-            **settings,
+            radius_share=planned.radius_share,
+            sigma=planned.sigma,
         )
         records = Records(fitted.transform(x), codes, np.arange(len(x)))
         releases = list(asked.ask(question, records))

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.formats.limits import grows_too_much, most_content
+from learning.formats.limits import most_content, unpacked_too_large
 from learning.formats.rows import DataError
 
 _CHUNK = 1 << 20
@@ -140,7 +140,7 @@ class _Bounded(io.RawIOBase):
         data = self._stream.read(len(place))
         self._read += len(data)
         if self._read > self._most:
-            raise grows_too_much(self._most)
+            raise unpacked_too_large(self._most)
         place[: len(data)] = data
         return len(data)
 

@@ -310,7 +310,7 @@ def _read(archive: zipfile.ZipFile, member: str, schema: ImageSchema) -> tuple[n
     with _readable():
         most = limits.most_content(archive.getinfo(member).compress_size)
         if archive.getinfo(member).file_size > most:
-            raise limits.grows_too_much(most)
+            raise limits.unpacked_too_large(most)
         content = archive.read(member)
         if is_dicom(content[:132]):
             image, patient = dicom_image(content, schema.window)

@@ -38,7 +38,7 @@ def most_content(size: int) -> int:
     return max(LEAST_CONTENT, MOST_GROWTH * size)
 
 
-def grows_too_much(most: int) -> DataError:
+def unpacked_too_large(most: int) -> DataError:
     """DataError for a compressed file that holds more than ``most`` bytes."""
     problem = Sentence(
         _("When unpacked, the file grows to more than %(most)s MB, far more than real data would."),

@@ -5,7 +5,7 @@ from uuid import uuid4
 import numpy as np
 from django.db import transaction
 
-from accounting.accounts import accounts_stand
+from accounting.accounts import account_balances
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.models import Release
@@ -29,7 +29,7 @@ def share_charge(study: Study, share: float, part: float = 1.0) -> dict[str, flo
         limit, snapshot = share_open(study=study, subject=subject), consent_snapshot(study)
         room = rooms(study, snapshot.holders, subject=subject)
         limits = np.minimum(limit * caps_of(snapshot.epsilons, study.delta), room)
-        charges = part * np.maximum(limits - accounts_stand(study, snapshot.holders), 0.0)
+        charges = part * np.maximum(limits - account_balances(study, snapshot.holders), 0.0)
         release_record(
             study=study,
             kind=Release.Kind.COUNTS,

@@ -486,7 +486,7 @@ def attempt_made_anew(patch: pytest.MonkeyPatch, world: World) -> None:
 def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
     """Each round begins with all of the cap."""
     real, record = questions.participants, commits.release_record
-    patch.setattr(questions, "accounts_stand", lambda study, holders: np.zeros(len(holders)))
+    patch.setattr(questions, "account_balances", lambda study, holders: np.zeros(len(holders)))
 
     def participants(run: Run) -> People:
         people = real(run)

@@ -19,7 +19,7 @@ from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils import timezone
 
-from accounting.accounts import accounts_stand
+from accounting.accounts import account_balances
 from accounting.caps import caps_of
 from accounting.restores import missing_rows
 from accounting.shares import share_free
@@ -387,7 +387,7 @@ class Installation:
             waiting = holders_waiting(study)
             for holder in study.holders.all() if study.expired_at is None else ():
                 person = self.people[study.slug, holder.pseudonym]
-                stands = accounts_stand(study, np.array([holder.pk]))[0]
+                stands = account_balances(study, np.array([holder.pk]))[0]
                 assert person.is_lost or stands >= person.spent * (1 - 1e-9), f"{holder}'s account lies below the truth"
                 assert holder.pk in waiting or not person.is_erased, (
                     f"the erasure that {holder} asked for was forgotten"

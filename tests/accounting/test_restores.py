@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from accounting.accounts import accounts_stand, balances
+from accounting.accounts import account_balances, balances
 from accounting.caps import caps_of, charged_slack, slack_of
 from accounting.models import Release
 from accounting.restores import missing_rows
@@ -66,12 +66,12 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
 
     settle(study)
 
-    stands = accounts_stand(study, charged.holders)
+    stands = account_balances(study, charged.holders)
     assert (stands >= charged.spent * (1 - 1e-12)).all(), "nobody has spent less than before"
     snapshot = consent_snapshot(study)
     gap = next(share for subject, share in shares(study).items() if subject not in before)
     reached = SHARE + gap.committed
-    stands = accounts_stand(study, snapshot.holders)
+    stands = account_balances(study, snapshot.holders)
     np.testing.assert_allclose(stands, reached * caps_of(snapshot.epsilons, study.delta))
     entry = Release.objects.get(study=study, kind=Release.Kind.GAP)
     assert entry.recorded_by == olga
@@ -162,7 +162,7 @@ def test_a_loss_in_the_middle_of_a_run_is_charged_and_ends_it(fields: dict[str, 
         restore(study, backup)
         assert (balances_rebuilt(study).of(charged.holders) < charged.spent).any()
         assert f"up to {reached} %" in settle(study)
-        assert (accounts_stand(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
+        assert (account_balances(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
         run.refresh_from_db()
         assert run.status == Run.Status.FAILED and "restored from a backup" in run.message
         assert run_finish(run).status == Run.Status.FAILED
@@ -183,7 +183,7 @@ def test_rests_of_earlier_shares_count_as_spent_after_a_restore() -> None:
     restore(study, backup)
     share_settle(study=study, subject=held)  # whatever ends meanwhile does not change what the journal says
     settle(study)
-    assert (accounts_stand(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
+    assert (account_balances(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
 
 
 @pytest.mark.parametrize("fields", [TABLE_RUN, COUNTS_RUN], ids=["model", "table"])

@@ -30,7 +30,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
 from django.utils import timezone
 
-from accounting.accounts import accounts_stand, balances, charges_of
+from accounting.accounts import account_balances, balances, charges_of
 from accounting.models import Release
 from accounting.restores import missing_rows
 from common import __version__
@@ -245,7 +245,7 @@ def test_a_backup_during_a_run_is_whole_and_locked_until_settled(tmp_path: Path,
 
     settle("table")
     assert not consent_current(left).grants, "the withdrawal is recorded again"  # type: ignore[union-attr]
-    assert (accounts_stand(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
+    assert (account_balances(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
     assert Run.objects.get(pk=run.pk).status == Run.Status.FAILED
     head_counts_draw(study=study, acting_user=user_create("otta"), noise=SimulationNoise(2))
 

@@ -120,9 +120,9 @@ IN_BETWEEN: dict[str, tuple[Callable[[Run], object], str, Any]] = {
 @pytest.mark.parametrize("name", IN_BETWEEN)
 def test_what_happens_while_a_run_is_planned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     act, status, outcome = IN_BETWEEN[name]
-    run, plan, acts = approved(), approvals.beside_majority, [act]
+    run, plan, acts = approved(), approvals.with_majority, [act]
     monkeypatch.setattr(
-        approvals, "beside_majority", lambda *given: (acts and acts.pop()(Run.objects.get(pk=run.pk)), plan(*given))[1]
+        approvals, "with_majority", lambda *given: (acts and acts.pop()(Run.objects.get(pk=run.pk)), plan(*given))[1]
     )
     run_advance(run.pk)
     run.refresh_from_db()
@@ -144,7 +144,7 @@ def test_what_happens_while_a_run_is_planned(name: str, monkeypatch: pytest.Monk
 def test_an_approval_is_carried_out_once_whatever_dies_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     run = approved()
     with monkeypatch.context() as broken:  # the database leaves in the middle of the last transaction
-        broken.setattr(approvals, "run_approved_tell", lambda run: (_ for _ in ()).throw(OperationalError))
+        broken.setattr(approvals, "notify_run_approved", lambda run: (_ for _ in ()).throw(OperationalError))
         run_advance(run.pk)
     run.refresh_from_db()
     assert (run.status, run.plan, share_free(run.study)) == ("planning", {}, 1) and "tried again" in run.message
@@ -160,7 +160,7 @@ def test_an_approval_is_carried_out_once_whatever_dies_meanwhile(monkeypatch: py
 def test_an_unexpected_error_makes_a_draft_again_which_may_be_approved(monkeypatch: pytest.MonkeyPatch) -> None:
     run, otto, page = approved(), as_("otto"), ""
     with monkeypatch.context() as broken:
-        broken.setattr(approvals, "beside_majority", lambda *given: 1 / 0)
+        broken.setattr(approvals, "with_majority", lambda *given: 1 / 0)
         run_advance(run.pk)
     membership_add(study=run.study, user=user_create("otto"), role=Role.RESEARCHER, acting_user=None)
     page = otto.get(f"/studies/table/runs/{run.pk}/").text

@@ -32,7 +32,7 @@ from tests.pages import as_, text
 from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_finish, run_start, run_teach, study_with_table
 from training.models import Run, StudentModel
-from training.notices import years_tell
+from training.notices import notify_yearly
 from training.services.downloads import predictions_record
 from training.services.drawings import head_counts_draw
 from training.services.erasures import records_erase, study_close
@@ -198,19 +198,19 @@ def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) 
     study = study_with_table()
     people(study)
     publish(study)
-    assert years_tell() == 0, "no year is over"
+    assert notify_yearly() == 0, "no year is over"
     after(monkeypatch, days=370)
-    assert (years_tell(), years_tell()) == (1, 0)
+    assert (notify_yearly(), notify_yearly()) == (1, 0)
     assert mailed("results_of_year") == ["refuses", "takes-part"]
     after(monkeypatch, days=370)
-    assert years_tell() == 0, "nothing was released in the second year"
+    assert notify_yearly() == 0, "nothing was released in the second year"
     assert News.objects.filter(kind="year").count() == 1
     monkeypatch.undo()
     News.objects.filter(kind="year").update(published_at=timezone.now() - timedelta(days=360))
     publish(study, title="Who drinks")
-    assert years_tell() == 0, "that year is not over"
+    assert notify_yearly() == 0, "that year is not over"
     after(monkeypatch, days=10)
-    assert years_tell() == 1
+    assert notify_yearly() == 1
     assert len(mailed("results_of_year")) == 4
     mail_body = mail_render(Mail.objects.filter(kind="results_of_year").first()).body
     assert mail_body.index("Who drinks") < mail_body.index("Who smokes")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from django.utils import timezone
 
-from accounting.accounts import accounts_stand
+from accounting.accounts import account_balances
 from accounting.caps import caps_of
 from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle
@@ -78,7 +78,7 @@ class History:
             snapshot = consent_snapshot(self.study)
             caps = caps_of(snapshot.epsilons, self.study.delta)
             full = sum(parts) > granted * (1 - 1e-9)
-            room = np.maximum(limit * caps - accounts_stand(self.study, snapshot.holders), 0)
+            room = np.maximum(limit * caps - account_balances(self.study, snapshot.holders), 0)
             charges = room if full else np.where(part * caps <= room, part * caps, 0)
             self.release(run, batch, snapshot.holders, charges, limit * caps)
             self.released(snapshot.holders[charges > 0].tolist())
@@ -115,7 +115,7 @@ class History:
     def stand(self) -> dict[int, float]:
         """Charges of everybody."""
         ids = np.array([holder.pk for holder in self.holders])
-        return dict(zip(ids.tolist(), accounts_stand(self.study, ids).tolist(), strict=True))
+        return dict(zip(ids.tolist(), account_balances(self.study, ids).tolist(), strict=True))
 
     def reported_bounds(self) -> dict[int, float]:
         """What each of them reads."""
@@ -149,7 +149,7 @@ def test_the_bound_equals_the_worst_account_where_shares_are_used_up(seed: int) 
             history.change()
             snapshot = consent_snapshot(history.study)
             limits = limit * caps_of(snapshot.epsilons, history.study.delta)
-            charges = np.maximum(limits - accounts_stand(history.study, snapshot.holders), 0)
+            charges = np.maximum(limits - account_balances(history.study, snapshot.holders), 0)
             history.release(run, batch, snapshot.holders, charges, limits)
         share_settle(study=history.study, subject=run.pk, used=granted)
         record = history.reported_bounds()

@@ -16,7 +16,7 @@ from learning.sites.documents import AllianceDocument, Refused, RunDocument, pub
 from training.alliances.documents import alliance_verify, digest_of, document_text, points_digest, signed_text
 from training.alliances.wire import agreement_make, identity, known_identity, site_of
 from training.models import Alliance, JointRun, Run
-from training.notices import key_waits_tell
+from training.notices import notify_key_waiting
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
             setattr(alliance, name, value)
         alliance.save(update_fields=list(values))
         if values.get("offered"):
-            key_waits_tell(alliance)
+            notify_key_waiting(alliance)
     return True
 
 

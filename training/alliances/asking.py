@@ -47,7 +47,7 @@ from training.alliances.wire import Hub, Unreachable, known_identity, site_of, w
 from training.engine import asking, questions
 from training.engine.asking import Asking, charges_of_answers, costs_of, released_of
 from training.engine.budgets import budgets_from_json
-from training.engine.commits import Charges, batch_commit, charged_tell, message_set, spending
+from training.engine.commits import Charges, batch_commit, message_set, notify_charged, spending
 from training.engine.questions import batch_part, draws_of, round_under_way, state_before
 from training.errors import RunError
 from training.models import JointQuestion, JointRun, Round, Run
@@ -494,7 +494,7 @@ class SiteLedger:
             charge=max(self.bounds),
             acting_user_id=self.run.approved_by_id,
         )
-        charged_tell(self.run, self.costs)
+        notify_charged(self.run, self.costs)
         row.answer, row.answer_content = artifact, document.content().decode()
         row.answer_signature, row.answered_at = answer.answer.signature.hex(), timezone.now()
         row.attempt = self.attempt

@@ -49,7 +49,7 @@ from training.alliances.documents import (
 from training.alliances.wire import Hub, Unreachable, known_identity
 from training.engine.turns import send
 from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
-from training.notices import joint_proposed_tell
+from training.notices import notify_joint_proposed
 
 #: How long a hub continues to inform sites about runs that have ended.
 _PAST = timedelta(days=30)
@@ -313,7 +313,7 @@ def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collec
         if is_changed:
             Alliance.objects.filter(pk=alliance.pk).update(proposals=proposals)
         if is_new:
-            joint_proposed_tell(alliance)
+            notify_joint_proposed(alliance)
     alliance.proposals = proposals
     return is_changed
 

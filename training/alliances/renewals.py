@@ -35,7 +35,7 @@ from training.alliances.wire import (
 )
 from training.engine.turns import send
 from training.models import Alliance, AllianceSite, Run
-from training.notices import key_waits_tell
+from training.notices import notify_key_waiting
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
         )
     if not waiting["key"]:
         _renewal_set(alliance, waiting | {"key": key}, None)
-        key_waits_tell(alliance)
+        notify_key_waiting(alliance)
 
 
 @transaction.atomic
@@ -159,7 +159,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
                 acting_user,
                 own=_("You requested this key yourself. Another operator has to compare and confirm it."),
             )
-            followed = [_signed_anew(alliance, before)]
+            followed = [_sign_with_new_key(alliance, before)]
         else:
             followed = alliance.offered
     except Refused as error:
@@ -178,7 +178,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     return alliance
 
 
-def _signed_anew(alliance: Alliance, before: AllianceDocument) -> dict[str, str]:
+def _sign_with_new_key(alliance: Alliance, before: AllianceDocument) -> dict[str, str]:
     """Return the new document with the waiting key, signed; from now on only this key identifies the site."""
     site, key = alliance.renewal["site"], alliance.renewal["key"]
     document = replace(before, sites={**before.sites, site: key})

@@ -47,7 +47,7 @@ from training.engine.turns import send
 from training.errors import RunError
 from training.methods import METHODS, MethodOutcome, method_of
 from training.models import Alliance, Dataset, JointRun, Run, RunResult, StudentModel
-from training.notices import published_tell, run_ended_tell
+from training.notices import notify_published, notify_run_ended
 from training.services.cards import card_digest
 from training.services.datasets import dataset_import, dataset_name
 from training.services.publication import result_withdraw
@@ -284,9 +284,9 @@ def model_take(run: Run) -> bool:
         run.student = version if facts["published"] else None
         run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), ""
         run.save(update_fields=["student", "status", "ended_at", "message"])
-        run_ended_tell(run)
+        notify_run_ended(run)
         if run.student is not None:
-            published_tell(run)
+            notify_published(run)
     logger.info("The model of the hub was taken over.")
     return True
 
@@ -356,7 +356,7 @@ def _version_follow(joint: JointRun, document: Publication, facts: dict[str, Any
         return
     run.student = version
     run.save(update_fields=["student"])
-    published_tell(run)
+    notify_published(run)
     release_record(
         study=run.study,
         kind=Release.Kind.CHOICE,

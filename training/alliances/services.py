@@ -36,7 +36,7 @@ from training.alliances.wire import Hub, Unreachable, code_digest, identity, inv
 from training.engine.records import records_store
 from training.engine.turns import send
 from training.models import Alliance, AllianceSite, Dataset, JointQuestion, JointRun, Run
-from training.notices import silence_tell
+from training.notices import notify_silence
 from training.services.runs import run_cancel
 
 logger = logging.getLogger(__name__)
@@ -294,7 +294,7 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
 
 
 @transaction.atomic
-def alliance_tell(*, alliance: Alliance, acting_user: AbstractBaseUser) -> ConsentFormDraft | None:
+def alliance_add_to_form(*, alliance: Alliance, acting_user: AbstractBaseUser) -> ConsentFormDraft | None:
     """Add a signed alliance to the next version of the consent form.
 
     Before the first version it is a fact of the study; later of the draft of a version, which is proposed and approved
@@ -428,7 +428,7 @@ def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
                 send("run_advance", pk)
 
 
-def silences_tell() -> None:
+def notify_silences() -> None:
     """Notify operators once of each question for whose sites a hub waits, and of hubs that do not answer a run."""
     before = timezone.now() - timedelta(seconds=settings.SITES_SILENCE)
     open_questions = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_is_known=False)
@@ -437,9 +437,9 @@ def silences_tell() -> None:
     ):
         with transaction.atomic():
             if JointQuestion.objects.filter(pk=question.pk, silence_is_known=False).update(silence_is_known=True):
-                silence_tell(question.joint.alliance, question.waits_for)
+                notify_silence(question.joint.alliance, question.waits_for)
     silent = Alliance.objects.exclude(own_name="").filter(left_at=None, last_contact__lt=before, silence_is_known=False)
     for alliance in silent.filter(runs__status__in=Run.ACTIVE).select_related("study").distinct():
         with transaction.atomic():
             if Alliance.objects.filter(pk=alliance.pk, silence_is_known=False).update(silence_is_known=True):
-                silence_tell(alliance, [alliance.terms["hub"]])
+                notify_silence(alliance, [alliance.terms["hub"]])

@@ -28,7 +28,7 @@ from training.engine.budgets import budgets_from_json
 from training.engine.questions import Released, position_in_round
 from training.engine.turns import send
 from training.models import Batch, Round, Run
-from training.notices import share_used_tell
+from training.notices import notify_share_used
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def batch_commit(
             charge=max(*released.bounds, released.most),
             acting_user_id=run.approved_by_id,
         )
-        charged_tell(run, costs, released.exhausted)
+        notify_charged(run, costs, released.exhausted)
     if opened_round is not None:
         Round.objects.filter(pk=opened_round.pk).update(position=opened_round.position + released.size)
     Run.objects.filter(pk=run.pk).update(
@@ -253,7 +253,7 @@ def runs_send_on(run: Run) -> None:
         send("run_advance", pk)
 
 
-def charged_tell(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
+def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
     """Notify subscribers how much of the run's share each group will have used after ``costs`` are charged.
 
     If the next query is too dear for a group, all of its share counts as used, because the rest can no longer be used.
@@ -264,7 +264,7 @@ def charged_tell(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()
     before = np.array(run.spent) / allowed
     after = before + np.array(costs) / allowed
     after[list(exhausted)] = 1.0
-    share_used_tell(run, after.tolist(), before.tolist())
+    notify_share_used(run, after.tolist(), before.tolist())
 
 
 def used_share(run: Run) -> float:

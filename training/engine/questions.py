@@ -14,7 +14,7 @@ import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
-from accounting.accounts import accounts_stand
+from accounting.accounts import account_balances
 from accounting.caps import caps_of, epsilon_of
 from accounting.ceilings import rooms
 from accounting.shares import share_open
@@ -66,7 +66,7 @@ def participants(run: Run) -> People:
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
     caps = caps_of(snapshot.epsilons, run.study.delta)
     limits = np.minimum(fraction * caps, rooms(run.study, snapshot.holders, subject=run.pk)) * (1 - RESERVE)
-    return People(snapshot.holders, caps, limits, accounts_stand(run.study, snapshot.holders))
+    return People(snapshot.holders, caps, limits, account_balances(run.study, snapshot.holders))
 
 
 def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray | None:
@@ -83,7 +83,7 @@ def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray |
         return None
     attempt, now = attempt_load(run.assignment), people_now(run)
     # Something else may have been charged in the meantime: a drawing of head counts.
-    spent = accounts_stand(run.study, attempt.holders)
+    spent = account_balances(run.study, attempt.holders)
     present = np.isin(attempt.holders, now.holders)
     lowered = np.zeros(len(present), dtype=bool)
     places = np.searchsorted(now.holders, attempt.holders[present])

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from numpy.typing import NDArray
 
-from accounting.accounts import accounts_stand, charges_of
+from accounting.accounts import account_balances, charges_of
 from accounting.models import Release
 from accounting.privacy import Conversion, Method
 from common.artifacts import arrays_load
@@ -37,7 +37,7 @@ from training.methods import pate_teachers
 from training.methods.base import Amount, EngineMethod, RunStage, Tile, Wrong, stage_asking
 from training.methods.lessons import Lesson, queries_lesson, shape_check, student_fit
 from training.methods.pate_plan import TeachersPlan, plan_from_json, teachers_plan
-from training.methods.pate_teachers import ballot_load, holders_gone, run_prepare, vote_open
+from training.methods.pate_teachers import ballot_load, holders_who_left, run_prepare, vote_open
 from training.methods.planning import choices_check
 from training.models import Batch, Round, Run
 
@@ -88,7 +88,7 @@ class Ballots(Questions):
         caps[np.isin(members, _gone(run.pk, consent_state(run.study)))] = 0.0
         # When the vote opened, this was checked against everyone's cap. A holder who has lowered their cap since still
         # owes the charge for a vote that had begun.
-        spent = accounts_stand(run.study, members)
+        spent = account_balances(run.study, members)
         allowed = np.array([budget.allowed for budget in budgets])
         # A class's charge is what the run has charged each of its members.
         charged = question.spent(state_of(question, run))[question.class_of(ballot)]
@@ -176,7 +176,7 @@ def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
     """Return members who must not stay in their teacher; looked up again whenever the state of consents changes."""
     run, ballot = Run.objects.select_related("study").get(pk=run_id), ballot_load(run_id)
     pairs = {"holder": ballot.holder, "group": ballot.group}
-    return holders_gone(run, pairs, consent_snapshot(run.study, among=ballot.members))
+    return holders_who_left(run, pairs, consent_snapshot(run.study, among=ballot.members))
 
 
 # --- The method -------------------------------------------------------------------------------------------------------

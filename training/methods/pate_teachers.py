@@ -22,7 +22,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from accounting.accounts import accounts_stand
+from accounting.accounts import account_balances
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.services import ROUNDING
@@ -81,7 +81,7 @@ def run_prepare(run: Run) -> bool:
         if not held.rehearsal:
             openings_lock()  # openings by other studies must not change between the check and this opening
             limit, snapshot = share_open(study=held.study, subject=held.pk), consent_snapshot(held.study)
-            gone = holders_gone(held, assignment, snapshot)
+            gone = holders_who_left(held, assignment, snapshot)
             gone = np.union1d(gone, _without_room(held, assignment, snapshot, limit))
             if len(gone):
                 assignment_without(held, assignment, gone)
@@ -120,7 +120,7 @@ def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapsho
     present = np.isin(members, snapshot.holders)
     epsilons[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, members[present])]
     caps = np.where(present, caps_of(np.where(present, epsilons, 1.0), run.study.delta), 0.0)
-    needed = accounts_stand(run.study, members) + allowed[assignment["group"][first]]
+    needed = account_balances(run.study, members) + allowed[assignment["group"][first]]
     limits = np.minimum(limit * caps, rooms(run.study, members, subject=run.pk))
     return members[needed > limits * (1 + ROUNDING)]
 
@@ -188,7 +188,7 @@ _DIED = gettext_noop(
 )
 
 
-def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
+def holders_who_left(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
     """Return holders who are in a run and must not stay, by the consents of a new ``snapshot``.
 
     These are people who withdrew, even if they have come back since; people whose consent no longer counts; and people
@@ -317,7 +317,7 @@ def vote_open(run: Run) -> bool:
             spending_begin(held)
             return True
         assignment, snapshot = arrays_load(held.assignment), consent_snapshot(held.study)
-        gone = holders_gone(held, assignment, snapshot)
+        gone = holders_who_left(held, assignment, snapshot)
         if len(gone):
             _teach_without(held, assignment, gone)
         else:

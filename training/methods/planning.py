@@ -27,7 +27,7 @@ from training.models import Encoder, Encoding, Run
 Planned = TypeVar("Planned", bound="MethodPlan")
 
 
-def beside_majority(plan: Planned, run: Run) -> Planned:
+def with_majority(plan: Planned, run: Run) -> Planned:
     """Return the plan, adding the share of the most frequent class in the test data to forecasts of correct labels."""
     majority = _majority(run.test_dataset.artifact) if run.test_dataset and run.classes else None
     forecasts = tuple(each if each.measure else replace(each, majority=majority) for each in plan.forecasts)

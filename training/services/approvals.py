@@ -24,7 +24,7 @@ from django.utils.translation import gettext as _
 
 from accounting.shares import NOT_FREE, ROUNDING, decimal_sum, share_check, share_free, share_grant
 from common.logging import logging_run
-from common.sentences import Sentence, gettext_noop, said_by
+from common.sentences import Sentence, gettext_noop, message_of
 from consent.permissions import second_person_check
 from consent.selectors import policy_in_force
 from consent.services import study_lock, study_open_check
@@ -35,9 +35,9 @@ from training.engine.budgets import head_count_sigma, planned_promises
 from training.engine.commits import runs_send_on
 from training.engine.turns import send
 from training.errors import STATE
-from training.methods.planning import beside_majority
+from training.methods.planning import with_majority
 from training.models import Run
-from training.notices import approval_failed_tell, run_approved_tell
+from training.notices import notify_approval_failed, notify_run_approved
 from training.services.runs import run_check
 
 logger = logging.getLogger(__name__)
@@ -96,13 +96,13 @@ def run_plan(run: Run) -> bool:
         with translation.override("en"):  # pages translate a message that is kept
             return _plan(run, run.share)
     except (PlanError, ValidationError) as error:
-        reason = " ".join(error.messages) if isinstance(error, ValidationError) else said_by(error)
+        reason = " ".join(error.messages) if isinstance(error, ValidationError) else message_of(error)
         approval_fail(run.pk, reason, approved_at=run.approved_at)
         return False
 
 
 def _plan(run: Run, share: float) -> bool:
-    plan = beside_majority(run_check(run).plan(run, share), run).to_json()
+    plan = with_majority(run_check(run).plan(run, share), run).to_json()
     with transaction.atomic():
         study_open_check(study_lock(run.study_id))
         held = _locked(run.pk)
@@ -132,7 +132,7 @@ def _carry_out(run: Run, plan: dict[str, Any], approver: AbstractBaseUser) -> No
         joint_approve(run)
     with changes_recorded([run], acting_user=approver):
         run.save(update_fields=["plan", "plan_basis", "snapshot_at", "status", "message"])
-    run_approved_tell(run)
+    notify_run_approved(run)
 
 
 @transaction.atomic
@@ -168,7 +168,7 @@ def approval_fail(run_id: str | UUID, reason: str, *, approved_at: datetime | No
             return False
         people = [person for person in (run.created_by_id, run.approved_by_id) if person is not None]
         _draft_again(run, reason, None)
-        approval_failed_tell(run, people)
+        notify_approval_failed(run, people)
     logger.warning("The approval failed: %s", reason)
     return True
 

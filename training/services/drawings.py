@@ -22,7 +22,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils.translation import gettext as _
 
-from accounting.accounts import accounts_stand
+from accounting.accounts import account_balances
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.group_budgets import head_counts
@@ -114,7 +114,7 @@ def question_draw(
     caps = caps_of(snapshot.epsilons, study.delta)
     limit = share_open(study=study, subject=subject)
     limits = np.minimum(limit * caps, rooms(study, snapshot.holders, subject=subject))
-    people = People(snapshot.holders, caps, limits, accounts_stand(study, snapshot.holders))
+    people = People(snapshot.holders, caps, limits, account_balances(study, snapshot.holders))
     part, draws = slice(0, question.size), Draws(noise or SystemNoise())
     answer = question.answer(part, None, people, lambda: counted, alone=True, draws=draws)
     drawn = question.release(part, None, [answer], draws.noise).arrays["counts"]

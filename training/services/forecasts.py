@@ -23,7 +23,7 @@ from learning.mechanisms.protocol import PlanError, PlannedLevel, best_threshold
 from learning.outcomes.labels import AREA
 from training.engine.budgets import PlannedPromise
 from training.methods import MethodPlan, method_of
-from training.methods.planning import beside_majority
+from training.methods.planning import with_majority
 from training.models import Run
 
 #: A gain in signal below which levels bring little.
@@ -233,7 +233,7 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
         PlanError: the run cannot be carried out; the message says what to do.
     """
     share = suggested_share(run.study) if share is None else share
-    planned = beside_majority(method_of(run).plan(run, share), run)
+    planned = with_majority(method_of(run).plan(run, share), run)
     others = () if run.alliance_id else alternatives(run, planned, share)
     notes = (
         *planned.notes,

@@ -36,7 +36,7 @@ from common.jobs import guarded, lease, send_on
 from common.progress import Progress
 from common.sentences import Sentence
 from consent.models import Study
-from consent.people.pseudonyms import look_alikes_in, look_alikes_said
+from consent.people.pseudonyms import look_alikes_in, look_alikes_text
 from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, schema_from_json
 from learning.formats.apart import Allowance, draft_apart, read_apart
@@ -291,7 +291,7 @@ def _store(row: DatasetImport, mine: Any) -> None:
             if not mine.exists():
                 return
             if new := [group for group in look_alikes_in(row.study, rows.holders or ()) if group not in known]:
-                names = "; ".join(look_alikes_said(new))
+                names = "; ".join(look_alikes_text(new))
                 raise DataError(Sentence(_LOOK_ALIKE, names=names), "")
             try:
                 stored = dataset_import(

@@ -37,7 +37,7 @@ from training.measures import accuracy_interval, published_accuracy
 from training.methods import table_of
 from training.models import Dataset, Run, RunResult, StudentModel
 from training.models.datasets import DRAWN
-from training.notices import published_tell, result_withdrawn_mail, run_ended_tell
+from training.notices import notify_published, notify_run_ended, result_withdrawn_mail
 from training.services.cards import card_digest, result_card
 from training.services.datasets import dataset_import, dataset_name
 from training.services.downloads import onnx_store, takers, version_load
@@ -347,8 +347,8 @@ def result_publish(run: Run) -> bool:
             )
         run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), ""
         run.save(update_fields=["status", "ended_at", "message"])
-        run_ended_tell(run)
-        published_tell(run)
+        notify_run_ended(run)
+        notify_published(run)
     parts = counted(len(table), "row", "rows") if drawn else counted(len(table), "cell", "cells")
     logger.info("A table of %s was published.", parts)
     return True

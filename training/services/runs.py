@@ -41,7 +41,7 @@ from training.methods.base import RunMethod
 from training.methods.lessons import checkpoints_folder, student_check
 from training.methods.pate_teachers import predictions_forget_erased
 from training.models import Dataset, ProposalChange, Run
-from training.notices import run_ended_tell, run_proposed_tell
+from training.notices import notify_run_ended, notify_run_proposed
 from training.selectors import run_is_claimed
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
     run_check(run)
     with changes_recorded([run], acting_user=acting_user):
         run.save()
-    run_proposed_tell(run)
+    notify_run_proposed(run)
     return run
 
 
@@ -191,7 +191,7 @@ def run_cancel(
     run.message = message
     run.ended_at = timezone.now()
     run.save()
-    run_ended_tell(run)
+    notify_run_ended(run)
     share_settle(study=run.study, subject=run.pk, used=used_share(run))
     runs_send_on(run)
     with logging_run(run.pk):
@@ -314,7 +314,7 @@ def run_fail(run_id: str | UUID, message: str) -> None:
             share_settle(study=run.study, subject=run.pk, used=used_share(run))
             runs_send_on(run)
             run.refresh_from_db(fields=["status"])
-            run_ended_tell(run)
+            notify_run_ended(run)
     if failed:
         logger.warning("The run failed: %s", message)
         run_forget(Run.objects.get(pk=run_id))

@@ -53,7 +53,7 @@ from training.methods.lessons import (
     truth_of,
 )
 from training.models import Run, StudentModel, StudentTraining
-from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
+from training.notices import model_withdrawn_mail, notify_published, notify_run_ended
 from training.services.cards import Candidate, card, card_digest, choice_document, shares_document
 from training.services.downloads import model_takers, onnx_store, version_load
 from training.services.publication import publication_doubts, threshold_of, too_few_labels, withdrawal_record
@@ -100,9 +100,9 @@ def student_train(run: Run) -> bool:
         run.ended_at = timezone.now()
         run.message = ""
         run.save(update_fields=["student", "status", "ended_at", "message"])
-        run_ended_tell(run)
+        notify_run_ended(run)
         if publishes:
-            published_tell(run)
+            notify_published(run)
     learned_from = counted(taught.card["learned_from"]["labels"], "release", "releases")
     logger.info("The student has learned from %s.", learned_from)
     return True
@@ -116,7 +116,7 @@ def _finish_without_model(run: Run, why: Sentence) -> bool:
         return False
     run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), why
     run.save(update_fields=["status", "ended_at", "message"])
-    run_ended_tell(run)
+    notify_run_ended(run)
     logger.info("The run has no model: it released too few labels.")
     return True
 
@@ -267,7 +267,7 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
         chosen.save(update_fields=["publication_reason"])
     run.student = chosen
     run.save(update_fields=["student"])
-    published_tell(run)
+    notify_published(run)
     if not run.rehearsal:
         release_record(
             study=study,

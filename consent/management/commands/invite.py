@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common.spreadsheets import CsvWriter
 from consent.management import study_argument, study_by_slug
-from consent.people.pseudonyms import COLUMNS, invitees_read, look_alikes_in, look_alikes_said
+from consent.people.pseudonyms import COLUMNS, invitees_read, look_alikes_in, look_alikes_text
 from consent.services import study_asks_check
 from consent.services.invitations import invitations_create, uninvited_holders
 
@@ -57,7 +57,7 @@ class Command(BaseCommand):
             groups = look_alikes_in(study, [each.pseudonym for each in people])
             if groups and not options["different_people"]:
                 raise CommandError(
-                    f"Nobody is invited: some new pseudonyms look like others: {'; '.join(look_alikes_said(groups))} "
+                    f"Nobody is invited: some new pseudonyms look like others: {'; '.join(look_alikes_text(groups))} "
                     "Correct the list, or give --different-people if they are different people."
                 )
             everyone = uninvited_holders(study).values_list("pseudonym", flat=True) if options["everyone"] else ()

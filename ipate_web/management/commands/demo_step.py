@@ -105,7 +105,7 @@ def site_join(data: str) -> dict[str, Any]:
     """At a site: describe the alliance in the form, publish it, let people consent, count them, join."""
     alliance = _alliance()
     exchange(alliance)
-    services.alliance_tell(alliance=alliance, acting_user=_user("operator"))
+    services.alliance_add_to_form(alliance=alliance, acting_user=_user("operator"))
     study = Study.objects.get(slug=SLUG)
     users = {name: _user(name) for name in ("committee", "committee2", "holder", "operator2")}
     study_publish(study, STUDIES[data], users)

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ipate_web.backups import BackupError
 from ipate_web.backups.archives import identities_read
-from ipate_web.backups.files import keys_beside, keys_bring_back, keys_check
+from ipate_web.backups.files import backup_keys, keys_bring_back, keys_check
 from ipate_web.backups.installation import backup_check, backup_restore, content_at_risk, is_running
 
 CONFIRMATION = "restore"
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         yes: bool,
         **options: Any,
     ) -> None:
-        keys = keys or keys_beside(file)
+        keys = keys or backup_keys(file)
         try:
             identities = identities_read(identity) if identity else []
             manifest = backup_check(file, identities)

@@ -75,7 +75,7 @@ class Installations:
     def join(self, site: Alliance) -> None:
         """What operators, committee and people of a site do until it has joined."""
         exchange(site)
-        services.alliance_tell(alliance=site, acting_user=olga())
+        services.alliance_add_to_form(alliance=site, acting_user=olga())
         site.study.refresh_from_db()
         form_publish(site.study)
         policy_approve(site.study)

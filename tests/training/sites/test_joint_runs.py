@@ -479,7 +479,7 @@ def test_answers_are_kept_until_their_run_ends_and_those_whose_commit_has_failed
         return kept - named
 
     there, tell = Installations(), Mock(side_effect=[OperationalError("The connection is gone."), *[None] * 20])
-    monkeypatch.setattr(asking, "charged_tell", tell)
+    monkeypatch.setattr(asking, "notify_charged", tell)
     runs = finish(there.start(share=0.3, **STEPS), lambda runs: tell.call_count > 1)
     assert any(sums_kept(run) for run in runs[1:]), "people were not charged for it"
     assert not any(map(sums_kept, finished(runs)))

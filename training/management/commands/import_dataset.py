@@ -18,7 +18,7 @@ from common.progress import Progress, counted, progress_bar
 from common.reading import UnreadableError, document_parse
 from consent.management import study_argument, study_by_slug
 from consent.models import Study
-from consent.people.pseudonyms import look_alikes_in, look_alikes_said
+from consent.people.pseudonyms import look_alikes_in, look_alikes_text
 from learning.formats import (
     DataError,
     DataErrors,
@@ -96,10 +96,10 @@ class Command(BaseCommand):
             rows, report = _rows(schema, options)
             for line in report.balance.lines():
                 self.stdout.write(line)
-            self._look_alikes_tell(study, rows, stop=not (options["different_people"] or options["dry_run"]))
+            self._report_look_alikes(study, rows, stop=not (options["different_people"] or options["dry_run"]))
             if options["dry_run"]:
                 dataset_check(**target, rows=rows)
-                self._beyond_tell(rows)
+                self._report_left_out_rows(rows)
                 self.stdout.write(f"{_summary(rows, schema)} All is well; nothing was written (--dry-run).")
                 return
             with _bar("Registering people", unit=" rows") as progress:
@@ -119,23 +119,23 @@ class Command(BaseCommand):
         if report.records:
             self.stdout.write(f"The rows of each person have become one: of {report.records:,} rows {len(rows):,}.")
         self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
-        beyond = self._beyond_tell(rows)
+        beyond = self._report_left_out_rows(rows)
         if left_out := len(rows) - dataset.rows - beyond:
             rows_out = counted(left_out, "row", "rows")
             self.stdout.write(f"Left out, as their people had theirs erased and do not take part: {rows_out}.")
 
-    def _look_alikes_tell(self, study: Study, rows: Rows, *, stop: bool) -> None:
+    def _report_look_alikes(self, study: Study, rows: Rows, *, stop: bool) -> None:
         """Print the new pseudonyms that look like others, and stop the import if so requested."""
         groups = look_alikes_in(study, rows.holders or ())
-        for line in look_alikes_said(groups):
+        for line in look_alikes_text(groups):
             self.stdout.write(f"These look alike: {line}")
         if groups and stop:
             raise DataError(
-                f"Some new pseudonyms look like others: {'; '.join(look_alikes_said(groups))}",
+                f"Some new pseudonyms look like others: {'; '.join(look_alikes_text(groups))}",
                 "Correct the file, or give --different-people if they are different people.",
             )
 
-    def _beyond_tell(self, rows: Rows) -> int:
+    def _report_left_out_rows(self, rows: Rows) -> int:
         """Print who has more rows than are stored for one person; return how many are not stored."""
         most, beyond = settings.MOST_RECORDS, holders_beyond(rows)
         for pseudonym, number in sorted(beyond.items()):
