@@ -147,8 +147,8 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         )
         records = Records(fitted.transform(x), codes, np.arange(len(x)))
         releases = list(asked.ask(question, records))
-        rows = [row for release in releases for row in release.rows]
-        labels = [label for release in releases for label in release.labels if label is not None]
+        answers = [pair for release in releases for pair in zip(release.rows, release.labels, strict=True)]
+        rows, labels = zip(*[(row, label) for row, label in answers if label is not None], strict=True)
         learned = labelled(rows, labels, classes=len(names))
         return planned, student_learn(student_create(self.student), public, learned, seed=0)
 
