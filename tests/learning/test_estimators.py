@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from django.conf import settings
 from scipy.stats import norm
-from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
 
 DELTA, ROWS = 1e-5, 400
 
@@ -63,6 +61,9 @@ def test_votes_are_charged_one_by_one(data: dict[str, Any]) -> None:
 
 
 def test_they_are_estimators(data: dict[str, Any]) -> None:
+    from sklearn.base import clone
+    from sklearn.model_selection import cross_val_score
+
     found = fitted(data, "steps")
     assert clone(found).get_params()["delta"] == DELTA and found.classes_.tolist() == [0, 1]
     scores = cross_val_score(found, data["x"], data["y"], cv=2, params={"epsilons": data["epsilons"]})
