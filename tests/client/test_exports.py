@@ -7,7 +7,6 @@ import pytest
 import yaml
 from ipate_client import LocalModel
 
-from learning.exports.files import onnx_file
 from learning.formats import TabularSchema
 from learning.formats.columns import CategoricalColumn, NumericColumn
 from learning.learners import learner_create
@@ -19,6 +18,8 @@ CARD = {"run": "abc", "privacy": {"unit": "data holder", "delta": 1e-5, "method"
 
 @pytest.fixture(scope="module")
 def model() -> LocalModel:
+    from learning.exports.files import onnx_file
+
     schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("smoker", ("no", "yes"))), ("a", "b"))
     x = schema.encode(ROWS)
     learned = learner_create("logistic_regression").fit(x, (x[:, 0] > 0.5).astype(int), classes=2, seed=1)
