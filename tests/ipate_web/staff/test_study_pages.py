@@ -87,7 +87,7 @@ def test_a_study_begins_with_five_questions_and_faults_stand_beside_their_fields
     for slug, sent in (("sleep-rest", {}), ("sleep-rest-2", {}), ("study", {"title": "睡眠", "rehearsal": "on"})):
         answer = root.post(new, {**BASICS, **sent})
         study = Study.objects.get(slug=slug)
-        assert answer.headers["Location"] == url("study", study)
+        assert answer.headers["Location"] == url("study" if study.rehearsal else "people_new", study)
         assert (study.delta, study.rehearsal) == (1e-5, "rehearsal" in sent)
     assert [(m.user.username, m.role) for m in Study.objects.get(slug="sleep-rest").memberships.all()] == [
         ("root", "operator")
@@ -179,7 +179,7 @@ def test_a_rehearsal_asks_nobody() -> None:
     assert message in as_("committee").post(url("policy_new", study), values).text
     assert message in as_("steward").post(url("invitations", study), {"pseudonyms": "P-1", "open_places": "0"}).text
     client = as_("operator")
-    client.post(url("consent_form_new", study), {"en": "# What we ask", "publish": "1"})
+    client.post(url("consent_form_new", study), {"en": "# What we ask\nYour records.", "publish": "1"})
     seen = client.get(url("consent_form_publish", study)).context["form"]["seen"].value()
     assert message in client.post(url("consent_form_publish", study), {"seen": seen}, follow=True).text
     assert not study.consent_forms.exists()
