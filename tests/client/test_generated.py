@@ -13,8 +13,8 @@ from client.generate import operations, stale
 
 pytestmark = pytest.mark.django_db
 
-ELSEWHERE = {("GET", "")}
-"""The list of addresses itself."""
+ELSEWHERE = {("GET", ""), ("GET", "runs/{}/events")}
+"""The list of addresses itself, and server-sent events: the client asks for the run instead."""
 
 
 def test_the_generated_files_are_current() -> None:
