@@ -78,8 +78,8 @@ _NAMES_OF_NO_PAGES = " ".join(NO_PAGES.values()).split()
 
 
 def addresses(patterns: list[URLPattern | URLResolver], namespace: str = "") -> Iterator[str]:
-    """The name of each address of the site."""
-    for pattern in patterns:
+    """The name of each address of the site, but not those of the API that only say that there is nothing."""
+    for pattern in (each for each in patterns if getattr(each, "callback", None) is not outside):
         if isinstance(pattern, URLResolver):
             inner = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
             yield from addresses(pattern.url_patterns, inner)
