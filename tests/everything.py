@@ -19,6 +19,7 @@ from consent.services.holders import holder_level_access
 from consent.services.invitations import link_reissue
 from consent.services.mail import mails_send
 from consent.services.webhooks import endpoint_test
+from ipate_web.api.base import outside
 from tests import factories
 from tests.learning.encoders.networks import image_encoder
 from tests.snapshots import built_once
