@@ -200,6 +200,10 @@ class AppointmentForm(forms.Form):
         choices = [("", "–"), *((role, Role(role).label) for role in roles)]
         self.fields["role"].choices = choices  # type: ignore[attr-defined]
 
+    def has_changed(self) -> bool:
+        """Whether the row is about anybody; a role without a person is what the form offers at first."""
+        return any(self[name].value() for name in ("username", "first_name", "last_name", "email"))
+
     @property
     def is_made(self) -> bool:
         """Whether the row says all of a new account; the form is valid."""
