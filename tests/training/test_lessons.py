@@ -190,5 +190,5 @@ def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch,
     assert DIFFERENT in section["paragraphs"][0] and section["tables"][0]["rows"][0][3] == "33.0 %"
     if fields["method"] == STEPS_RUN["method"]:
         with translation.override("de"):
-            german = as_("olga").get(url("run", run), headers={"accept-language": "de"}).content.decode()
+            german = as_("olga").get(url("run_tab", run, "card"), headers={"accept-language": "de"}).text
         assert "Diese Klassen haben unter ihnen andere Anteile: a, c." in german
