@@ -50,6 +50,7 @@ from consent.services.webhooks import EVENTS, endpoint_test
 from ipate_web.accounts import adapters
 from ipate_web.staff import ledger
 from ipate_web.staff import studies as studies_views
+from ipate_web.staff.settings import PARTS
 from ipate_web.tokens.models import ApiToken
 from learning.encoders import ImageInput
 from tests import factories
@@ -324,6 +325,9 @@ class Seen(World):
         found: dict[str, Answer] = {}
         self.random = self._random()
         looked_at = [each for each in addresses_of(self._parts()) if each[0] in (only or set(TABLE) - set(LEFT_OUT))]
+        looked_at += [
+            (name, f"{url}{part.name}/") for name, url in looked_at if name == "staff:study_edit" for part in PARTS
+        ]
         for person in DECIDERS:
             user = factories.user_create(person)
             browser = Browser(user, self.secrets[person])
