@@ -263,7 +263,7 @@ WITHOUT = {
     ),
     "acts each time, on nothing that was read": (
         "account_invite account_join answer_draft_keep consent_form_draft_save head_counts_enter holder_level_access "
-        "link_reissue predictions_record"
+        "link_reissue people_appoint predictions_record"
     ),
     "asks another installation: training/sites": (
         "alliance_connect identity_renew joint_run_go_on joint_run_take renewal_confirm site_register"

@@ -1,5 +1,7 @@
 """An alliance of which a site has lost its key: installations with secret keys of their own, in one process."""
 
+from typing import Any
+
 import httpx
 import pytest
 from django.conf import settings
@@ -18,10 +20,13 @@ class Secrets:
     """Secret keys of the installation that acts: `training.alliances.wire` finds them where it looks for settings."""
 
     OWN = "of everybody " * 4
-    SITES_WAIT = settings.SITES_WAIT
 
     def __init__(self) -> None:
         self.SECRET_KEY, self.SECRET_KEY_FALLBACKS = self.OWN, list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what all installations share."""
+        return getattr(settings, name)
 
 
 class AtHub(InThisProcess):
