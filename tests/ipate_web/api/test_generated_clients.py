@@ -81,7 +81,7 @@ def proposals(study: Study, tryout: Study) -> list[dict[str, Any]]:
         (study, {"method": "sgd", "choices": {"steps": 5}}),
         (study, {"method": "sgd", "variant": "scale", "choices": {"network": "linear", "steps": 6, "expected": 100}}),
         (study, {"method": "counts", "choices": {"column": "smoker"}, **_NOT_VOTED}),
-        (study, {"method": "synthesis", "choices": {"rows": 50}, **_NOT_VOTED}),
+        (study, {"method": "synthesis", "choices": {"rows": 100}, **_NOT_VOTED}),
         (tryout, {"method": "synthesis", "variant": "deniability", "choices": deniable, **_NOT_VOTED}),
     ]
     documents = [proposal(study)]
@@ -135,6 +135,8 @@ def test_a_generated_typescript_client_proposes_every_method(
     folder.mkdir()
     generate = ("openapi-generator-cli", "generate", "-i", str(document), "-g", "typescript-fetch", "-o", ".")
     run_program(*generate, folder=folder)
+    options = {"outDir": "js", "module": "commonjs", "target": "es2020", "strict": True, "lib": ["es2020", "dom"]}
+    (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "files": ["index.ts"]}))
     run_program("tsc", "-p", ".", folder=folder)
     told = json.loads(
         run_program("node", "-e", _TYPESCRIPT, live_server.url, token, folder=folder, sent=json.dumps(proposals))
