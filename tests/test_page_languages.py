@@ -282,7 +282,7 @@ DATA = re.compile(
     r"A small run|Small|MIT|checkpoints|First vote|Next vote|Waiting|Rehearsed|Baseline|"
     r"To be rehearsed|All (?:are|were|to be) asked|"
     r"(?:Steps|Samples|People|Rows) (?:were|to be) (?:taken|drawn|counted)|class|CSV|"
-    r"Draft|Errors|Sound|Under way|private|public|test|"
+    r"Draft|Errors|Sound|Under way|private|public|test|curl|Python|[-\w]+=-?\w+|"
     r"length|width|age|sex|ill|who|Most records|Learn to read handwritten digits|As others do|More of it|They called|"
     r"Lost the letter|(?:More|Mehr) [Ww]orte?s?|Neu|Worte|Worum wir bitten|Wir möchten aus Ihren Daten lernen, wie man|"
     r"Handschrift|liest|notebook|Text|Dear Sir or Madam|Markdown|PDF|TEXT|"
