@@ -143,7 +143,7 @@ def private_save(name: str, file: File) -> None:
 
 @_as_os_errors()
 def private_replace(name: str, content: bytes) -> None:
-    """Store a file in private storage in place of an earlier one; readers see one of them, whole."""
+    """Store a file in private storage, replacing an earlier one; readers see one of them, whole."""
     cast(SealedStorage, storages["private"]).replace(name, ContentFile(content))
 
 

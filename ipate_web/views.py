@@ -126,7 +126,7 @@ def _page(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_safe
 def privacy(request: HttpRequest) -> HttpResponse:
-    """Tell what the site itself stores about whoever uses it; open to everybody."""
+    """Show what the site stores about its visitors; open to everyone."""
     return _page(request, "privacy")
 
 

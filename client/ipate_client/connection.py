@@ -190,7 +190,9 @@ def _successful(response: httpx.Response) -> httpx.Response:
     if response.is_redirect:
         place = response.headers["Location"]
         text = f"The site sends this request on to {place}, which the client does not follow. Give the site's address"
-        raise ProblemError(response.status_code, f"{text} as it is there, such as https:// in place of http://.", [])
+        raise ProblemError(
+            response.status_code, f"{text} as it appears there, such as https:// instead of http://.", []
+        )
     if not response.is_success:
         raise ProblemError.of(response)
     return response

@@ -114,7 +114,7 @@ class LocalModel(ABC):
         refused = np.flatnonzero(np.isnan(values).any(axis=1))
         if len(refused):  # of a file that does not say how codes are spelled
             raise RowsError("The model does not take this row.", "Correct its codes.", row=int(refused[0]) + 1)
-        answers = labels[0] if labels else self._said(values)
+        answers = labels[0] if labels else self._answers(values)
         return Predictions(self.columns, answers, values, outside(self.schema, inputs, len(values)))
 
     @abstractmethod
@@ -125,9 +125,9 @@ class LocalModel(ABC):
     def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """Return how good the predictions of some rows are, by the usual measure of such a model."""
 
-    def _said(self, values: Floats) -> npt.NDArray[np.object_]:
-        """Return the site's prediction of each row from the values of the file."""
-        raise NotImplementedError
+    @abstractmethod
+    def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
+        """Return the site's prediction of each row from the values of the file, for files without labels."""
 
     def _inputs(self, rows: Rows) -> Inputs:
         names = {each.name for each in self._session.get_inputs()}
@@ -234,6 +234,9 @@ class LocalClassifier(LocalModel):
         """Return the share of rows whose class is right."""
         return float(np.average(self.predict(X) == np.asarray(y).astype(str), weights=sample_weight))
 
+    def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
+        return _objects([self.columns[place] for place in values.argmax(axis=1)])
+
 
 class LocalRegressor(LocalModel):
     """A model of numbers."""
@@ -255,7 +258,7 @@ class LocalRegressor(LocalModel):
         spread = weights @ (truth - np.average(truth, weights=weights)) ** 2
         return float(1.0 - weights @ (truth - self.predict(X)) ** 2 / spread)
 
-    def _said(self, values: Floats) -> npt.NDArray[np.object_]:
+    def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
         return _objects(values[:, 0].tolist())
 
 
@@ -281,7 +284,7 @@ class LocalLabeller(LocalModel):
         """Return the share of rows all of whose labels are right, of y (n, labels)."""
         return float(np.average((self.predict(X) == np.asarray(y)).all(axis=1), weights=sample_weight))
 
-    def _said(self, values: Floats) -> npt.NDArray[np.object_]:
+    def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
         return _objects([[name for name, value in zip(self.columns, row) if value > 0.5] for row in values])
 
 
@@ -339,7 +342,7 @@ class LocalSurvivalModel(LocalModel):
             raise ImportError("Step functions need scikit-survival; without it, give return_array=True.") from None
         return _objects([StepFunction(self.unique_times_, row) for row in values])
 
-    def _said(self, values: Floats) -> npt.NDArray[np.object_]:
+    def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
         """Return the median times; None if they are after the last end."""
         ends = np.append(0.0, self.unique_times_)
         said: list[float | None] = []

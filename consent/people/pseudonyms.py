@@ -222,7 +222,7 @@ _HEADING = re.compile(
 
 @dataclass(frozen=True)
 class Invited:
-    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for whoever is on record; ``until`` as recorded.
+    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for the person on record; ``until`` as recorded.
 
     ``language`` and ``address``, of lines, are for their letter alone, and not kept.
     """
@@ -304,7 +304,7 @@ def _listed(lines: Sequence[str], first: int, problems: list[str]) -> Iterator[I
 def _people(
     lines: Sequence[str], before: int, separator: str, names: Sequence[str], problems: list[str]
 ) -> Iterator[Invited]:
-    """People of a table, of which so many lines were read before."""
+    """Read the people of a table after ``before`` other lines."""
     rows: dict[str, tuple[int, Invited]] = {}
     for number, cells in _rows(lines, separator):
         row = number + before

@@ -329,7 +329,7 @@ LASTS = timedelta(days=30)
 
 
 def answer_draft_keep(*, holder: DataHolder, answer: Mapping[str, Any]) -> None:
-    """Keep what a holder ticked, in place of what they ticked earlier."""
+    """Keep what a holder ticked, replacing what they ticked earlier."""
     AnswerDraft.objects.update_or_create(holder=holder, defaults={"answer": dict(answer), "kept_at": timezone.now()})
 
 

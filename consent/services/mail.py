@@ -10,7 +10,7 @@ records erased, or are recorded as having died. People whom no email reaches get
 
 An address that a person without an account leaves gets only the mail that asks for its confirmation. It is deleted by
 its holder on every page and from every mail, and automatically once the holder has an account, someone else answers,
-their records are erased, or nobody has confirmed it in time.
+their records are erased, or it was not confirmed in time.
 
 Reminders to renew a decision go to everyone who has answered a form that asks for renewal, regardless of the answer.
 People who withdrew get none.
@@ -305,7 +305,7 @@ _IN_A_DAY = 5
 def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
     """Keep an address to which a holder without an account wishes mails, and send it a mail that asks to confirm it.
 
-    A reminder to decide that they asked for goes to it, in place of an earlier one.
+    A reminder to decide that they asked for goes to it and replaces an earlier one.
 
     Raises:
         ValidationError: the holder has an account, or too many such mails were sent in a day.

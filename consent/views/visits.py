@@ -163,10 +163,10 @@ def acting_user(request: HttpRequest) -> User | None:
 
 
 def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views about all holders of a session. Everybody else is asked to sign in.
+    """Decorator of views about all holders of a session. Everyone else is asked to sign in.
 
-    Every page lets a visit by invitation last longer. Whose visit is over is asked for the invitation again; an answer
-    that comes too late is kept for them. Whose invitation opens nothing any more is told so.
+    Every page lets a visit by invitation last longer. People whose visit is over are asked for the invitation again;
+    an answer that comes too late is kept for them. A page explains when an invitation no longer works.
     """
 
     @never_cache

@@ -258,7 +258,7 @@ def _password_link(mail: Mail) -> dict[str, Any]:
 
 
 def _page_language(mail: Mail) -> str:
-    """Language of the page on which a mail was asked for: whoever has forgotten their password reads that one."""
+    """Language of the page on which a mail was requested, which people who forgot their password read."""
     return mail.about
 
 

@@ -97,7 +97,7 @@ def _is_opaque(kind: pa.DataType) -> bool:
 
 
 def open_parquet(path: Path) -> parquet.ParquetFile:
-    """Open a file of which no more will be read than there may be.
+    """Open a file, unless it has more numbers than may be read.
 
     Raises:
         DataError: the file cannot be opened, is no sound Parquet file, or too large.
