@@ -199,7 +199,7 @@ def promise_caps(epsilons: ArrayLike, left: Callable[[float], float]) -> FloatAr
         left: The δ that remains for a promise of this ε, see `available_delta`.
 
     >>> promise_caps([1.0, 2.0], lambda epsilon: 1e-5).round(4)
-    array([0.0718, 0.2514])
+    array([0.0719, 0.2516])
     """
     array = np.asarray(epsilons, dtype=np.float64)
     distinct, place = np.unique(array, return_inverse=True)
