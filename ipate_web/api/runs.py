@@ -120,7 +120,7 @@ class RunEvents(ApiView):
     @operation(
         "Follow a run",
         "runs",
-        {(200, EventStream.media_type): OpenApiTypes.STR, 204: None},
+        {(200, EventStream.media_type): OpenApiTypes.ANY, 204: None},
         parameters=[
             OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Id of your last event.")
         ],
