@@ -10,7 +10,7 @@ from celery import current_app
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
-from ipate_client.site import _run as run_of
+from ipate_client.documents import Run as FetchedRun
 from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
@@ -98,7 +98,8 @@ def test_when_a_run_is_expected_to_begin_and_to_end(study: Study, operator: User
     starts = waits[2].starts if waits[2] else None
     assert starts is not None and timedelta(minutes=10) <= starts - now < timedelta(minutes=11)
     document = as_(operator).get(f"/api/v1/runs/{second.pk}").json()
-    assert "place 3 in the queue, expected to begin at" in run_of(document).standing
+    fetched = FetchedRun(document["id"], document["study"], document["title"], document["status"], document)
+    assert "place 3 in the queue, expected to begin at" in fetched.standing
     for run, words in ((second, "Expected start:"), (first, "It starts as soon as a worker is free.")):
         assert words in as_(operator).get(f"/studies/table/runs/{run.pk}/").text
     waiting = next(row for row in queue_for(operator).waiting if row.run == first)
