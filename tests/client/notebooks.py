@@ -23,14 +23,16 @@ def notebook_lines(**installation: Any) -> AbstractContextManager[Iterator[str]]
 
 
 @contextmanager
-def program_lines(code: str, *, site: str, token: str, study: str, folder: Path) -> Iterator[Iterator[str]]:
+def program_lines(
+    code: str, *, site: str, token: str, study: str, folder: Path, program: tuple[str, ...] = (sys.executable, "-c")
+) -> Iterator[Iterator[str]]:
     """Context in which a program runs in ``folder``, with the lines that it prints; fails where it fails."""
     environment = {
         **os.environ,
         **{"IPATE_SITE": site, "IPATE_TOKEN": token, "IPATE_STUDY": study, "IPATE_EVERY": "0.2"},
         **{"PYTHONPATH": str(settings.BASE_DIR / "client"), "no_proxy": "*"},
     }
-    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    command, pipe = [*program, code], subprocess.PIPE
     with (
         (folder / "errors").open("w") as errors,
         subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=errors, text=True) as process,

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,13 @@ from tests.training.asking import run_ask
 from tests.training.runs import run_approve
 from training.models import Run
 
-TUTORIAL = settings.BASE_DIR / "docs" / "tutorials" / "first-model.md"
+TUTORIALS = settings.BASE_DIR / "docs" / "tutorials"
+R_PACKAGES = ("Rscript", "-e", "stopifnot(requireNamespace('httr2'), requireNamespace('jsonlite'))")
+
+
+def program_of(document: str, language: str) -> str:
+    """Return the code of a tutorial."""
+    return "\n".join(re.findall(rf"```{language}\n(.*?)```", (TUTORIALS / document).read_text("utf-8"), re.DOTALL))
 
 
 def test_outputs_are_not_kept() -> None:
@@ -23,16 +31,20 @@ def test_outputs_are_not_kept() -> None:
     assert not any(cell.get("outputs") for cell in cells)
 
 
-@pytest.mark.parametrize("document", [pytest.param("notebook", marks=pytest.mark.exhaustive), "tutorial"])
+@pytest.mark.parametrize("document", [pytest.param("notebook", marks=pytest.mark.exhaustive), "tutorial", "R"])
 def test_the_programs_lead_from_token_to_student(
     study: Study, live_server: LiveServer, token: str, tmp_path: Path, document: str
 ) -> None:
     installation = {"site": live_server.url, "token": token, "study": study.slug, "folder": tmp_path}
     if document == "notebook":
         program = notebook_lines(**installation)
+    elif document == "tutorial":
+        program = program_lines(program_of("first-model.md", "python").replace("digits", study.slug), **installation)
+    elif not shutil.which("Rscript") or subprocess.run(R_PACKAGES, capture_output=True).returncode:
+        pytest.skip("It needs R with httr2 and jsonlite: apt-get install r-base-core r-cran-httr2 r-cran-jsonlite.")
     else:
-        code = "\n".join(re.findall(r"```python\n(.*?)```", TUTORIAL.read_text("utf-8"), re.DOTALL))
-        program = program_lines(code.replace("digits", study.slug), **installation)
+        code = program_of("from-r.md", "r").replace("digits", study.slug)
+        program = program_lines(code, program=("Rscript", "-e"), **installation)
     reports = []
     with program as lines:
         for line in lines:
