@@ -125,7 +125,7 @@ def test_receipts_come_on_paper_for_holders_who_prefer_letters(browser, holder, 
     assert letters_due(study, Letter.Kind.RECEIPT) == []
     browser.post(TOLD, {"way": "letter"})
     assert HolderAddress.objects.get().email == ""
-    assert "You get letters, including receipts." in text(browser.get(TOLD))
+    assert "You get news and receipts by letter." in text(browser.get(TOLD))
     assert len(letters_due(study, Letter.Kind.RECEIPT)) == 1
     browser.post(TOLD, {"way": "none"})
     assert letters_due(study, Letter.Kind.RECEIPT) == []

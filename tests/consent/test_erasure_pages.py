@@ -42,7 +42,7 @@ def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
     client, holder = invited(study)
     page = client.get(url("withdraw")).text
     assert 'name="records" value="erase"' in page and "checked" not in page
-    assert "The records are then erased within a day" in page
+    assert "The records will then be erased within a day" in page
     client.post(url("withdraw"))
     assert consent_current(holder).kind == "withdrawn"
     assert holders_waiting(study) == {holder.pk}
@@ -100,7 +100,7 @@ def test_the_answer_on_the_other_way_out_is_carried_out() -> None:
 def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     study = study_open(after_withdrawal=AfterWithdrawal.ERASED)
     client, holder = invited(study)
-    assert "stored records are then erased here within" in client.get(url("study")).text
+    assert "stored records will then be erased here within" in client.get(url("study")).text
     page = client.get(url("withdraw")).text
     assert 'name="records"' not in page and "then erased here" in page
     client.post(url("withdraw"))

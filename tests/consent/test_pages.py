@@ -137,7 +137,7 @@ def test_the_first_answer_to_a_check_question_is_kept_and_private(browser: Clien
         assert opened(browser, holder, question, right).status_code == 204
     right = {"odds": False, "withdrawal": True}
     assert kept(browser, holder) == [{"form_version": 1, "first_answer_right": right, "counted": False}]
-    assert "For each question, the site stores whether" in text(browser.get(url("study", holder.study)))
+    assert "Until the answers of everyone who takes part have" in text(browser.get(url("study", holder.study)))
     csrf = token(browser, url("study", holder.study))
     Study.objects.filter(pk=holder.study_id).update(closed_at="2026-01-01T00:00:00Z")
     data = {"csrfmiddlewaretoken": csrf, "question": "odds", "answer": "0"}
@@ -223,7 +223,7 @@ def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataH
     give(holder, "HIGH")
     page = browser.get(path)
     assert "Results released before that cannot be taken back" in text(page)
-    assert "Your stored records are then erased here within a day, unless you tell us to keep them" in text(page)
+    assert "will then be erased here within a day, unless you tell us to keep them" in text(page)
     assert events(holder) == [("given", "HIGH")]
 
     csrf = {"csrfmiddlewaretoken": token(browser, path)}

@@ -247,7 +247,7 @@ def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_
     assert "Your protection so far" not in as_("hanna").get(uses).text
     head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(1))
     page = text(as_("hanna").get(uses))
-    assert "Nothing released has used your records" in page
+    assert "Nothing so far: your records have not been used" in page
     assert f"at most {usage_of(holder).right_guesses} times in 100 instead of 50" in page
     assert "Other things that were released, such as" in page
     run_ask(ask(study, share=0.9, choices={"sigma": 3.0}))
