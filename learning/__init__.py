@@ -2,5 +2,5 @@
 
 import os
 
-# Otherwise onnxruntime from 1.32 on sends session reports to its makers, in a separate thread; set before its import.
+# Set before the import: otherwise onnxruntime from 1.32 on sends session reports to its makers, in a separate thread.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

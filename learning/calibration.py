@@ -1,12 +1,12 @@
 """Calibration and thresholds of published models, applied to probabilities before a class is chosen.
 
-A model's probabilities p become p' in proportion to exp(scale · log p + offset of the class), to match the frequency of
-correct answers. If the steps of a linear model released noisy sums, `fit_to_sums` finds scale and offsets: at every
-step a sum shows how far the classes of all holders differ from the predictions of the model at that step, with the same
-clipping and with noise of known size. If a student learned from releases, `learning.students.releases` compares it with
-others, which it has not learned from. Neither uses private records or test points.
+A model's probabilities p become p' in proportion to exp(scale · log p + offset of the class), so that they match the
+frequency of correct answers. If the steps of a linear model released noisy sums, `fit_to_sums` finds scale and offsets:
+at every step, a sum shows how far the classes of all holders differ from the model's predictions at that step, with the
+same clipping and with noise of known size. A student that learned from releases is compared with other releases, which
+it has not seen (`learning.students.releases`). Neither way uses private records or test points.
 
-A threshold is the probability at which a class is chosen instead of the likeliest one.
+A threshold is the probability at which a class is chosen instead of the most likely one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _SPREAD = 4.0
-"""Prior standard deviation of logits and offsets; without evidence from releases, all classes are equally likely."""
+"""Prior standard deviation of logits and offsets. Without evidence from releases, all classes are equally likely."""
 _SMALLEST = 1e-6
 """Share of all classes that replaces a probability of 0 before calibration."""
 _MOST_RECORDS = 12
@@ -53,7 +53,7 @@ class Calibration:
         return cls(document["scale"], tuple(document["offsets"]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the part of the card and of a version's stored data."""
+        """Return the calibration as it is stored in the model card and with a version."""
         return {"scale": self.scale, "offsets": list(self.offsets)}
 
     def applied(self, probabilities: Floats) -> Floats:
@@ -65,7 +65,7 @@ class Calibration:
         )
 
     def to_graph(self, graph: Graph, probabilities: str) -> str:
-        """Return the same as nodes, of double `(rows, C)`."""
+        """Add `applied` to an ONNX graph, for double `(rows, C)` probabilities, and return the name of its output."""
         if self == Calibration.none(len(self.offsets)):
             return probabilities
         classes = len(self.offsets)
@@ -76,7 +76,7 @@ class Calibration:
 
 
 class CalibratedModel(Model):
-    """A model with calibrated probabilities; its file is that of the model, its calibration is stored separately."""
+    """Model with calibrated probabilities. Its file is the file of the model; the calibration is stored separately."""
 
     def __init__(self, model: Model, calibration: Calibration) -> None:
         super().__init__(model.classes, model.shape)
@@ -96,21 +96,21 @@ class CalibratedModel(Model):
 
 
 def log_probabilities(probabilities: Floats) -> Floats:
-    """Return logarithms, in which a calibration is linear; those of 0 like a small part of every class."""
+    """Return logarithms, in which a calibration is linear; 0 is replaced by a small share of every class."""
     return np.log(probabilities * (1 - _SMALLEST) + _SMALLEST / probabilities.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
 class StepCheck:
-    """A step's release about the model at that step, in units of a mean gradient per person.
+    """Release of a step, as a check of the model at that step, in units of an average gradient per person.
 
     Attributes:
-        logits: (P, C) of the public points by the weights at which gradients were taken.
-        direction: (P, C) of the public points by weights that are independent of this step's noise.
+        logits: (P, C) logits of the public points under the weights at which gradients were taken.
+        direction: (P, C) logits of the public points under weights that are independent of this step's noise.
         along: Released gradient along these weights.
         intercept: (C,) released gradient of the constant coordinate.
         noise_along: Standard deviation of the noise of `along`.
-        noise_intercept: Standard deviation of the noise of each number of `intercept`.
+        noise_intercept: Standard deviation of the noise of each number in `intercept`.
     """
 
     logits: Floats
@@ -133,24 +133,24 @@ def fit_to_sums(
 ) -> Calibration:
     """Return the calibration of a linear model whose steps released noisy sums of clipped gradients.
 
-    Holders whose records are spread like the public points, and whose classes have the calibrated probabilities r,
-    release on average Σ_y r_y·κ_y·(p − e_y) ⊗ f: p the prediction of the model at that step, κ_y = min(1, clip /
-    (‖f‖·‖p − e_y‖)). Scale and offsets are those for which this agrees with the releases, along weights of earlier
-    steps, whose noise is independent of the step's: so a model that has learned noise is detected. Differences are
-    weighted by the noise of the releases and the spread of the public points, against logits with a normal prior around
-    "equally likely".
+    If holders' records are distributed like the public points and their classes have the calibrated probabilities r,
+    holders release on average Σ_y r_y·κ_y·(p − e_y) ⊗ f, where p is the model's prediction at that step and κ_y =
+    min(1, clip / (‖f‖·‖p − e_y‖)). Scale and offsets are chosen so that this agrees with the releases along weights of
+    earlier steps, whose noise is independent of the step's noise. A model that has learned noise is therefore detected.
+    Differences are weighted by the noise of the releases and the spread of the public points, with a normal prior on
+    the logits around "equally likely".
 
     Args:
-        logits: `(P, C)` of the public points by the published weights.
-        checks: Of some of the last steps; without any the model stays unchanged.
-        lengths: `(P,)` norms of the features f, including the constant one; for a network `(P, C)`, of the points with
-            each class: norms of whole gradients over those of p − e_y.
-        clip_norm: Of a holder's gradient, in the units of the features.
+        logits: `(P, C)` logits of the public points under the published weights.
+        checks: Checks from some of the last steps; without any, the model stays unchanged.
+        lengths: `(P,)` norms of the features f, including the constant one. For a network, `(P, C)` ratios of the norm
+            of the whole gradient to the norm of p − e_y, for each point and class.
+        clip_norm: Norm to which a holder's gradient is clipped, in the units of the features.
         constant: The constant coordinate, in the same units.
-        records: Average number of a holder's records, a public estimate. With several records the mean gradient is
-            clipped: one that stands out among k is cut at k times the norm. Numbers of records are assumed to be
-            geometric.
-        people: Number of holders, a public number: with few, chance determines the classes.
+        records: Average number of records per holder, a public estimate. With several records, their mean gradient is
+            clipped, so a gradient that stands out among k is clipped at k times the norm. Numbers of records are
+            assumed to be geometric.
+        people: Number of holders, a public number. With few holders, chance determines their classes.
     """
     from scipy.optimize import least_squares
 
@@ -193,7 +193,7 @@ def fit_to_sums(
 
 @dataclass(frozen=True)
 class Threshold:
-    """Rule for the class ``number``: chosen if its probability is at least ``least``, else the likeliest other.
+    """Rule for the class ``number``: chosen if its probability is at least ``least``, else the most likely other class.
 
     >>> Threshold(1, 0.2).labels(np.array([[0.7, 0.3], [0.9, 0.1]])).tolist()
     [1, 0]
@@ -206,13 +206,13 @@ class Threshold:
         return asdict(self)
 
     def labels(self, probabilities: Floats) -> NDArray[np.int64]:
-        """Return `(n,)` class numbers of probabilities `(n, C)`."""
+        """Return the chosen class numbers `(n,)` for probabilities `(n, C)`."""
         others = probabilities.copy()
         others[:, self.number] = -1.0
         return np.where(probabilities[:, self.number] >= self.least, self.number, others.argmax(axis=1))
 
     def to_graph(self, graph: Graph, probabilities: str, classes: int) -> str:
-        """Return the same as nodes."""
+        """Add `labels` to an ONNX graph and return the name of its output."""
         mine = np.arange(classes)[None] == self.number
         others = graph.node("Where", graph.constant(mine), graph.constant(-1.0), probabilities)
         likeliest = graph.node("ArgMax", others, axis=1, keepdims=0)
@@ -231,10 +231,10 @@ def least_by_costs(missed: float, false_alarm: float) -> float:
 
 
 def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
-    """Return the largest threshold that finds this share of a class, if probabilities are calibrated.
+    """Return the largest threshold that finds this share of a class, assuming calibrated probabilities.
 
     Args:
-        probabilities: `(n,)` of the class, of points without known classes.
+        probabilities: `(n,)` probabilities of the class, at points whose classes are unknown.
         wanted: Share of the points of the class, above 0 and at most 1.
     """
     ordered = np.sort(probabilities)[::-1]
@@ -245,7 +245,7 @@ def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
 
 
 def _outcomes(check: StepCheck, lengths: Floats, clips: Floats, shares: Floats, constant: float) -> Floats:
-    """Return `(P, C, 1 + C)` each class's addition at a point to the gradient along the weights and the constant."""
+    """Return what each class at a point adds to the gradient along the weights and the constant, `(P, C, 1 + C)`."""
     probabilities = softmax(check.logits, axis=1)
     residuals = probabilities[:, None, :] - np.eye(probabilities.shape[1])
     norms = np.sqrt((residuals**2).sum(axis=2)) * lengths.reshape(len(lengths), -1)

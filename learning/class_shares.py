@@ -1,7 +1,8 @@
-"""Shares of the classes among the people who took part, from existing releases and without further charges.
+"""Shares of the classes among the people who took part, estimated from existing releases without further charges.
 
-Public points are assumed to represent people. If the classes have other shares among these, readers of a model's card
-have to know. Both estimates are sums of releases, whose noise is known, and their intervals invert tests of these sums.
+Public points are assumed to represent people. If the classes have other shares among people than among public points,
+readers of a model card need to know. Both estimates are sums of releases, whose noise is known, and their intervals
+invert tests of these sums.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from learning.measures import NORMAL_95, wilson
 Floats = NDArray[np.float64]
 
 _WEIGHED = 0.02
-"""Difference of shares, noise aside, because some people count for less: votes that an account had no room for,
-gradients that were clipped, several records of one person (measured: docs/evaluation.md).
+"""Error of shares, noise excluded, because some people count for less: votes that an account could not pay for,
+clipped gradients, several records of one person (measured: docs/evaluation.md).
 """
 
 _UNCOUNTED = 0.05
-"""Share of the planned people that may have come or gone, or differ from the public points."""
+"""Share of the planned people who may have joined or left, or who differ from the public points."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,18 @@ class ClassShare:
 
 
 def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
-    """Return shares of the classes among all votes.
+    """Return the shares of the classes among all votes.
 
-    Radii contain the same number of public points everywhere, so people have more votes if public points are
-    rare near them: the sum over the queries is one over the people, wherever they lie. For X votes for a class among
-    T, X − s·T has noise of variance σ²·Q·(1 − 2s + C·s²): all s for which that is near 0 (Fieller 1954).
+    All radii contain the same number of public points, so people have more votes where public points are sparse. The
+    sum over the queries is therefore a sum over people, wherever they lie. For X votes for a class out of T, X − s·T
+    has noise of variance σ²·Q·(1 − 2s + C·s²), and the interval contains all s for which it is near 0 (Fieller 1954).
 
     Args:
-        counts: `(Q, C)` as released, of plain votes.
-        sigma: Standard deviation of the noise of each.
+        counts: `(Q, C)` released counts of plain votes.
+        sigma: Standard deviation of the noise of each count.
 
     Returns:
-        One for each class; None if noise leaves no bounded set.
+        One share for each class; None if the noise is too large for a bounded interval.
     """
     queries, classes = counts.shape
     total, variance = float(counts.sum()), (NORMAL_95 * sigma) ** 2 * queries
@@ -65,15 +66,16 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
     """Return shares of the classes from the first step of a linear model, which predicts equal classes for everybody.
 
     The gradient of a holder of class y is then f ⊗ (1/C − e_y), clipped, and its constant coordinate counts classes:
-    1/C less it, divided by the part of a mean holder that is left after clipping. The estimate assumes that the planned
-    people have taken part, and that public points show how much is clipped; the interval allows for an error of
-    `_UNCOUNTED`.
+    subtract it from 1/C and divide by the part of an average holder's gradient that remains after clipping. The
+    estimate assumes that the planned people took part, and that public points show how much is clipped. The interval
+    allows for an error of `_UNCOUNTED`.
 
     Args:
-        intercept: `(C,)` released gradient of the constant coordinate, per planned holder and in units of it.
+        intercept: `(C,)` released gradient of the constant coordinate, per planned holder and in units of that
+            coordinate.
         noise: Standard deviation of each of these numbers.
         lengths: `(P,)` norms of public points, including the constant coordinate.
-        clip_norm: In the same units.
+        clip_norm: Norm to which gradients are clipped, in the same units.
     """
     classes = len(intercept)
     centred = intercept - intercept.mean()
@@ -88,7 +90,7 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
 
 
 def differing(people: ClassShare, share: float, points: int) -> bool:
-    """Return whether a class's share differs between people and this many public points, by both intervals."""
+    """Return whether a class's share differs between people and ``points`` public points, by both intervals."""
     low, high = wilson(share, points)
     return people.high < low or high < people.low
 

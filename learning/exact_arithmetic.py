@@ -1,12 +1,12 @@
-"""Arithmetic with the same results for a record at any position in an array, on every machine.
+"""Arithmetic with the same results for a record at any position in an array and on every machine.
 
 *Sums and products*: a float64 holds every whole number up to 2⁵³, a float32 up to 2²⁴. If no product and no partial sum
-leaves that range, matrix products and convolutions are exact, however a library divides them into blocks. The result of
-a record then cannot depend on neighbouring records. Rounding happens only between the steps, element by element and by
-operations that IEEE 754 defines to the last bit (division, square root, rounding to a whole number; not exp or log,
-whose last bit differs between the vector units and the scalar remainder of a loop).
+leaves that range, matrix products and convolutions are exact, however a library divides them into blocks. The result
+for a record therefore cannot depend on neighbouring records. Rounding happens only between these steps, element by
+element, with operations that IEEE 754 defines to the last bit (division, square root, rounding to a whole number). exp
+and log are avoided, because their last bit differs between the vector units and the scalar remainder of a loop.
 
-*Probabilities*: additions, multiplications, divisions and roundings of single numbers, and no library function.
+*Probabilities*: only additions, multiplications, divisions and roundings of single numbers, without library functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LARGEST = 2.0**52
-"""Largest sum of absolute products; the remaining bit is for an offset."""
+"""Largest sum of absolute products; the remaining bit is reserved for an offset."""
 
 RESIDUAL_STEPS = 2**20
 """Probabilities and residuals are rounded to whole multiples of 1 / RESIDUAL_STEPS."""
@@ -39,7 +39,7 @@ def power_of_two_below(value: float) -> float:
 
 
 def whole_matrix(matrix: Floats, bound: float, largest: float = LARGEST) -> tuple[Floats, float]:
-    """Return `matrix` times a power of two, in whole numbers whose products with whole inputs up to `bound` are exact.
+    """Return `matrix` times a power of two, rounded to integers whose products with integers up to `bound` are exact.
 
     Args:
         matrix: `(inputs, outputs)`, finite.
@@ -49,7 +49,7 @@ def whole_matrix(matrix: Floats, bound: float, largest: float = LARGEST) -> tupl
         The whole matrix and the power of two: `whole / power` is `matrix`, rounded.
     """
     weight = float(np.abs(matrix).sum(axis=0).max()) if matrix.size else 0.0
-    # each entry may be rounded up by a half
+    # each entry may be rounded up by 0.5
     power = power_of_two_below(largest / (bound * (weight or 1.0))) / 2.0
     while bound * (weight * power + 0.5 * len(matrix)) > largest:
         power /= 2.0
@@ -65,7 +65,7 @@ def whole_product(whole: Floats, matrix: Floats, offset: Floats | None = None) -
 
 
 def exponentials(exponents: Floats) -> Floats:
-    """Return exp of numbers up to 0, with a relative error below 1e-11; below e⁻³² it is e⁻³².
+    """Return exp of numbers up to 0, with a relative error below 1e-11. Results are never below e⁻³².
 
     exp(x) = exp(x / 2¹⁰)^(2¹⁰), with six terms of the series.
     """

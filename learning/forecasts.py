@@ -1,7 +1,8 @@
-"""Forecasts of the share of right labels, or of right predictions of a model: one form for all methods.
+"""Forecasts of the share of correct labels, or of a model's correct predictions, in one form for all methods.
 
-Labelled public points judge a forecast if there are any; its interval is wide if they are few. Without any it is based
-on an assumption, and gives bounds of the share if that is true. Each forecast states its basis in words.
+If there are labelled public points, a forecast is tested on them, and its interval is wide if they are few. Without
+any, it is based on an assumption and gives bounds on the share if that assumption is true. Each forecast states its
+basis in words.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LABELS, MODEL, TABLE = "labels", "model", "table"
 """Subject of a forecast: labels that are released, or the published model or table."""
 
 PURITY = (0.5, 0.9)
-"""Assumption without labels: the share of the voters very near a point that agree with its true class."""
+"""Assumption used without labels: the share of the voters very near a point that agree with its true class."""
 
 LABELS_FROM_SAMPLE = gettext_noop(
     "Based on %(points)d labelled points of the test dataset. The public points near them stand in for people."
@@ -41,7 +42,7 @@ CLUSTERS = gettext_noop(
 )
 
 _ROOT = 0.5
-"""Effect on a share of letting some public points represent all people: about this, over the root of their number."""
+"""Error of a share if some public points represent all people, times the square root of the number of points."""
 _LEAST_KEPT, _LEAST_LOST = 0.8, 0.02
 _FEW_POINTS = 600
 _FEW = gettext_noop(
@@ -53,7 +54,7 @@ _FEW = gettext_noop(
 
 @dataclass(frozen=True)
 class Forecast(Stored):
-    """Forecast of a share of right results.
+    """Forecast of a share of correct results.
 
     If an assumption is true, the share always lies between ``low`` and ``high``. ``noiseless`` is what `value` (or
     `high`, if there is no `value`) would be without noise. ``measure`` is in English, marked for translation.
@@ -96,7 +97,7 @@ class Forecast(Stored):
 
     @property
     def noisy(self) -> float:
-        """The part of `noiseless` that noise leaves."""
+        """Fraction of `noiseless` that remains with noise."""
         return self.high if self.value is None else self.value
 
 
@@ -110,19 +111,18 @@ def judged_forecast(
     rests_on: Sentence,
     measured: int | None = None,
 ) -> Forecast:
-    """Return a forecast that labelled public points judged.
+    """Return a forecast that was tested on labelled public points.
 
     Its interval is Wilson's for this many points, widened by the effect of choosing the points that represent people.
-    If the share is measured on few others, chance affects that, too: the interval is then that of 1 / (1/judged +
-    1/measured) points, as for a difference of two shares.
+    If the share is measured on few other points, chance affects that measurement, too. The interval is then computed
+    for 1 / (1/judged + 1/measured) points, as for a difference of two shares.
 
     Args:
         of: `LABELS` or `MODEL`.
-        right: Share of right results.
-        judged: Points that judged it, at least 1.
-        standing: Points that represented people, at least 1.
-        measured: Other points that the share will be measured on; None if they are so many that chance hardly affects
-            it.
+        right: Share of correct results.
+        judged: Number of points on which it was tested, at least 1.
+        standing: Number of points that represented people, at least 1.
+        measured: Number of other points on which the share will be measured; None if chance hardly affects so many.
     """
     low, high = wilson(right, judged if not measured else max(1, judged * measured // (judged + measured)))
     error = standing_error(standing)
@@ -137,7 +137,7 @@ _USELESS = gettext_noop(
 
 
 def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
-    """Return the warning that a model may be right no more often than the most frequent class."""
+    """Return a warning if the model may be right no more often than the most frequent class."""
     forecast = headline(forecasts)
     if forecast is None or forecast.majority is None or forecast.low > forecast.majority:
         return ()
@@ -146,7 +146,7 @@ def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
 
 
 def standing_error(standing: int) -> float:
-    """Return the effect on a forecast of the choice of public points that represent people."""
+    """Return how much a forecast depends on which public points represent people."""
     return _ROOT / math.sqrt(standing)
 
 
@@ -156,10 +156,10 @@ def headline(forecasts: Sequence[Forecast]) -> Forecast | None:
 
 
 def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence, ...]:
-    """Return a warning if people are too few, by one rule for all methods: noise costs a fifth of possible gains.
+    """Return a warning if there are too few people, by one rule for all methods: noise costs a fifth of possible gain.
 
-    The possible gain is the share of right results without noise, less chance; a loss of less than two points of a
-    hundred does not justify a warning.
+    The possible gain is the share of correct results without noise minus the share expected by chance. A loss of less
+    than two percentage points does not justify a warning.
     """
     forecast = headline(forecasts)
     if forecast is None or n_classes < 2:
@@ -172,9 +172,9 @@ def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence,
 
 
 def thirds(points: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return ways to divide points, in their order, into two thirds that represent people and a third that judges.
+    """Return ways to split points, in their order, into two thirds that represent people and a third for testing.
 
-    With few points each third judges in turn, so all of them do.
+    With few points, each third is used for testing in turn, so all points are.
 
     >>> [judged.tolist() for _, judged in thirds(4)]
     [[0, 1], [2], [3]]

@@ -1,7 +1,7 @@
-"""Numeric libraries: whether PyTorch is installed, and one thread for each library.
+"""Numeric libraries: tells whether PyTorch is installed, and limits each library to one thread.
 
-Workers have PyTorch; machines that only serve pages, count time or back up do without. Tasks run in parallel, one
-process for each core, so libraries compute in one thread.
+Workers have PyTorch. Machines that only serve pages, schedule tasks or make backups do not need it. Tasks run in
+parallel, one process per core, so each library computes in one thread.
 """
 
 import sys
@@ -21,7 +21,7 @@ def has_pytorch() -> bool:
 
 
 def pytorch_check() -> None:
-    """Raise ValueError, with a sentence for people, if PyTorch is not installed."""
+    """Raise ValueError with a human-readable message if PyTorch is not installed."""
     if not has_pytorch():
         raise ValueError(
             Sentence(
@@ -42,8 +42,8 @@ def one_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _pools(modules: int) -> ThreadpoolController:
-    """Return the thread pools of this process, found once for a number of imported modules.
+    """Return the thread pools of this process, searched once per number of imported modules.
 
-    The search reads the list of everything that is mapped into the process, which takes longer than many small tasks.
+    The search reads the list of everything mapped into the process, which takes longer than many small tasks.
     """
     return ThreadpoolController()

@@ -1,7 +1,8 @@
 """Measures of class probabilities on test points, each with a 95 % interval. Independent of models and of Django.
 
-Areas and average precisions of more than two classes are means over the classes that have points, each against the
-rest; for two classes they are of the second. Nothing is cut off: a true class of probability 0 has infinite loss.
+For more than two classes, areas and average precisions are means over the classes that have points, each against the
+rest; for two classes they refer to the second. Probabilities are not clipped, so a true class of probability 0 has
+infinite loss.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Classes = NDArray[np.int64]
 
 NORMAL_95 = 1.959964
 BINS = 10
-"""Bins of a calibration curve, each with as many points; fewer if a bin would have fewer than ten points."""
+"""Number of bins of a calibration curve, each with as many points; fewer if a bin would have less than ten points."""
 GRID = tuple(step / 20 for step in range(21))
 """Rates at which curves are given."""
 SEED, RESAMPLES = 29, 200
@@ -28,7 +29,7 @@ _BLOCK = 4_000_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measure with its 95 % interval; None if the points do not determine it."""
+    """Measure with its 95 % interval, or None if the points do not determine it."""
 
     value: float | None = None
     interval: tuple[float, float] | None = None
@@ -36,7 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bin:
-    """Points of similar probability: their number, their mean probability, and the number for which it came true."""
+    """Points of similar probability: their number, their mean probability, and for how many of them it came true."""
 
     points: int
     predicted: float
@@ -44,7 +45,7 @@ class Bin:
 
 
 def mean_estimate(values: Floats) -> Estimate:
-    """Return the mean, with the interval of the normal distribution."""
+    """Return the mean, with its interval according to the normal distribution."""
     if not len(values):
         return Estimate()
     mean = float(values.mean())
@@ -81,7 +82,7 @@ def losses(probabilities: Floats, truth: Classes) -> Floats:
 
 
 def base_loss(truth: Classes, classes: int) -> float | None:
-    """Return the log loss of always predicting the classes' shares of these points: the smallest of a constant."""
+    """Return the log loss of always predicting the class shares of these points, the smallest loss of any constant."""
     if not len(truth):
         return None
     shares = np.bincount(truth, minlength=classes) / len(truth)
@@ -90,31 +91,32 @@ def base_loss(truth: Classes, classes: int) -> float | None:
 
 
 def brier(probabilities: Floats, truth: Classes) -> Estimate:
-    """Return the mean squared difference of probabilities and outcomes, summed and halved: 0 … 1 (Brier 1950)."""
+    """Return the mean of half the squared differences between probabilities and outcomes, from 0 to 1 (Brier 1950)."""
     return mean_estimate(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1) / 2)
 
 
 def area(probabilities: Floats, truth: Classes) -> Estimate:
     """Return the area under the ROC curve, with the interval of DeLong, DeLong and Clarke-Pearson (1988).
 
-    The influence of each point on a mean over classes is the mean of its influences, so the same interval holds there.
+    The influence of a point on a mean over classes is the mean of its influences, so the same interval applies to
+    means.
     """
     return _mean_area([(probabilities[:, number], truth == number) for number in _judged(probabilities, truth)])
 
 
 def area_of_all(probabilities: Sequence[Floats], truths: Sequence[Classes]) -> Estimate:
-    """Return the mean area of several questions about the same points, without those whose answers are all equal.
+    """Return the mean area of several questions about the same points, ignoring questions whose answers are all equal.
 
     Args:
-        probabilities: `(n, 2)` of each question.
-        truths: `(n,)` of each, 0 or 1.
+        probabilities: `(n, 2)` for each question.
+        truths: `(n,)` for each question, 0 or 1.
     """
     each = [(p[:, 1], truth == 1) for p, truth in zip(probabilities, truths, strict=True) if _judged(p, truth)]
     return _mean_area(each)
 
 
 def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
-    """Return the mean of areas of scores `(n,)` of the same points, each with a mask of its positive points."""
+    """Return the mean area of several scores `(n,)` of the same points, each with a mask of its positive points."""
     parts = [_influences(scores, positive) for scores, positive in judged]
     if not parts:
         return Estimate()
@@ -125,7 +127,7 @@ def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
 
 
 def _judged(probabilities: Floats, truth: Classes) -> list[int]:
-    """Return the classes for areas: the second of two, all of more, if some points have them and some do not."""
+    """Return the classes whose areas are averaged: those that only some points have (of two classes, the second)."""
     classes = probabilities.shape[1]
     counts = np.bincount(truth, minlength=classes)
     places = [1] if classes == 2 else range(classes)
@@ -140,7 +142,7 @@ def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Flo
     above = (ranks[positive] - rankdata(scores[positive])) / few
     below = 1 - (ranks[~positive] - rankdata(scores[~positive])) / many
     value = float(above.mean())
-    # the variances of the two kinds of points are those of the paper, which divides by one less
+    # the variances of both groups of points follow the paper, which divides by n − 1
     influence[positive] = (above - value) * len(scores) / many * (many / max(many - 1, 1)) ** 0.5
     influence[~positive] = (below - value) * len(scores) / few * (few / max(few - 1, 1)) ** 0.5
     return value, influence
@@ -149,8 +151,8 @@ def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Flo
 def average_precision(probabilities: Floats, truth: Classes) -> Estimate:
     """Return the area under the precision-recall curve, as a sum over thresholds without interpolation.
 
-    The interval is one of log odds, with the standard deviation of resampled points, and Student's distribution for the
-    number of points of the rarest class.
+    The interval is computed for the log odds, with the standard deviation over resampled points and Student's
+    distribution for the number of points in the rarest class.
     """
     judged = _judged(probabilities, truth)
     if not judged:
@@ -185,12 +187,13 @@ def _precisions(weights: Floats, hits: NDArray[np.bool_], ends: NDArray[np.bool_
 
 
 def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[Bin]]:
-    """Return the expected calibration error and its curve, over bins with equally many points.
+    """Return the expected calibration error and its curve, over bins with equal numbers of points.
 
-    For two classes it is about the probability of the second, for more about that of the likeliest. Chance makes the
-    error of few points larger than that of all points, and the bootstrap adds about the same again: the lower end of
-    its interval is the upper end reflected at the error, or 0 if points of a calibrated model would often have this
-    error. So it contains the true error 95 times in 100 or more often.
+    For two classes, this is the calibration of the second class's probability; for more classes, of the most likely
+    class's probability. Chance makes the error of few points larger than the error of all points, and the bootstrap
+    adds about the same amount again. The lower end of its interval is therefore the upper end reflected at the error,
+    or 0 if points of a calibrated model would often have this error. The interval contains the true error at least 95
+    times in 100.
     """
     if not len(truth):
         return Estimate(), []
@@ -214,14 +217,14 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
 
 
 def _error_by_chance(confidence: Floats, place: NDArray[np.int64]) -> float:
-    """Return the error that is not exceeded 95 times in 100 in these bins, if the probabilities `(n,)` are true."""
+    """Return the error that is exceeded 5 times in 100 in these bins if the probabilities `(n,)` are true."""
     rng, members = np.random.default_rng(SEED), np.eye(int(place.max()) + 1)[place]
     drawn = [np.abs(((rng.random(len(place)) < confidence) - confidence) @ members).sum() for _ in range(RESAMPLES)]
     return float(np.quantile(drawn, 0.95)) / len(confidence)
 
 
 def bootstrapped(points: int, measure: Callable[[Floats], Floats]) -> Estimate:
-    """Return a measure of weighted points, with its bootstrap percentile interval (Efron and Tibshirani 1993)."""
+    """Return a measure of weighted points with its percentile bootstrap interval (Efron and Tibshirani 1993)."""
     value, drawn = _resampled(points, measure)
     if points < 2:
         return Estimate(value)
@@ -230,7 +233,7 @@ def bootstrapped(points: int, measure: Callable[[Floats], Floats]) -> Estimate:
 
 
 def _resampled(points: int, measure: Callable[[Floats], Floats]) -> tuple[float, Floats]:
-    """Return a measure of weighted points, and its values for resampled ones, `(RESAMPLES,)`."""
+    """Return a measure of weighted points and its values for resampled points, `(RESAMPLES,)`."""
     value = float(measure(np.ones((1, points)))[0])
     return value, np.concatenate([measure(weights) for weights in _resamples(points)])
 
@@ -244,11 +247,12 @@ def _resamples(points: int) -> Iterator[Floats]:
 
 
 def curves(probabilities: Floats, truth: Classes) -> tuple[Floats, Floats, int]:
-    """Return ROC and precision-recall curves as means over the classes that `area` judges.
+    """Return ROC and precision-recall curves as means over the classes that `area` averages.
 
     Returns:
         True positive rate at each false positive rate of `GRID`, precision at each recall of ``GRID[1:]``, and the
-        smallest number of points on which one of these shares rests (0, with empty curves, if nothing is judged).
+        smallest number of points that any of these shares is based on (0, with empty curves, if there are no such
+        classes).
     """
     found, precise, fewest = [], [], len(truth)
     for number in _judged(probabilities, truth):
@@ -266,7 +270,7 @@ def curves(probabilities: Floats, truth: Classes) -> tuple[Floats, Floats, int]:
 
 
 def gain(predicted: Classes, truth: Classes) -> Estimate:
-    """Return the share of right answers above that of always predicting the most frequent class, on the same points."""
+    """Return the accuracy minus the accuracy of always predicting the most frequent class, on the same points."""
     if not len(truth):
         return Estimate()
     most = np.bincount(truth).argmax()

@@ -1,4 +1,4 @@
-"""Published models by the learner that reads them: the students, and the models of gradient steps."""
+"""Published models, by the learner that reads them: students and the models of gradient steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LABELS = {
     f"{_NETWORK}mlp": gettext_noop("small network, trained in steps over samples of people"),
     f"{_NETWORK}cnn": gettext_noop("convolutional network from steps over samples"),
 }
-"""Learners of models that are published directly from the steps."""
+"""Learners of models that are published directly from gradient steps."""
 
 
 def network_learner(network: str) -> str:
@@ -63,10 +63,10 @@ def released_itself(learner: str) -> bool:
 
 
 def published_load(learner: str, data: bytes) -> Model:
-    """Return the published model from `Model.to_bytes`; reading it runs no code.
+    """Return the published model stored by `Model.to_bytes`. Reading it runs no code.
 
     Raises:
-        ValueError: The bytes are not a model of this learner, or it is unknown.
+        ValueError: The bytes are not a model of this learner, or the learner is unknown.
     """
     if learner == LINEAR:
         return LinearModel.from_bytes(data)
@@ -80,7 +80,7 @@ def published_load(learner: str, data: bytes) -> Model:
 
 
 def published_format(learner: str) -> str:
-    """Return the format of the file, which is its suffix.
+    """Return the format of the model file, which is also its suffix.
 
     >>> published_format("linear"), published_format("random_forest")
     ('safetensors', 'skops')
@@ -89,7 +89,7 @@ def published_format(learner: str) -> str:
 
 
 def published_label(learner: str) -> str:
-    """Return the name of the learner on pages, English, marked for translation; its key if it is unknown."""
+    """Return the name of the learner on pages, in English and marked for translation; its key if it is unknown."""
     if released_itself(learner):
         return LABELS[learner]
     return STUDENTS[learner].label if learner in STUDENTS else learner
@@ -102,17 +102,17 @@ _PREDICTION_BATCH = 256
 
 
 class StoredNetwork(Model):
-    """A published network as its file has it, predicting with ONNX Runtime.
+    """Published network, read from its file and predicting with ONNX Runtime.
 
-    Workers, which have PyTorch, read the same file into its modules. Probabilities agree up to rounding in single
-    precision.
+    Workers, which have PyTorch, load the same file as PyTorch modules. Probabilities agree up to single-precision
+    rounding.
 
     Args:
-        data: The file, which `to_bytes` returns.
-        layers: Of the network; the last one gives scores.
-        space: The representation whose coordinates the network takes; None if it takes records themselves.
-        scale: Factor of what the network takes.
-        target: What is learned; None for classes, one for each score.
+        data: The file, as returned by `to_bytes`.
+        layers: Layers of the network; the last one returns scores.
+        space: Representation whose coordinates the network takes; None if it takes the records themselves.
+        scale: Factor applied to the input of the network.
+        target: What is learned; None for classes, with one score each.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class StoredNetwork(Model):
 
     @property
     def _entering(self) -> tuple[int, ...]:
-        """Shape of what the network takes."""
+        """Shape of the network's input."""
         return self.shape if self._space is None else (self._space.dimensions,)
 
     @cached_property
@@ -181,7 +181,7 @@ class StoredNetwork(Model):
 
 
 def stored_network(learner: str, data: bytes) -> StoredNetwork:
-    """Return the network of a learner or student, or of steps over samples, from `Model.to_bytes`.
+    """Return the network of a learner, a student or sampled steps, stored by `Model.to_bytes`.
 
     Raises:
         ValueError: The bytes are not such a network.
@@ -217,7 +217,7 @@ def _normalisation(tensors: Tensors, name: str) -> Normalisation:
 
 
 def _cnn(tensors: Tensors, shape: tuple[int, ...]) -> list[PlainLayer]:
-    """Return the layers of `learning.learners.network.Network`, whose dense layer takes channels last."""
+    """Return the layers of `learning.learners.network.Network`, whose dense layer takes inputs with channels last."""
     height, width = ((side - 2) // 2 for side in shape[:2])
     hidden = _dense(tensors, "hidden")
     outputs = len(hidden.weight)
@@ -254,7 +254,7 @@ def _consistency(tensors: Tensors, shape: tuple[int, ...]) -> Iterator[PlainLaye
 
 
 def _steps(tensors: Tensors) -> Iterator[PlainLayer]:
-    """Yield the layers of a network of `learning.mechanisms.sampled_steps.networks`, known by their weights."""
+    """Yield the layers of a network of `learning.mechanisms.sampled_steps.networks`, recognised by their weights."""
     for name in ("first", "second", "hidden"):
         weight = tensors.get(f"{name}.weight")
         if weight is None:

@@ -1,1 +1,1 @@
-"""Mechanisms: the questions that a method asks and of whom, one package for each. Imports no Django."""
+"""Mechanisms: the questions that a method asks and who is asked, with one package for each. Imports no Django."""

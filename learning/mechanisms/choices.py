@@ -27,11 +27,11 @@ from learning.representations import (
 )
 
 Fault = tuple[str, str]
-"""Name of a choice, or "" for all of them, and the fault."""
+"""Name of a choice (or "" for all of them) and what is wrong with it."""
 
 
 class ChoicesError(ValueError):
-    """Choices that cannot be carried out; ``faults`` gives the choices and the reasons."""
+    """Choices that cannot be carried out; ``faults`` gives their names and the reasons."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(" ".join(message for _name, message in faults))
@@ -44,19 +44,19 @@ class Choice:
 
     Attributes:
         type: bool, dict, float, int or str.
-        default: Value used if a proposal leaves it out.
+        default: Value used if a proposal leaves the choice out.
         help: Its purpose; may be empty.
         values: The possible values, each with its label.
         kinds: The possible kinds with their own parameters, by name.
-        parameters: The choice that holds the parameters of the kind; if empty, they are stored with its name.
-        optional: Whether None can also be chosen, which leaves it to a public rule.
-        unset: That rule, in words.
+        parameters: Name of the choice that holds the parameters of the kind; if empty, they are stored with its name.
+        optional: Whether None can also be chosen, so that a public rule decides.
+        unset: That rule in words.
         percent: Whether a form asks for a share in per cent.
-        only_if: Values of other choices, by name, that it depends on.
-        rehearsed: Values that only a rehearsal may have.
-        needs_public_points: Whether it applies only if a run has public points.
-        is_column: Whether it names a column of the private dataset; None and "" name none.
-        is_encoder: Whether it is the digest of an encoder of the study; "" for none.
+        only_if: The values of other choices, by name, that this choice requires.
+        rehearsed: Values that only a rehearsal may use.
+        needs_public_points: Whether the choice applies only if a run has public points.
+        is_column: Whether it is the name of a column of the private dataset (None or "" for no column).
+        is_encoder: Whether it is the digest of one of the study's encoders ("" for no encoder).
     """
 
     name: str
@@ -85,11 +85,11 @@ class Choice:
         return None if names is None or self.type is int else list(names)
 
     def counts_with(self, document: Mapping[str, Any]) -> bool:
-        """Return whether it applies with these other choices."""
+        """Return whether this choice applies, given the other choices."""
         return all(document.get(other) in values for other, values in self.only_if.items())
 
     def faults(self, value: object) -> Iterator[Fault]:
-        """Yield the fault of a value: wrong type, out of range, or not among the possible values."""
+        """Yield an error for a value of the wrong type, out of range, or not among the possible values."""
         if self.optional and value is None:
             return
         if self.type in (int, float):
@@ -114,9 +114,9 @@ _TYPES = {bool: "true or false", dict: "an object", str: "a text"}
 
 
 def choice(default: Any, label: str, help: str = "", **described: Any) -> Any:
-    """Return a dataclass field that :meth:`Choices.described` describes; its type is that of the field.
+    """Return a dataclass field that :meth:`Choices.described` describes, with the type of the annotation.
 
-    The default None makes it optional, or required if ``optional`` is False.
+    With the default None, the choice is optional, or required if ``optional`` is False.
     """
     metadata = {"label": label, "help": help, "optional": default is None, **described}
     if default == {}:
@@ -126,7 +126,7 @@ def choice(default: Any, label: str, help: str = "", **described: Any) -> Any:
 
 @cache
 def _kinds(choices: type[Choices]) -> dict[str, type]:
-    """Return the type of each field, without None, and dict for a mapping."""
+    """Return the type of each field, without None; dict for a mapping."""
     found = {}
     for name, hint in get_type_hints(choices).items():
         kind = next(each for each in get_args(hint) if each is not NoneType) if isinstance(hint, UnionType) else hint
@@ -136,20 +136,20 @@ def _kinds(choices: type[Choices]) -> dict[str, type]:
 
 @dataclass(frozen=True)
 class Choices:
-    """Base of the choices of a method; subclasses add their own by :func:`choice`.
+    """Base class for the choices of a method. Subclasses add their own with :func:`choice`.
 
     Raises:
         ChoicesError: A value has the wrong type, is out of range, or conflicts with another.
     """
 
     def __post_init__(self) -> None:
-        # The choices can only be checked together once each is valid.
+        # The combination can only be checked once each choice is valid.
         alone = [fault for each in self.described() for fault in each.faults(getattr(self, each.name))]
         if faults := alone or list(self.faults()):
             raise ChoicesError(faults)
 
     def faults(self) -> Iterator[Fault]:
-        """Yield faults of the combination of individually valid choices."""
+        """Yield the faults of a combination of individually valid choices."""
         return iter(())
 
     @classmethod
@@ -160,7 +160,7 @@ class Choices:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Return the choices given to a run; missing ones have their defaults.
+        """Return the choices in a run's document; missing choices get their defaults.
 
         Raises:
             ChoicesError: A name is unknown, or a value is not possible.
@@ -179,7 +179,7 @@ class Choices:
 
 
 def representation_choice(help: str = "") -> Any:
-    """Return the field for the space of the first round; ``help`` explains its role in the method."""
+    """Return the field for the representation of the first round; ``help`` explains its role in the method."""
     return choice(
         "",
         gettext_noop("Representation"),
@@ -232,17 +232,17 @@ class HolderChoices(Choices):
             yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."
 
     def space(self, points: NDArray[Any]) -> Representation:
-        """Return the first round's representation for points `(n, *shape)`: records, or the vectors of an encoder."""
+        """Return the first round's representation for points `(n, *shape)`: records or an encoder's vectors."""
         if not self.representation:
             return self.own_space(points) or self.usual_space(points.shape[1:])
         return representation_create(self.representation, self.representation_parameters)
 
     def own_space(self, points: NDArray[Any]) -> Representation | None:
-        """Return the only suitable representation of an encoder's vectors or of texts; None for everything else."""
+        """Return the only suitable representation, for an encoder's vectors or texts; None for all other points."""
         if self.encoder:
             return Encoded()
         return Words() if is_text(points) else None
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
-        """Return the representation used if none is named."""
+        """Return the representation used if none is chosen."""
         return default_representation(shape)

@@ -17,13 +17,13 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, con
 
 @dataclass(frozen=True)
 class HeadCountQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`. Its records are (cells, H) whether each person is in a cell.
+    """See :class:`learning.mechanisms.protocol.Question`. Its records (cells, H) are whether each person is in a cell.
 
-    A person in k cells contributes a vector of norm √k; divided by √``most`` it has the squared norm k/most ≤ 1 under
-    noise of standard deviation ``noise``, so their charge is k/(most·noise²).
+    A person in k cells contributes a vector of norm √k. Divided by √``most``, it has the squared norm k/most ≤ 1 under
+    noise of standard deviation ``noise``, so the person is charged k/(most·noise²).
 
     Attributes:
-        most: Largest number of cells with the same person.
+        most: Largest number of cells that may contain the same person.
         noise: Standard deviation of the noise, in units of the largest norm.
     """
 
@@ -46,7 +46,7 @@ class HeadCountQuestion:
 
     @property
     def charge(self) -> float:
-        """The most that anybody can be charged, in μ²."""
+        """Largest charge of any person, in μ²."""
         return 1 / self.noise**2
 
     def digest(self) -> str:

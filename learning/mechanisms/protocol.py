@@ -1,6 +1,6 @@
-"""Protocol of a mechanism: the mathematics of what a method asks, without databases or persons.
+"""Protocol of a mechanism: the mathematics of a method's questions, independent of databases and people.
 
-A public :class:`Question` is put to everybody. Each person answers with whole numbers that depend only on the question
+Everybody is asked a public :class:`Question`. Each person answers with whole numbers that depend only on the question
 and their own records, as far as their own account allows. The answers are added up, and noise is added once. Each
 release determines the state used for the next part of the question.
 """
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class PlannedLevel:
     """Holders with the same cap.
 
-    name: of the level.  cap: μ² of their promise.  holders: a noisy or public head count.  records: per holder, a
-    public figure.  used: the share of the cap that earlier rounds are forecast to have used.
+    name: name of the level.  cap: μ² of their promise.  holders: noisy or public number of them.  records: average
+        number per holder, a public figure.  used: share of the cap that earlier rounds are forecast to have used.
     """
 
     name: str
@@ -39,7 +39,7 @@ class PlannedLevel:
 
 
 def signal(levels: Sequence[PlannedLevel]) -> float:
-    """Return the total signal in standard deviations of the noise: Σ n·μ, if each person's weight is their μ.
+    """Return the total signal in standard deviations of the noise, Σ n·μ, if each person is weighted by their μ.
 
     >>> signal([PlannedLevel("HIGH", 1.0, 10.0), PlannedLevel("LOW", 4.0, 5.0)])
     20.0
@@ -48,10 +48,10 @@ def signal(levels: Sequence[PlannedLevel]) -> float:
 
 
 def best_threshold(levels: Sequence[PlannedLevel]) -> float:
-    """Return the cap, in μ², with the largest signal if everybody with at least this cap counts only by it.
+    """Return the cap, in μ², with the largest signal if everybody with at least this cap is weighted by it.
 
-    That is the cap with the largest n·μ, n the people with at least this cap (Cyffers, Ziani, "Limits of personalizing
-    differential privacy budgets", 2026, show how much more personal budgets can bring).
+    This cap has the largest n·μ, where n is the number of people with at least this cap (see Cyffers, Ziani, "Limits of
+    personalizing differential privacy budgets", 2026, for the limit of what personal budgets can gain).
 
     >>> best_threshold([PlannedLevel("HIGH", 1.0, 10.0), PlannedLevel("LOW", 4.0, 5.0)])
     1.0
@@ -60,7 +60,7 @@ def best_threshold(levels: Sequence[PlannedLevel]) -> float:
 
 
 def at_threshold(levels: Sequence[PlannedLevel], cap: float) -> list[PlannedLevel]:
-    """Return the levels that allow at least ``cap``, each at this cap."""
+    """Return the levels whose cap is at least ``cap``, each with this cap instead."""
     return [replace(level, cap=cap) for level in levels if level.cap >= cap]
 
 
@@ -68,14 +68,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class PlanError(ValueError):
-    """A run that cannot be planned as asked. The message says what to do."""
+    """Raised if a run cannot be planned as requested. The message says what to do."""
 
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Holders who are asked: ``holders`` (H,) ids in rising order.
+    """Holders who are asked: ``holders`` (H,) ids in ascending order.
 
-    Their accounts in μ², (H,) each: ``caps``, ``limits`` that they may reach in this batch, and ``spent``.
+    Their accounts in μ², (H,) each: ``caps``, ``limits`` for this batch, and ``spent``.
     """
 
     holders: NDArray[np.int64]
@@ -88,7 +88,7 @@ class People:
         return People(self.holders[chosen], self.caps[chosen], self.limits[chosen], self.spent[chosen])
 
     def accounts(self) -> IndividualAccounts:
-        """Return accounts that may be used up to the limits, which are never below 0 here."""
+        """Return accounts that may be charged up to the limits, which are never below 0 here."""
         return IndividualAccounts(np.maximum(self.limits, 0.0), self.spent)
 
 
@@ -96,8 +96,8 @@ class People:
 class Records:
     """Records of some people.
 
-    ``x`` (N, …) in the form that the question takes, ``classes`` (N,), and positions of the ``owner`` (N,) among the
-    people.
+    ``x`` (N, …) in the form that the question takes, ``classes`` (N,), and ``owner`` (N,): the position of each
+    record's holder among the people.
     """
 
     x: NDArray[Any]
@@ -107,7 +107,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Draws:
-    """Randomness of one batch: ``noise``, and a ``seed`` for samples (None for the operating system's)."""
+    """Randomness of one batch: ``noise``, and a ``seed`` for samples (None: from the operating system)."""
 
     noise: Noise
     seed: int | None = None
@@ -117,14 +117,14 @@ class Draws:
 class PartRelease:
     """Release of a part of a question; all of it is public.
 
-    ``arrays`` are kept in a file. ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was rejected,
-    and ``counts`` (Q, C) if there are any are stored as queries; ``reinforced`` (Q,) marks labels that are a student's
-    own, if any can be. ``content`` describes the release in the register.
+    ``arrays`` are stored in a file. ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was
+    rejected, and any ``counts`` (Q, C) are stored as queries. ``reinforced`` (Q,) marks a student's own labels, if the
+    mechanism allows any. ``content`` describes the release in the register.
 
-    ``charges`` are the charges of everybody in each budget of the plan, in μ², if they follow from the release and are
-    the same for all of them; None if each answer carries its own. If charges differ within a budget, ``classes`` gives
-    the charge of each charging class, and ``charges`` gives the growth of the largest charge within the budget. Budgets
-    in ``exhausted`` can no longer pay for the next query.
+    ``charges`` are everybody's charges in each budget of the plan, in μ², if they follow from the release and are the
+    same for all; None if each answer carries its own. If charges differ within a budget, ``classes`` gives the charge
+    of each charging class, and ``charges`` the growth of the largest charge within the budget. Budgets in ``exhausted``
+    can no longer pay for the next query.
     """
 
     size: int
@@ -144,7 +144,7 @@ class Question(Protocol):
 
     @property
     def fitted(self) -> FittedRepresentation | None:
-        """Representation in which records answer; None if records are used unchanged."""
+        """Representation used for records in answers; None if records are used unchanged."""
         ...
 
     @property
@@ -159,15 +159,15 @@ class Question(Protocol):
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation of the noise of each number of the ``sums`` of answers, in the units of these sums.
+        """Standard deviation of the noise of each number in the ``sums`` of answers, in the units of these sums.
 
-        None if the release is not the noisy total of all sums: sites cannot answer such a question.
+        None if the release is not the noisy total of all sums, in which case sites cannot answer the question.
         """
         ...
 
     @property
     def grain(self) -> float:
-        """Unit whose whole multiples the sums are."""
+        """Unit of the sums, which are integer multiples of it."""
         ...
 
     def digest(self) -> str:
@@ -175,7 +175,7 @@ class Question(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Describe the mechanism in public terms, for the register and the card."""
+        """Return a public description of the mechanism, for the register and the card."""
         ...
 
     def part(self, batch: int, start: int, most: int) -> slice:
@@ -187,9 +187,9 @@ class Question(Protocol):
         ...
 
     def bounds(self, part: slice) -> list[float] | None:
-        """Return the most that a part can charge anybody under each promise of the plan, in μ²; public.
+        """Return the most that a part can charge anybody under each promise of the plan, in μ². Public.
 
-        None if it charges nobody, because an earlier part has already charged them for this one.
+        None if it charges nobody, because an earlier part has already charged them for it.
         """
         ...
 
@@ -202,8 +202,8 @@ class Question(Protocol):
         budget or charging class of each person. ``records`` are :class:`Records`, or another input that the question
         uses.
 
-        People who are ``alone``, when no other people are asked, may answer several steps in a row, each with the
-        release before in view: the noise of these releases is then drawn here, and nobody sees them before the commit.
+        If only these people are asked (``alone``), they may answer several steps in a row, each of which uses the
+        previous release. The noise of these releases is then drawn here, and nobody sees them before the commit.
         """
         ...
 
@@ -213,7 +213,7 @@ class Question(Protocol):
 
 
 def content_digest(arrays: Arrays, text: str = "") -> str:
-    """Return the SHA-256 of arrays by name, and of a text."""
+    """Return the SHA-256 of named arrays and a text."""
     digest = hashlib.sha256(text.encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())

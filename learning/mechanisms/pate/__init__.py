@@ -1,4 +1,4 @@
-"""The mechanisms of Individualized PATE: plan a run, share out the holders, count votes, release noisy labels.
+"""Mechanisms of Individualized PATE: plan a run, assign holders to teachers, count votes, release noisy labels.
 
 `accounting.privacy` calculates the cost of a release. Nothing here imports Django.
 """

@@ -1,8 +1,9 @@
-"""Question of a vote of teachers, who answer for their members on each of the public points.
+"""Question put to a vote of teachers, each of which answers for its members about every public point.
 
-Every charge is public and the same for all members of a group: it follows from which queries were answered, and the
-group's budget limits what a vote may charge. The vote ends for public reasons only: no points are left, enough labels
-have been released, or the next query could cost more than the run may charge. No account and no vote affects the end.
+Every charge is public and the same for all members of a group. It depends on which queries were answered, and the
+group's budget limits how much a vote may charge. The vote ends for public reasons only: all points have been asked,
+enough labels have been released, or the next query could cost more than the run may charge. Accounts and votes never
+affect its end.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class VoteBudget:
-    """Budget of one group of the plan, and cost of a query to each of its members, in μ².
+    """Budget of one group of the plan, and the cost of a query to each of its members, in μ².
 
-    ``cap`` is the smallest in the group; ``allowed`` is the run's share of it; the others are as in
+    ``cap`` is the smallest cap in the group, and ``allowed`` the run's share of it. For the other fields see
     :class:`learning.mechanisms.pate.aggregators.aggregator.VoteCharge`.
     """
 
@@ -49,19 +50,19 @@ class VoteBudget:
 
     @property
     def answer(self) -> float:
-        """Cost of one answered query, for the first queries if only these are charged individually."""
+        """Cost of one answered query; of the first queries, if only these are charged individually."""
         return self.check + self.label
 
     @property
     def answers(self) -> int | None:
-        """Number of queries that can be answered at least, if every query is answered; None for all of them."""
+        """Number of queries that the group can pay for if every query is answered; None if it can pay for all."""
         if self.first is not None and self.first * self.answer + self.rest <= self.allowed:
             return None
         affordable = int(self.allowed / self.answer)
         return affordable if self.first is None else min(affordable, self.first)
 
     def costs(self, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the cost (Q,) of each query of a batch from ``start`` on, given whether each is answered."""
+        """Return the cost (Q,) of each query of a batch starting at ``start``, given whether each is answered."""
         one_by_one = self.check + self.label * answered.astype(np.float64)
         if self.first is None:
             return one_by_one
@@ -71,13 +72,13 @@ class VoteBudget:
     def affordable(self, answered: NDArray[np.bool_], present: NDArray[np.bool_] | None = None) -> int:
         """Return the number of leading queries of a vote that the group can pay for.
 
-        A query is priced as if it will be answered, because the decision to stop the vote must not depend on its own
-        noise. After the first query that is too expensive, the group pays for none, whatever the later ones cost.
+        Every query is assumed to be answered, because the decision to stop the vote must not depend on its own noise.
+        After the first query that is too expensive, the group pays for no other, even if later ones cost less.
 
         Args:
             answered: (Q,) whether each query was answered.
             present: (K, Q) whether each of the group's teachers takes part in each query; None if all do. The group
-                pays for a query if each of them can.
+                pays for a query only if all of its teachers can pay for it.
 
         >>> budget = VoteBudget(cap=1.0, allowed=1.0, check=0.1, label=0.2)
         >>> budget.affordable(np.array([False, True, False, True, True, True]))
@@ -90,7 +91,7 @@ class VoteBudget:
 
 
 class Stop(StrEnum):
-    """Public reasons for the end of a vote."""
+    """Public reasons why a vote ends."""
 
     ENOUGH = "enough"
     USED_UP = "used_up"
@@ -100,9 +101,9 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Ballot:
-    """Teachers' predictions and the members behind them; all of it is secret.
+    """Teachers' predictions and the members they learned from; all of it is secret.
 
-    ``predictions`` (teachers, points) of classes, or ``NO_VOTE``; ``holder``, ``teacher``, ``group`` (pairs,): the
+    ``predictions`` (teachers, points) are classes, or ``NO_VOTE``. ``holder``, ``teacher``, ``group`` (pairs,) are the
     teachers of each holder, and the group of the plan in which the holder is charged.
     """
 
@@ -113,7 +114,7 @@ class Ballot:
 
     @property
     def members(self) -> NDArray[np.int64]:
-        """(H,) ids of everybody who is charged, in rising order."""
+        """(H,) ids of everybody who is charged, in ascending order."""
         return distinct(self.holder)
 
     @property
@@ -124,7 +125,7 @@ class Ballot:
 
     @property
     def teacher_of(self) -> NDArray[np.int64]:
-        """(H,) teacher of each member, if each of them has only one."""
+        """(H,) teacher of each member, if each member has only one."""
         _members, first = np.unique(self.holder, return_index=True)
         return self.teacher[first]
 
@@ -138,8 +139,8 @@ class VoteState:
     """Releases so far.
 
     Attributes:
-        labels: (Q,) ``REJECTED`` if there is none.
-        guesses: (Q,) the student's guess before each query, ``NO_VOTE`` if it was not asked.
+        labels: (Q,) labels; ``REJECTED`` for a query without one.
+        guesses: (Q,) the student's guess before each query; ``NO_VOTE`` if the student was not asked.
         reinforced: (Q,) True if the label is the student's own, which the teachers did not contradict.
     """
 
@@ -165,12 +166,12 @@ class VoteState:
         return VoteState(self.labels[:query], self.guesses[:query], self.reinforced[:query])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of its file."""
+        """Return the arrays stored in its file."""
         return {"labels": self.labels, "guesses": self.guesses, "reinforced": self.reinforced}
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> VoteState:
-        """Read a file; files of earlier versions have no reinforced labels."""
+        """Return the state from the arrays of a file; files of earlier versions have no reinforced labels."""
         labels = arrays["labels"]
         reinforced = arrays["reinforced"] if "reinforced" in arrays else np.zeros(len(labels), np.bool_)
         return VoteState(labels, arrays["guesses"], reinforced)
@@ -181,17 +182,18 @@ _NOTHING = VoteState(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, n
 
 @dataclass(frozen=True, eq=False)
 class TeachersQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`. The records of its people are a :class:`Ballot`.
+    """See :class:`learning.mechanisms.protocol.Question`. Its records are a :class:`Ballot`.
 
     Attributes:
-        budgets: budgets of the plan's groups.
-        points: digest of the public points.
-        wanted_labels: number of labels at which the vote ends; None if it has no such end.
-        goes_on: whether the vote continues without a group that cannot pay for the next query.
-        participation: (teachers, points) the teachers that take part in each query, from public randomness; None if all
-            take part in all. With it every teacher is a separate charging class, otherwise every group is one.
-        student: (points, C) probabilities by a student of the labels (Q,) so far, all 0 before there is one; None if
-            the aggregator does not use one.
+        budgets: Budgets of the plan's groups.
+        points: Digest of the public points.
+        wanted_labels: Number of labels at which the vote ends; None for no such limit.
+        goes_on: Whether the vote continues without a group that cannot pay for the next query.
+        participation: (teachers, points) teachers that take part in each query, from public randomness; None if all
+            take part in all queries. With participation, every teacher is a separate charging class; otherwise every
+            group is one.
+        student: Function of the labels (Q,) so far to a student's probabilities (points, C), all 0 before there is a
+            student; None if the aggregator uses no student.
     """
 
     plan: Plan
@@ -224,10 +226,10 @@ class TeachersQuestion:
         return self.plan.aggregator.parameters()
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """End a batch with a plain vote's last query, so that a student can learn from all of it.
+        """End a batch at the last query of a plain vote, so that a student can learn from the whole vote.
 
-        If every query is answered, the batch also ends before the first that is too expensive, whose counts are never
-        requested.
+        If every query is answered, the batch also ends before the first query that is too expensive, whose counts are
+        then never requested.
         """
         del batch
         ends = [budget.first for budget in self.budgets if budget.first is not None]
@@ -240,7 +242,7 @@ class TeachersQuestion:
         return _NOTHING if released is None else VoteState.from_arrays(released)
 
     def stop(self, state: VoteState) -> Stop | None:
-        """Return the reason to stop after these releases; None while the vote continues."""
+        """Return the reason to stop after these releases; None if the vote continues."""
         if self.wanted_labels is not None and state.answered.sum() >= self.wanted_labels:
             return Stop.ENOUGH
         if len(state.labels) >= self.size:
@@ -251,7 +253,7 @@ class TeachersQuestion:
         return None if voting.all() else Stop.SHARE
 
     def voting(self, state: VoteState) -> NDArray[np.bool_]:
-        """Return the groups (G,) of the plan that can pay for the next query; teachers of the others cast no vote."""
+        """Return which groups (G,) of the plan can pay for the next query; teachers of the others do not vote."""
         with_next = np.append(state.answered, True)
         return np.array([affordable == len(with_next) for affordable in self._affordable_by_group(with_next)])
 
@@ -262,7 +264,7 @@ class TeachersQuestion:
     def charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
         """Return the growth of each group's largest charge, in μ², from the queries after ``state``.
 
-        If all teachers take part in all queries, this is the charge of everybody in the group.
+        If all teachers take part in all queries, this is also the charge of everybody in the group.
         """
         start, so_far = len(state.labels), np.append(state.answered, answered)
         if self.participation is None:
@@ -305,18 +307,18 @@ class TeachersQuestion:
         if self.participation is None:
             return np.ones((1, stop - start), np.bool_)
         present = self.participation[self.plan.members(place), start:stop]
-        beyond = stop - start - present.shape[1]  # a query after the last, which is never asked
+        beyond = stop - start - present.shape[1]  # past the last query, so never asked
         return np.pad(present, ((0, 0), (0, beyond)), constant_values=True) if beyond else present
 
     def _paid(self, place: int, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return (K,) the cost of queries from ``start`` on to each charging class of a group that pays for them."""
+        """Return the cost of queries from ``start`` on to each charging class (K,) of a group that pays for them."""
         costs = self.budgets[place].costs(start, answered)
         return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
 
     def _affordable_by_group(self, answered: NDArray[np.bool_]) -> list[int]:
         """Return for each group the number of leading queries it can pay for, given which were answered.
 
-        Groups that share teachers pay together and fall silent together.
+        Groups that share teachers pay together and stop voting together.
         """
         alone = [
             budget.affordable(answered, self._present(place, 0, len(answered)))
@@ -329,8 +331,9 @@ class TeachersQuestion:
     ) -> Arrays:
         """Return weighted counts ``sums`` (Q, C), and ``group`` (H,), the charging class of everybody.
 
-        A teacher casts no vote if a member has a cap of 0, which means that they must not stay, or if its group cannot
-        pay. Its members are charged to the end, because their consents also caused its silence.
+        A teacher does not vote if one of its members has a cap of 0, that is, must leave the vote, or if its group
+        cannot pay. Its other members are charged until the vote ends, because its silence also depends on their
+        consents.
         """
         del alone, draws  # noise is drawn in the release
         ballot = records()
@@ -371,18 +374,18 @@ class TeachersQuestion:
     def released_digest(
         self, start: int, labels: Labels, reinforced: NDArray[np.bool_], counts: NDArray[np.int64] | None
     ) -> str:
-        """Return the SHA-256 of the labels of points from ``start`` on, and of any counts that led to them."""
+        """Return the SHA-256 of the labels of points from ``start`` on, and of any counts that they are based on."""
         if counts is None:
             return labels_digest(start, labels, reinforced)
         return counts_digest(np.arange(start, start + len(labels)), labels, counts)
 
     def disagreements(self, state: VoteState, ballot: Ballot) -> NDArray[np.int64]:
-        """Return (teachers,) how often each teacher has disagreed with the student so far."""
+        """Return how often each teacher (teachers,) has disagreed with the student so far."""
         votes = ballot.predictions[:, : len(state.guesses)]
         return ((votes != NO_VOTE) & (votes != state.guesses) & (state.guesses != NO_VOTE)).sum(axis=1)
 
     def silent(self, state: VoteState, people: People, ballot: Ballot) -> NDArray[np.bool_]:
-        """Return (teachers,) True for each teacher that casts no vote in the next batch."""
+        """Return a mask (teachers,) of the teachers that do not vote in the next batch."""
         silent = np.zeros(self.plan.teachers, dtype=np.bool_)
         for place in np.flatnonzero(~self.voting(state)):
             silent |= self.plan.members(int(place))
@@ -393,7 +396,7 @@ class TeachersQuestion:
         return None if self.student is None else self.student(state.labels)[part]
 
     def _guesses(self, state: VoteState, part: slice) -> Labels | None:
-        """Return (Q,) the student's likeliest class; None in a plain vote, which later residual votes follow."""
+        """Return the student's most likely class (Q,); None in the plain vote, which precedes residual votes."""
         if not any(budget.first is not None and budget.first <= part.start for budget in self.budgets):
             return None
         probabilities = self._probabilities(state, part)
@@ -402,7 +405,7 @@ class TeachersQuestion:
         return probabilities.argmax(axis=1)
 
     def _affordable(self, state: VoteState, answered: NDArray[np.bool_]) -> int:
-        """Return the number of leading queries of a batch that every voting group can pay for: at least one."""
+        """Return the number of leading queries of a batch, at least one, that every voting group can pay for."""
         affordable = self._affordable_by_group(np.append(state.answered, answered))
         return min(affordable[place] for place in np.flatnonzero(self.voting(state))) - len(state.labels)
 
@@ -422,8 +425,8 @@ class TeachersQuestion:
 def labels_digest(start: int, labels: Labels, reinforced: NDArray[np.bool_]) -> str:
     """Return the SHA-256 of released labels.
 
-    Each entry has its row, from ``start`` on, and its label, None if the query was rejected; reinforced ones are
-    marked.
+    Each entry has its row, counted from ``start``, and its label (None if the query was rejected); reinforced labels
+    are marked.
     """
     entries: list[list[int | str | None]] = [
         [start + place, int(label) if label != REJECTED else None, *(["reinforced"] if own else [])]

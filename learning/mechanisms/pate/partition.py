@@ -1,25 +1,25 @@
-"""Assignment of holders to teachers, and in the vanishing variant of teachers to votes.
+"""Assignment of holders to teachers and, in the vanishing variant, of teachers to votes.
 
-In this variant, teachers of the stricter groups are absent from most of the votes.
+In the vanishing variant, the stricter a group, the fewer votes its teachers take part in.
 
-**The charge of a holder, and the reason.** The set of teachers that take part in a vote is drawn from public numbers
-only: group sizes, budgets, coins. It never depends on a prediction. So fix the sets of all votes, as if they had been
-published before. For each fixed choice, a vote without the holder's teacher is the same on neighbouring data and costs
-the holder nothing; any other costs the holder the aggregator's price of a vote among the participants. By the
-composition of RDP, each *teacher* has its own sum, and a holder's cost is that of their teacher. Since this holds
-for all sets, they need not be kept secret.
+**Why a holder pays only for their teacher's votes.** The set of teachers that take part in a vote is drawn only from
+public numbers (group sizes, budgets, coins), never from predictions. So consider the sets of all votes as fixed, as if
+they had been published before. For each fixed choice, a vote without the holder's teacher is the same on neighbouring
+data and costs the holder nothing. Any other vote costs the aggregator's price of a vote among its participants. By the
+composition of RDP, each *teacher* has its own sum, which is the cost of its holders. Since this holds for all choices
+of sets, they need not be kept secret.
 
-A privacy group has one account, not one for each teacher. Its curve is, order by order, the largest of its teachers'
-sums: a bound for every one of them. `participation_costs` writes it as costs of single queries, which add up to it.
+A privacy group has one account, not one per teacher. At each order, its curve is the largest of its teachers' sums,
+which bounds each of them. `participation_costs` splits it into costs of single queries, which add up to it.
 
-In a real study the charges are those of Gaussian differential privacy, whatever the votes: for each teacher the sum
-over the queries it took part in, which the public seed decides (`public_participation`). There every teacher has a
-separate account in the books (`learning.mechanisms.pate.ballots`).
+In a real study, charges follow Gaussian differential privacy, independent of the votes: each teacher is charged for the
+queries it took part in, which the public seed determines (`public_participation`). Every teacher then has a separate
+account in the ledger (`learning.mechanisms.pate.ballots`).
 
-**Claims that are not made.** That a group taking part in a share f of the votes pays f times the cost of all of them:
-the teacher that was in the costliest votes pays more, and the guarantee is for its holders too. Nor any amplification
-by sampling: it would need the sets to stay secret, and a bound for GNMax on sampled votes under data-dependent costs
-that has not been proved. Charging a group for votes from which its teachers were absent is sound, but wasteful.
+**What is not claimed.** First, that a group taking part in a share f of the votes pays f times the cost of all votes:
+the teacher in the most expensive votes pays more, and the guarantee also covers its holders. Second, amplification by
+sampling: the sets would have to stay secret, and no bound for GNMax on sampled votes under data-dependent costs has
+been proved. Charging a group for votes from which its teachers were absent is sound, but wasteful.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ from numpy.typing import ArrayLike, NDArray
 from learning.mechanisms.pate.aggregators import QueryCosts
 from learning.mechanisms.pate.plan import LEFT_OUT, Plan
 
-#: Number of parts of an assignment. It is fixed, so that progress reveals nothing about the number of holders.
+#: Number of parts of an assignment. It is fixed, so that progress does not reveal the number of holders.
 _PARTS = 10
 
 
 def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield that many different items for each size: those drawn least often so far, ties at random.
+    """Yield as many different items as each size: those drawn least often so far, with ties broken randomly.
 
-    At any time the numbers of draws of two items differ by at most one. Each size must be at most `items`.
+    At any time, the numbers of draws of two items differ by at most one. Each size must be at most `items`.
 
     >>> draws = list(balanced_draws([2, 2, 2], 3, np.random.default_rng(0)))
     >>> np.bincount(np.concatenate(draws))
@@ -56,16 +56,17 @@ def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -
 def assign(
     plan: Plan, group_of_holder: ArrayLike, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign every holder to as many different teachers as their group has duplicates, mostly one.
+    """Assign every holder to as many different teachers as their group has duplicates (usually one).
 
-    All records of a holder follow the holder, which limits their influence on a vote to these teachers. The sizes of
-    the teachers that share a group differ by at most one holder.
+    All records of a holder go to the same teachers, which limits the holder's influence on a vote to these teachers.
+    The sizes of the teachers that share a group differ by at most one holder.
 
-    plan: the run's plan.  group_of_holder: `(holders,)`, each holder's index in `plan.groups` as `plan.index_of` gives
-    it; `LEFT_OUT` for a holder that takes no part.  rng: only decides the partition; nobody's privacy depends on it.
+    plan: the run's plan.  group_of_holder: `(holders,)` index of each holder's group in `plan.groups`, from
+        `plan.index_of`; `LEFT_OUT` for a holder who takes no part.  rng: only decides the partition; no privacy depends
+        on it.
 
-    Returns two arrays `(assignments,)`: positions of holders, and the teachers that learn from them. Raises
-    ValueError if the holders are not those that were planned for.
+    Returns two arrays `(assignments,)`: positions of holders, and the teachers that learn from them. Raises ValueError
+    if the holders are not the ones planned for.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 2), PrivacyGroup("LOW", 2.0, 4)], variant="weighting", teachers=3,
@@ -85,7 +86,7 @@ def assign(
         members = np.repeat(rng.permutation(np.flatnonzero(groups == index)), group.factor)
         own = np.flatnonzero(plan.members(index))
         holders.append(members)
-        teachers.append(own[np.arange(len(members)) % len(own)])  # copies of one holder are in different teachers
+        teachers.append(own[np.arange(len(members)) % len(own)])  # each copy of a holder goes to a different teacher
     return np.concatenate(holders), np.concatenate(teachers)
 
 
@@ -96,16 +97,16 @@ def assign_keyed(
     key: bytes,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign every holder to teachers by a keyed hash of the holder only, independent of other participants.
+    """Assign every holder to teachers by a keyed hash of only the holder, independent of other participants.
 
-    The guarantee requires this of a real run (condition 3): adding or removing a holder moves nobody else. The
-    sizes of teachers differ by chance, and one may be empty: it casts no vote.
+    The guarantee requires this in a real run (condition 3), because adding or removing a holder then moves nobody else.
+    The sizes of teachers differ by chance; an empty teacher does not vote.
 
     plan: the run's plan.  holders: `(holders,)` ids.  group_of_holder: `(holders,)` indices in `plan.groups`, or
-    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one for the run.  progress: called with the number of parts
-    done and in total: the same calls for any number of holders.
+        `LEFT_OUT`.  key: secret and random, at most 64 bytes, one per run.  progress: called with the number of parts
+        done and the total number of parts; the calls are the same for any number of holders.
 
-    Returns as :func:`assign` does: positions in `holders`, and teachers.
+    Returns the same as :func:`assign`: positions in `holders`, and teachers.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 4)], variant="standard", teachers=3, aggregator=GNMax(sigma=1.0),
@@ -137,13 +138,14 @@ def teacher_seed(key: bytes, teacher: int) -> int:
 
 
 def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw participation of teachers in votes, `(teachers, queries)`.
+    """Draw which teachers take part in which votes, `(teachers, queries)`.
 
-    For each vote every group draws its planned number of participants again, from those that took part least often so
-    far, with ties at random. So the number of votes is stable, and within a group the numbers of votes of two teachers
-    never differ by more than one. In other variants than "vanishing" every teacher takes part in every vote.
+    For each vote, every group draws its planned number of participants from the teachers that have taken part least
+    often so far, breaking ties randomly. The size of the vote is therefore constant, and within a group the numbers of
+    votes of two teachers never differ by more than one. In variants other than "vanishing", every teacher takes part in
+    every vote.
 
-    Draw once for all queries of a run, and keep rng's seed or the result. rng must not depend on predictions.
+    Draw once for all queries of a run, and keep the seed of rng or the result. rng must not depend on predictions.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
@@ -165,11 +167,11 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
 def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool_]:
     """Return which teachers take part in which queries of a real vote, `(teachers, queries)`.
 
-    Like `draw_participation`, from a public seed and nothing else: anybody with plan and seed can draw it again, with
-    any version of NumPy, whose raw random bits never change. A member is charged for exactly the queries that their
-    teacher takes part in, including those on which the teacher casts no vote because a member has left.
+    Like `draw_participation`, but only from a public seed. Everybody who has the plan and the seed can repeat the draw
+    with any version of NumPy, because its raw random bits never change. A member is charged for exactly the queries
+    that their teacher takes part in, including queries on which it does not vote because a member has left.
 
-    seed: any public text, fixed before the records are looked at.
+    seed: any public text, fixed before anyone looks at the records.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
@@ -193,13 +195,13 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
 def participation_costs(costs: QueryCosts, participation: ArrayLike, answered: ArrayLike) -> QueryCosts:
     """Return what each query adds to the account of a group when only some of its teachers take part.
 
-    The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order, the sums over the queries
-    that t took part in, and of the labels those that were answered. The cost of a query is what it adds to that; its
-    `label` supposes that the query itself is answered. So a query's cost does not depend on its own noise, and the
-    costs paid add up to the account.
+    The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order. The sums are over the
+    queries that t took part in; the sum of labels includes only answered queries. The cost of a query is its addition
+    to the account, and its `label` assumes that it is answered. A query's cost therefore does not depend on its own
+    noise, and the costs paid add up to the account.
 
-    costs: of one vote for a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
-    answered: `(queries,)`.
+    costs: cost of one vote to a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
+        answered: `(queries,)`.
 
     >>> costs = QueryCosts(check=np.full((3, 1), 0.1), label=np.full((3, 1), 1.0))
     >>> added = participation_costs(costs, [[True, False, True], [False, True, False]], [True, True, True])
@@ -236,7 +238,7 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
 
 
 def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return `(queries, R)` by how much each query would raise the largest teacher's sum, after paying earlier ones."""
+    """Return by how much each query would raise the largest teacher's sum after paying earlier ones, `(queries, R)`."""
     sums = np.zeros((len(present), costs.shape[1]))
     added = np.empty_like(costs)
     for query, cost in enumerate(costs):

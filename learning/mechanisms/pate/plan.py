@@ -1,4 +1,4 @@
-"""Plan of a run: number of teachers, vote weights and noise. It is checked before any training."""
+"""Plan of a run: the number of teachers, vote weights and noise. It is checked before any training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ LEFT_OUT = -1
 
 
 def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64]:
-    """Return the number of teachers per group, in proportion to `holders` and exactly `teachers` in all.
+    """Return the number of teachers per group, in proportion to `holders` and exactly `teachers` in total.
 
-    The method of largest remainders (Hamilton): every group gets its share rounded down, and the rest goes one by one
-    to the largest fractions; equal fractions to the earlier group. Integer arithmetic throughout.
+    By the method of largest remainders (Hamilton), every group gets its share rounded down, and the remaining teachers
+    go one by one to the largest fractions (among equal ones, to the earlier group). All arithmetic is on integers.
 
     >>> largest_remainder([50, 30, 21], 10)
     array([5, 3, 2])
@@ -49,7 +49,7 @@ def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64
 
 @dataclass(frozen=True)
 class PrivacyGroup:
-    """A privacy group as the plan sees it.
+    """Privacy group in a plan.
 
     epsilon: the promise to its holders.  holders: their public or noisy number.
     """
@@ -67,8 +67,8 @@ _HOST = "Name of the group to whose teachers its holders are copied, if it is to
 class GroupPlan(Stored):
     """Plan for one group and the groups merged into it.
 
-    Its name is that of its strictest part. In upsampling all teachers learn from its holders, each of whom is there
-    ``factor`` times. If it has a host, its weight is that of the host's teachers.
+    It is named after its strictest part. In upsampling, all teachers learn from its holders, each of whom appears
+    ``factor`` times. If the group has a host, its weight is the weight of the host's teachers.
     """
 
     name: str
@@ -89,13 +89,13 @@ class GroupPlan(Stored):
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that can be carried out.
+    """Plan of a run that can be carried out.
 
     groups: strictest first; if each teacher belongs to one group, teachers are numbered in this order. aggregator: with
-    its noise and threshold scaled to the number of votes.  teachers: in all.  left_out: names of the groups that take
-    no part.  notes: choices made and warnings, for people to read.
+        its noise and threshold scaled to the number of votes.  teachers: total number.  left_out: names of the groups
+        that take no part.  notes: human-readable choices and warnings.
 
-    Merging groups makes their holders share teachers: all are charged by the sensitivity of the group they were merged
+    Holders of merged groups share teachers, so all are charged with the sensitivity of the group that theirs was merged
     into.
 
     >>> from learning.mechanisms.pate import GNMax
@@ -113,7 +113,7 @@ class Plan:
     notes: tuple[Sentence, ...] = ()
 
     def index_of(self, name: str) -> int:
-        """Return the index in `groups` of the group that now contains the group `name`; `LEFT_OUT` if none does.
+        """Return the index in `groups` of the group that contains the group `name` after merging, or `LEFT_OUT`.
 
         Raises KeyError if the plan does not contain it.
         """
@@ -126,13 +126,13 @@ class Plan:
 
     @property
     def votes(self) -> int:
-        """Summed weight of a unanimous vote."""
+        """Total weight of a unanimous vote."""
         if self.variant == "vanishing":
             return sum(group.participants for group in self.groups)
         return self.teachers
 
     def members(self, index: int) -> NDArray[np.bool_]:
-        """Return `(teachers,)` True for the teachers that may learn from holders of group `index`."""
+        """Return a mask `(teachers,)` of the teachers that may learn from holders of group `index`."""
         if self._is_mixed:
             return np.ones(self.teachers, dtype=np.bool_)
         if self.groups[index].host:
@@ -140,13 +140,13 @@ class Plan:
         return np.repeat(np.arange(len(self.groups)), self._teachers_per_group) == index
 
     def teacher_weights(self) -> NDArray[np.float64]:
-        """Return `(teachers,)` the weight of each teacher's vote."""
+        """Return the weight of each teacher's vote, `(teachers,)`."""
         if self._is_mixed:
             return np.ones(self.teachers)
         return np.repeat([group.weight for group in self.groups], self._teachers_per_group)
 
     def family(self, index: int) -> list[int]:
-        """Return the indices of group ``index`` and all groups that share teachers with it."""
+        """Return the indices of group ``index`` and of all groups that share teachers with it."""
         if self._is_mixed:
             return [index]
         name = self.groups[index].host or self.groups[index].name
@@ -178,28 +178,28 @@ def make_plan(
     """Plan a run.
 
     "standard": PATE in its original form; everyone is in one group with the smallest ε.
-    "weighting": each teacher learns from holders of one group and votes with the group's weight (`teacher_weights`);
-    teachers per group in proportion to its holders, exactly `teachers` in all.
+    "weighting": each teacher learns from holders of one group and votes with the group's weight (`teacher_weights`).
+    The number of teachers of each group is proportional to its holders, with exactly `teachers` in total.
     "upsampling": holders are duplicated (`upsampling_factors`) over mixed teachers, whose number, σ, σ_T and T grow by
     N'/N, the ratio of duplicates to holders.
-    "vanishing": teachers as in weighting, each of weight 1; a share of each group's teachers takes part in each vote
-    (`participation_frequencies`); σ, σ_T and T shrink with the number of participants.
+    "vanishing": teachers as in weighting, each of weight 1. A share of each group's teachers takes part in each vote
+    (`participation_frequencies`), and σ, σ_T and T shrink with the number of participants.
 
-    With the scheme "gdp", weights follow μ instead of ε, and participation μ²: then the charges of all groups, which
-    grow with the square of the weight, reach the same share of their caps together. Duplicates, which are integers,
-    are those that afford most labels (`factors_for_most_labels`).
+    With the scheme "gdp", weights are proportional to μ instead of ε, and participation to μ². The charges of all
+    groups, which grow with the square of the weight, then reach the same share of their caps together. Duplicates,
+    which are integers, are chosen so that accounts can pay for the most labels (`factors_for_most_labels`).
 
-    In weighting and vanishing, a group is too small if it has fewer than half a teacher's average number of holders, or
-    no teacher. It is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out"), or, in
+    In weighting and vanishing, a group is too small if it has no teacher or fewer holders than half the average of a
+    teacher. It is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out"), or, in
     weighting, each of its holders is copied into several teachers of a stricter group ("copy"): the hybrid of the
-    thesis, section 7.2, in which small groups are upsampled and the others weighted. Among the stricter groups, the
-    host is the one whose teachers, of weight w each, give k copies the most weight k·w within the small group's own
-    promise, k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and it does not
-    have to pull others down: it gets one small teacher.
+    thesis, section 7.2, in which small groups are upsampled and the others weighted. The host is the stricter group
+    whose teachers, of weight w each, give k copies the largest total weight k·w within the small group's own promise,
+    where k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other groups
+    should not be merged into it for its sake, so it gets one small teacher.
 
-    groups: in any order.  teachers: the number wanted, before upsampling.  aggregator: as for that many votes.
-    classes: if given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme
-    "calibrated".  Raises PlanError if the run cannot be carried out.
+    groups: in any order.  teachers: requested number, before upsampling.  aggregator: for that many votes. classes: if
+        given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme
+        "calibrated".  Raises PlanError if the run cannot be carried out.
 
     >>> from learning.mechanisms.pate import ConfidentGNMax
     >>> plan = make_plan(
@@ -287,7 +287,7 @@ def _plan_teachers_of_one_group(
 ) -> tuple[Plan, list[PrivacyGroup]]:
     """Distribute teachers in proportion to holders, merging or leaving out groups that are too small.
 
-    Returns the plan, and the groups that are still to be copied into other groups' teachers.
+    Returns the plan, and the groups whose holders are still to be copied into other groups' teachers.
     """
     parts, copied = [[group] for group in groups], list[PrivacyGroup]()
     left_out: list[str] = []
@@ -341,12 +341,12 @@ def _plan_teachers_of_one_group(
 def _with_weights(
     plan: Plan, copied: Sequence[PrivacyGroup], scheme: str, delta: float, conversion: Conversion
 ) -> Plan:
-    """Weight the teachers of each group, and copy the holders of groups without teachers into those of others."""
+    """Weight the teachers of each group, and copy holders of groups without teachers into teachers of other groups."""
     everyone = [*plan.groups, *(_group_plan([group], 0) for group in copied)]
     weights = teacher_weights(
         [group.epsilon for group in everyone], [group.teachers for group in everyone], scheme, delta, conversion
     )
-    # Multiples of the grid on which the noise is drawn, which puts counts on the grid, too.
+    # Multiples of the grid on which the noise is drawn, so that counts are on the grid, too.
     gridded = np.rint(weights / GRID) * GRID
     hosts = [replace(each, weight=float(weight)) for each, weight in zip(plan.groups, gridded, strict=False)]
     exact = {each.name: float(weight) for each, weight in zip(everyone, weights, strict=True)}
@@ -369,9 +369,9 @@ def _with_weights(
 
 
 def _guest(guest: GroupPlan, exact: Mapping[str, float], hosts: Sequence[GroupPlan]) -> GroupPlan:
-    """Copy a group's holders into the number of a stricter group's teachers that the group's own weight allows.
+    """Copy a group's holders into as many teachers of a stricter group as the group's own weight allows.
 
-    The charge grows with the square of these teachers' total weight, like that of one teacher of this weight.
+    The charge grows with the square of these teachers' total weight, like the charge of one teacher of that weight.
 
     Args:
         exact: Weight of each group before it is rounded to the grid: 3 divided by a rounded 1 can be 2.99998.
@@ -399,7 +399,7 @@ def _with_participation(plan: Plan, exponent: float, scheme: str, delta: float) 
 
 
 def _group_plan(part: list[PrivacyGroup], teachers: int) -> GroupPlan:
-    """Merge several groups under the smallest of their budgets; `part` is sorted, strictest first."""
+    """Merge several groups, sorted strictest first, under the smallest of their budgets."""
     strictest, *others = part
     return GroupPlan(
         name=strictest.name,

@@ -1,7 +1,7 @@
-"""A whole vote at once, without a study, for benchmarks and tests, and as the question of a rehearsal.
+"""Simulation of a whole vote without a study, for benchmarks, tests and rehearsals.
 
-The vote proceeds batch by batch, and each group is charged the cost of its labels if they are released, by the papers'
-data-dependent accounting. No ledger is charged, nothing is promised, and a seed repeats it.
+The vote proceeds batch by batch. Each group is charged for its labels, if they are released, by the papers'
+data-dependent accounting. No ledger is charged, nothing is promised, and a seed makes the vote repeatable.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People
 
 @dataclass(frozen=True, eq=False)
 class Vote:
-    """Outcome of a batch. All of it is secret until the budget filter has said how much of it may be released.
+    """Outcome of a batch. All of it is secret until the budget filter has decided how much of it may be released.
 
-    votes: `(queries, classes)`, weighted.  release: the labels.  costs: for each group of the plan, the cost of a query
-    to a holder of the group whose teacher took part in it, `(queries, R)`.
+    votes: `(queries, classes)`, weighted.  release: the labels.  costs: for each group of the plan, the cost `(queries,
+        R)` of a query to a holder of the group whose teacher took part in it.
     """
 
     votes: NDArray[np.float64]
@@ -47,13 +47,13 @@ def hold_vote(
     orders: ArrayLike = DEFAULT_ORDERS,
     student_probabilities: ArrayLike | None = None,
 ) -> Vote:
-    """Count the votes, draw the noise, and price every query for every group by the group's own sensitivity.
+    """Count the votes, draw the noise, and price every query for every group according to its sensitivity.
 
-    A group pays nothing for a query on which none of its teachers voted. In the vanishing variant, if some did and
-    others did not, `participation_costs` turns these costs into what the query adds to the group's account.
+    A group pays nothing for a query on which none of its teachers voted. In the vanishing variant, only some of them
+    may vote; `participation_costs` then converts these costs to each query's addition to the group's account.
 
-    predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` if a teacher takes no part.  method,
-    orders, student_probabilities: as for `Aggregator.costs`. Raises ValueError if the predictions do not fit the plan.
+    predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` if a teacher takes no part.  method, orders,
+        student_probabilities: see `Aggregator.costs`. Raises ValueError if the predictions do not fit the plan.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, SimulationNoise, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 10), PrivacyGroup("LOW", 2.0, 10)], variant="weighting", teachers=4,
@@ -84,7 +84,7 @@ def vote_costs(
     orders: ArrayLike = DEFAULT_ORDERS,
     student_probabilities: ArrayLike | None = None,
 ) -> tuple[QueryCosts, ...]:
-    """Return the cost of a vote on these predictions to each group of the plan, without holding it; see `hold_vote`.
+    """Return the cost to each group of a vote on these predictions, without holding the vote; see `hold_vote`.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),
@@ -113,11 +113,11 @@ def vote_costs(
 
 @dataclass(frozen=True, eq=False)
 class SimulatedVote:
-    """Outcome of the vote.
+    """Outcome of a simulated vote.
 
-    labels, answered, counts: of the queries released before a budget ran out, as in `LabelRelease`; labels that were
-    not answered are reinforced.  epsilons: the ε that each group has spent, in the order given, `(groups,)`.
-    exhausted: the groups that stopped the vote.
+    labels, answered, counts: for the queries released before a budget was used up, see `LabelRelease`; labels that were
+        not answered are reinforced.  epsilons: ε that each group has spent, `(groups,)` in the order given. exhausted:
+        groups whose budget ended the vote.
     """
 
     labels: NDArray[np.int64]
@@ -142,12 +142,12 @@ def simulate_vote(
     block: int | None = None,
     wanted_labels: int | None = None,
 ) -> SimulatedVote:
-    """Put queries to the vote until none are left, the first group's budget is used up, or enough labels are released.
+    """Vote on queries until none are left, the first group's budget is used up, or enough labels are released.
 
-    groups: in the form given to `make_plan`; each starts with nothing spent and its ε to spend.  predictions:
-    `(teachers, queries)`.  student: the labels so far, `(queries so far,)` → its probabilities `(queries, classes)`;
-    asked before each block of `block` queries, for aggregators that use one.  Everything else as in `hold_vote` and
-    `affordable_prefix`.
+    groups: as given to `make_plan`; each starts with nothing spent and may spend its ε.  predictions: `(teachers,
+        queries)`.  student: function of the labels so far, `(queries so far,)`, to its probabilities `(queries,
+        classes)`; called before each block of `block` queries, for aggregators that use a student.  For the others see
+        `hold_vote` and `affordable_prefix`.
 
     >>> from learning.mechanisms.pate import GNMax, make_plan
     >>> groups = [PrivacyGroup("HIGH", 1.0, 60), PrivacyGroup("LOW", 2.0, 40)]
@@ -200,12 +200,12 @@ def simulate_vote(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RehearsedVote(TeachersQuestion):
-    """Vote whose outcome :func:`learning.mechanisms.pate.simulate_vote` gives, with a single batch of all queries.
+    """Rehearsed vote: :func:`learning.mechanisms.pate.simulate_vote` as a question, with all queries in a single batch.
 
     Attributes:
-        groups: the levels of the rehearsal, which the plan was made for.
-        delta, seed, method, conversion: as in that function.
-        block: number of queries after which the student is asked again, if the aggregator uses one.
+        groups: Levels of the rehearsal that the plan was made for.
+        delta, seed, method, conversion: See that function.
+        block: Number of queries after which the student is asked again, if the aggregator uses one.
     """
 
     groups: tuple[PrivacyGroup, ...]

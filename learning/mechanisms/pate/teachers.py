@@ -1,13 +1,13 @@
-"""Teachers: the choices about them, their answers for the public points, and the expected value of their vote.
+"""Teachers: their choices, their answers for the public points, and a forecast of their vote.
 
-Teachers share only what follows from the public points: a representation, and the graph of nearest neighbours in it.
-They may also learn from the public points without their labels. A teacher's answers depend only on its members'
+Teachers share only public information: a representation of the public points, and the graph of nearest neighbours in
+it. They may also learn from the public points without labels. Otherwise a teacher's answers depend only on its members'
 records.
 
-*Forecast.* Some of the labelled points train as many small teachers as time allows, each on the number of records that
-a real one has; learners that take long are replaced by faster ones. Their answers for the other points are counted as
-the votes of all teachers, with the noise of the plan. Without labelled points the share of teachers that agree with the
-right class is assumed, in the same way as for votes by every holder.
+*Forecast.* Some of the labelled points train as many small teachers as time allows, each on as many records as a real
+teacher has; slow learners are replaced by faster ones. Their answers for the other points are counted as the votes of
+all teachers, with the plan's noise. Without labelled points, the share of teachers that agree with the right class is
+assumed, in the same way as for votes by every holder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from learning.mechanisms.pate.plan import Plan
 from learning.representations.representation import FittedRepresentation, similarities, spread
 
 STOP = "stop"
-"""The vote ends when one group's share is used up; otherwise that group's teachers are silent from then on."""
+"""Rule when one group's share is used up: the vote ends, or it continues without that group's teachers."""
 
 _WEIGHT_LABELS = {
     "gdp": gettext_noop("in proportion to μ: groups reach their shares together"),
@@ -58,12 +58,12 @@ _NEAREST = 5
 """Number of public points that take over the class of a record."""
 _STEPS = 60
 _FAR, _NEAR = 0.95, 0.8
-"""How far classes of single records, and a model's probabilities, are spread."""
+"""How far the classes of single records and a model's probabilities are spread."""
 
 TEACHERS = 10
 """Largest number of teachers trained for a forecast."""
 
-_VOTES = 2000  # simulated if everything is assumed
+_VOTES = 2000  # number of votes simulated if everything is assumed
 _SEED = 0
 _TAUGHT = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(teachers)d teachers with %(records)d records each vote on "
@@ -144,23 +144,23 @@ class Teachers(Choices):
             yield "aggregator", str(error)
 
     def learns_unlabelled(self, kind: str) -> bool:
-        """Return whether teachers learn from public points of this kind of schema as well."""
+        """Return whether teachers also learn from public points of this kind of schema."""
         return self.unlabelled == "always" or (self.unlabelled == "images" and kind == "image")
 
     @property
     def leaves_open(self) -> bool:
-        """Return whether the plan chooses the number of teachers, or how they vote."""
+        """Return whether the plan chooses the number of teachers or how they vote."""
         return self.teachers is None or self.aggregator is None
 
     def vote(self) -> Aggregator:
-        """Return the aggregator with its parameters, before any scaling."""
+        """Return the aggregator with its parameters before any scaling."""
         assert self.aggregator is not None, "the plan has chosen it"
         return aggregator_from_parameters(self.aggregator)
 
 
 @dataclass(frozen=True, eq=False)
 class PublicGraph:
-    """Public points as teachers see them: the representation of records, `coordinates` (P, d), and the graph."""
+    """Public points as teachers see them: a representation, the points' coordinates (P, d) in it, and their graph."""
 
     fitted: FittedRepresentation
     coordinates: NDArray[np.float32]
@@ -185,15 +185,15 @@ def teacher_classes(
     """Return the class (P,) of each public point according to a teacher trained on these records.
 
     With a graph and the nearest-neighbour learner, the classes of single records spread from the public points nearest
-    to them (Zhou et al. 2004), each class with the same total weight and without moved copies; other learners'
-    probabilities are spread from every point to those close to it.
+    to them (Zhou et al. 2004), each class with the same total weight and without moved copies. For other learners,
+    their probabilities spread from every point to those close to it.
 
     Args:
         learner: Learner of the teacher.
         x: `(n, …)` records.
-        y: `(n,)` their classes.
+        y: `(n,)` classes of the records.
         points: `(P, …)` public points.
-        graph: Of the public points; None if teachers learn from their records only.
+        graph: Graph of the public points; None if teachers learn only from their records.
     """
     if graph is None:
         return learner.fit(x, y, classes=classes, seed=seed).predict(points)
@@ -216,14 +216,14 @@ def forecast_votes(
     labels: ArrayLike | None,
     answers: int | None = None,
 ) -> Forecast | None:
-    """Forecast the share of right labels among those that a vote releases; None if it cannot be forecast.
+    """Forecast the share of correct labels among those that a vote releases; None if it cannot be forecast.
 
     Args:
-        n_classes: C.
+        n_classes: Number of classes C.
         points: `(P, …)` labelled public points.
-        labels: `(P,)` their classes; None without any.
-        answers: Labels that the accounts afford; None if they afford all. With few labels, chance moves the share that
-            is right.
+        labels: `(P,)` classes of the points; None without labels.
+        answers: Number of labels that accounts can pay for; None if all. With few labels, the share of correct ones
+            varies by chance.
     """
     if plan.aggregator.asks_student or n_classes < 2:
         return None
@@ -278,7 +278,7 @@ def _shares(
     records: int,
     n_classes: int,
 ) -> NDArray[np.float64]:
-    """Return `(judged, C)` the shares of the teachers that predict each class."""
+    """Return the shares `(judged, C)` of the teachers that predict each class."""
     rng, votes = np.random.default_rng(_SEED), np.zeros((len(judged), n_classes))
     for seed in range(teachers):
         mine = rng.choice(learned, records, replace=records > len(learned) // 2)
@@ -288,13 +288,13 @@ def _shares(
 
 
 def _released(plan: Plan, shares: NDArray[np.float64]) -> LabelRelease:
-    """Simulate a vote of all teachers, given the shares expected to predict each class."""
+    """Simulate a vote of all teachers, given the expected shares of teachers predicting each class."""
     votes = np.random.default_rng(_SEED).multinomial(round(plan.votes), shares)
     return plan.aggregator.release(votes.astype(np.float64), SimulationNoise(_SEED))
 
 
 def _assumed(plan: Plan, n_classes: int) -> tuple[float, float]:
-    """Return bounds of the share of right labels, given the assumed shares of teachers that agree with them."""
+    """Return bounds on the share of correct labels, given the assumed shares of teachers that agree with them."""
     bounds = []
     for share, right in zip(PURITY, (PURITY[0], 1.0), strict=True):
         shares = np.full((_VOTES, n_classes), (1 - share) / (n_classes - 1))

@@ -1,9 +1,9 @@
-"""Votes of teachers: counts, checks, and how Individualized PATE copies, weighs or silences teachers by group.
+"""Votes of teachers: counts, checks, and how Individualized PATE copies, weights or silences teachers by group.
 
 Source: Boenisch, Mühl, Rinberg, Ihrig, Dziedzic, "Individualized PATE: Differentially Private Machine Learning with
-Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of the
-budgets matter here. The budget filter makes sure that no budget is exceeded; the choices here decide how much of each
-group's budget is used by the time the first group's is used up.
+Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of the budgets
+matter here. The budget filter ensures that no budget is exceeded. The choices here decide how much of each group's
+budget has been used when the first group's budget is used up.
 """
 
 import math
@@ -16,7 +16,7 @@ from accounting.privacy.checks import checked_votes
 from accounting.privacy.papers.curves import Conversion, conversion_penalty
 
 NO_VOTE = -1
-"""Prediction of a teacher that takes no part in the vote: retired, or not drawn for this query."""
+"""Prediction of a teacher that does not take part in the vote, because it is retired or not drawn for this query."""
 
 
 def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -48,7 +48,7 @@ def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None 
 def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDArray[np.float64]:
     """Return the unweighted vote counts of one group's own teachers, `(queries, classes)`.
 
-    They show the classes that one of the group's votes can leave, which the group's exact cost depends on.
+    They show which classes may lose one of the group's votes, which determines the group's exact cost.
 
     members: `(teachers,)` booleans, True for the group's teachers.
 
@@ -129,23 +129,24 @@ def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int
 
 
 def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int64]:
-    """Return each group's number of duplicates with which accounts afford most labels, one each in the strictest group.
+    """Return each group's number of duplicates with which accounts can pay for most labels (1 in the strictest group).
 
     A label is charged 2f²/(σG)² to a holder of f duplicates, where G = Σ n·f / Σ n is the factor by which the noise
-    grows. The first account to end, among those with the least t = μ/f, pays for a number of labels proportional to
-    (t·G)². For a given t the best f are ⌊μ/t⌋, and only t = μ/k of some group and integer k can be best. f = 1 for all
-    is among the candidates, so a larger promise never makes labels fewer. Ratios rounded to the nearest integer do not
-    ensure this: f = 3 for the few with μ 2.7 times as large ends their accounts after 4/5 of the labels.
+    grows. The first accounts to run out, which have the least t = μ/f, pay for a number of labels proportional to
+    (t·G)². For a given t the best f are ⌊μ/t⌋, and only t = μ/k for a group's μ and an integer k can be best. f = 1 for
+    all groups is among the candidates, so a larger promise never reduces the number of labels. Ratios rounded to the
+    nearest integer do not ensure this: if the few with μ 2.7 times as large get f = 3, their accounts run out after 4/5
+    of the labels.
 
-    mu: `(groups,)`, of the promises.  holders: `(groups,)` counts, at least one in all.  Returns `(groups,)` integers.
-    Raises ValueError on bad values.
+    mu: `(groups,)` μ of the promises.  holders: `(groups,)` counts, at least one in total.  Returns `(groups,)`
+        integers. Raises ValueError on bad values.
 
     >>> factors_for_most_labels([0.27, 0.5, 0.72], [340, 430, 230]), factors_for_most_labels([0.27, 0.72], [999, 1])
     (array([1, 2, 3]), array([1, 2]))
     """
     values, sizes = require_budgets(mu), np.asarray(holders)
     least = values.min()
-    # t falls from the largest, which prefers the fewest duplicates among equally good choices
+    # t starts with the largest, so that of equally good choices the one with fewest duplicates is kept
     ends = np.unique(np.concatenate([values / k for k in range(1, int(values.max() / least) + 2)]))[::-1]
     ends = ends[(ends <= least) & (ends > least / 2)]
     factors = np.floor(values / ends[:, None] * (1 + 1e-12)).astype(np.int64)
@@ -159,27 +160,27 @@ def teacher_weights(
     delta: float | None = None,
     conversion: Conversion = "classic",
 ) -> NDArray[np.float64]:
-    """Return the vote weight w_g of each group's teachers, normalised to sum to their number over all teachers.
+    """Return the vote weight w_g of each group's teachers, normalised: all teachers' weights add up to their number.
 
     "proportional": w_g = ε_g / (mean of ε over the teachers), as in Individualized PATE, Appendix C, and the thesis,
-    section 6.2.2. Algorithm 2 of the paper multiplies each ε_g by the group's number of teachers n_g on top. That
-    cannot be meant: the cost of a holder depends on the weight of the one teacher that learned from them and not on how
-    many others there are. With budgets 1, 2, 3 and 85, 107, 58 teachers it would give the weights 0.53, 1.33, 1.08:
-    the group with ε = 2 would outvote, and pay more than, the one with ε = 3.
+    section 6.2.2. Algorithm 2 of the paper also multiplies each ε_g by the group's number of teachers n_g. This cannot
+    be intended, because the cost to a holder depends on the weight of the one teacher that learned from them, not on
+    the number of other teachers. With budgets 1, 2, 3 and 85, 107, 58 teachers the weights would be 0.53, 1.33, 1.08:
+    the group with ε = 2 would outvote the group with ε = 3, and pay more.
 
     "calibrated": the weights with which all groups reach their budgets at the same query under the data-independent
-    cost. There the RDP is ρ_g·α with ρ_g proportional to w_g², and its classic conversion, minimised over α, is
-    ε_g = ρ_g + 2·√(ρ_g·L) with L = ln(1/δ); solved, √ρ_g = √(L + ε_g) - √L, and w_g is proportional to that. For the
-    improved conversion, ρ_g is the largest that fits at one of the `DEFAULT_ORDERS`. The two schemes agree for small ε;
-    for larger ones the proportional weights let the group with the largest ε run out first: with ε = 1, 2, 3 and the
-    classic conversion, the others have spent 0.96 and 1.96 by then; with ε = 1, 2, 8 they have spent 0.88 and 1.80.
+    cost. There, the RDP is ρ_g·α with ρ_g proportional to w_g², and its classic conversion, minimised over α, is ε_g =
+    ρ_g + 2·√(ρ_g·L) with L = ln(1/δ). This gives √ρ_g = √(L + ε_g) - √L, to which w_g is proportional. For the improved
+    conversion, ρ_g is the largest that fits at one of the `DEFAULT_ORDERS`. The two schemes agree for small ε. For
+    larger ε, proportional weights make the group with the largest ε run out first: with ε = 1, 2, 3 and the classic
+    conversion, the others have spent 0.96 and 1.96 by then; with ε = 1, 2, 8 they have spent 0.88 and 1.80.
 
-    "gdp": w_g proportional to μ_g, the μ of (ε_g, δ) in Gaussian differential privacy. A label costs 2w²/σ² of the
-    account's cap μ²: all groups reach the same share of their caps at the same query.
+    "gdp": w_g is proportional to μ_g, the μ of (ε_g, δ) in Gaussian differential privacy. A label costs 2w²/σ² of the
+    account's cap μ², so all groups reach the same share of their caps at the same query.
 
-    budgets: `(groups,)` ε values.  teachers_per_group: `(groups,)` integers, at least one in all.  delta: for
-    "calibrated" and "gdp".  conversion: for "calibrated" only, how ε derives from RDP.  Returns
-    `(groups,)`. Raises ValueError on bad values or an unknown scheme.
+    budgets: `(groups,)` ε values.  teachers_per_group: `(groups,)` integers, at least one in total.  delta: for
+        "calibrated" and "gdp".  conversion: how ε is derived from RDP, for "calibrated" only.  Returns `(groups,)`.
+        Raises ValueError on bad values or an unknown scheme.
 
     >>> teacher_weights([1.0, 2.0, 3.0], [85, 107, 58]).round(4)
     array([0.5285, 1.0571, 1.5856])
@@ -209,9 +210,9 @@ def teacher_weights(
 def participation_frequencies(budgets: ArrayLike, exponent: float = 2.0) -> NDArray[np.float64]:
     """Return the share of the votes that each group's teachers take part in: (ε_g / ε_max)^exponent.
 
-    This is the vanishing variant. The papers use an exponent of 1, 2 or 4. Under RDP the cost of a Gaussian vote adds
-    up linearly over the votes, and ε grows with its square root while it is small. A share proportional to ε², the
-    default, therefore lets the groups run out together.
+    This is the vanishing variant; the papers use an exponent of 1, 2 or 4. Under RDP, the costs of Gaussian votes add
+    up linearly, and small ε grow with the square root of the sum. A share proportional to ε², the default, therefore
+    makes the groups run out together.
 
     budgets: `(groups,)` ε values.  Returns `(groups,)`, the largest 1. Raises ValueError on bad values.
 
@@ -230,7 +231,7 @@ def _largest_gaussian_weight(
     """Return √ρ for the largest ρ such that the RDP curve ρ·α converts to at most ε."""
     if conversion == "classic":
         log_inverse_delta = -math.log(delta)
-        # √(L + ε) - √L without its cancellation for small ε
+        # √(L + ε) - √L, without cancellation for small ε
         return epsilons / (np.sqrt(log_inverse_delta + epsilons) + math.sqrt(log_inverse_delta))
     penalty = conversion_penalty(delta, DEFAULT_ORDERS, conversion)
     rho = ((epsilons[:, None] - penalty) / DEFAULT_ORDERS).max(axis=1)

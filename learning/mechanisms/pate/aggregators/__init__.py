@@ -21,7 +21,7 @@ AGGREGATORS: Mapping[str, type[Aggregator]] = MappingProxyType(
         for aggregator in (ConfidentGNMax, NoisyCounts, GNMax, LNMax, InteractiveGNMax, ResidualGNMax)
     }
 )
-"""All aggregators, in the order in which pages list them; the first is the default of forms."""
+"""All aggregators in the order shown on pages; the first is the default of forms."""
 
 
 def aggregator_from_parameters(parameters: Mapping[str, Any]) -> Aggregator:

@@ -15,16 +15,16 @@ from common.sentences import Sentence
 from learning.mechanisms.pate.votes import count_votes, require_votes
 
 REJECTED = -1
-"""Label of a query that was not given one."""
+"""Label of a query that was rejected."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelRelease:
     """Release of a vote about a batch of queries.
 
-    labels: `(queries,)`, `REJECTED` if there is none.
-    answered: `(queries,)`, True if the label is the teachers' and its cost is due.
-    counts: `(queries, classes)` whole noisy counts that gave the labels; None if these are not released.
+    labels: `(queries,)` labels, `REJECTED` for a query without one.
+    answered: `(queries,)`, True if the label comes from the teachers, so that its cost is due.
+    counts: `(queries, classes)` rounded noisy counts that determined the labels; None if they are not released.
     """
 
     labels: NDArray[np.int64]
@@ -33,13 +33,13 @@ class LabelRelease:
 
     @property
     def reinforced(self) -> NDArray[np.bool_]:
-        """`(queries,)`, True if the label is the student's own: it costs no more than the check."""
+        """`(queries,)`, True if the label is the student's own, which costs no more than the check."""
         return ~self.answered & (self.labels != REJECTED)
 
 
 @dataclass(frozen=True, eq=False)
 class QueryCosts:
-    """Cost of a batch of queries to a holder, as RDP at each order: `check` always, `label` only if answered."""
+    """RDP cost of a batch of queries to a holder, at each order: `check` for every query, `label` only if answered."""
 
     check: NDArray[np.float64]
     label: NDArray[np.float64]
@@ -52,7 +52,7 @@ class Suggested(Protocol):
 
 
 def parameter(symbol: str, label: str, help: str, *, suggested: Suggested, below: float = math.inf) -> Any:
-    """Return a field of an aggregator, with the description in `AggregatorParameter`."""
+    """Return a field of an aggregator with the description in `AggregatorParameter`."""
     return dataclasses.field(
         metadata={"symbol": symbol, "label": label, "help": help, "suggested": suggested, "below": below}
     )
@@ -60,14 +60,14 @@ def parameter(symbol: str, label: str, help: str, *, suggested: Suggested, below
 
 @dataclass(frozen=True)
 class AggregatorParameter:
-    """One parameter of an aggregator: a number above 0.
+    """Parameter of an aggregator: a number above 0.
 
     Attributes:
         name: Its key in `Aggregator.parameters`.
-        label: Its name on pages, English, marked for translation.
+        label: Its name on pages, in English, marked for translation.
         help: Its definition with its unit, and typical values; marked for translation.
-        suggested: A sensible value for a first run, from the numbers of teachers and of classes.
-        below: Upper bound that it must not reach.
+        suggested: Function of the numbers of teachers and of classes to a sensible value for a first run.
+        below: Exclusive upper bound.
     """
 
     name: str
@@ -81,7 +81,7 @@ class AggregatorParameter:
         """Return `value` as a float.
 
         Raises:
-            ValueError: It is not a finite number above 0 and below `below`.
+            ValueError: The value is not a finite number above 0 and below `below`.
         """
         number = require_positive(self.name, value)
         if number >= self.below:
@@ -91,10 +91,10 @@ class AggregatorParameter:
 
 @dataclass(frozen=True)
 class VoteCharge:
-    """Cost of a vote to a holder in μ² whatever the votes: `check` for every query, `label` if it is answered.
+    """Cost of a vote to a holder in μ², whatever the votes: `check` for every query, `label` if it is answered.
 
-    If `first` is not None, only that many queries are charged this way; `rest` is due once, before the next query, and
-    pays for all that follow.
+    If `first` is not None, only that many queries are charged this way. `rest` is due once, before the next query, and
+    pays for all further queries.
     """
 
     check: float
@@ -105,27 +105,27 @@ class VoteCharge:
 
 @dataclass(frozen=True)
 class Aggregator(abc.ABC):
-    """A noisy vote defined by its parameters only: equal parameters mean an equal aggregator.
+    """Noisy vote that is defined by its parameters only, so that equal parameters mean an equal aggregator.
 
     Subclasses are frozen dataclasses whose fields are made by `parameter`.
 
     Attributes:
         name: Its key in the registry, in the database and in the API.
-        label: Its name on pages; a proper name, not translated.
-        help: How it decides, in one sentence, English, marked for translation.
+        label: Its name on pages, a proper name that is not translated.
+        help: How it decides, in one English sentence, marked for translation.
         asks_student: Whether the vote uses predictions of a student that learned from the labels so far.
         reinforces: Whether queries may keep the student's own label, which costs nothing.
-        pays_once: Whether one charge pays for many queries, which teachers must not miss.
+        pays_once: Whether one charge pays for many queries, so that teachers must not miss any of them.
         has_paper_costs: Whether `costs` is valid for it, so that a rehearsal can use it.
-        adds_noise_once: Whether labels follow from counts with a single draw of Gaussian noise, so that these can be
-            released.
+        adds_noise_once: Whether labels follow from counts with a single draw of Gaussian noise, so that the counts can
+            be released.
         releases_counts: Whether the counts are released.
 
-    `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, are the current
-    student's; only Interactive-GNMax uses them, and the others ignore them.
+    `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, come from the current
+    student; only Interactive-GNMax uses them.
 
-    The noise breaks ties, evenly. A query on which no teacher voted is decided by the noise only, because rejecting it
-    would expose its only voter. With one class every answered label is 0.
+    The noise breaks ties evenly. It also decides queries on which no teacher voted, because rejecting such a query
+    would expose its only voter. With one class, every answered label is 0.
     """
 
     name: ClassVar[str]
@@ -148,18 +148,18 @@ class Aggregator(abc.ABC):
 
     @classmethod
     def fields(cls) -> tuple[AggregatorParameter, ...]:
-        """Return the parameters, in order; all of them are required."""
+        """Return the parameters in order; all of them are required."""
         return tuple(AggregatorParameter(field.name, **field.metadata) for field in dataclasses.fields(cls))
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
         """Return warnings about parameters that are unlikely to work in a run.
 
         Args:
-            votes: The summed weight of a unanimous vote.
-            classes: The number of classes; None if unknown.
+            votes: Total weight of a unanimous vote.
+            classes: Number of classes; None if unknown.
 
         Returns:
-            A sentence for each problem, for the people who plan the run; empty if there is none.
+            A sentence for each problem, for the people who plan the run.
         """
         return []
 
@@ -174,8 +174,8 @@ class Aggregator(abc.ABC):
     ) -> NDArray[np.float64]:
         """Return `(queries, classes)` counts of the teachers' predictions `(teachers, queries)`, see `count_votes`.
 
-        guesses: `(queries,)` the student's likeliest class, once there is a student.  disagreed: `(teachers,)` how
-        often each teacher has disagreed with it before. Only residual votes use them.
+        guesses: `(queries,)` the student's most likely class, once there is a student.  disagreed: `(teachers,)` how
+            often each teacher has disagreed with the student before. Only residual votes use them.
         """
         return count_votes(predictions, classes, weights)
 
@@ -194,13 +194,13 @@ class Aggregator(abc.ABC):
     def unanimous_share(self, votes: float) -> float:
         """Return the probability that a query on which all teachers agree is answered.
 
-        votes: the summed weight of a unanimous vote.
+        votes: total weight of a unanimous vote.
         """
         return 1.0
 
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return a query's cost, in μ², to a holder whose teachers weigh `sensitivity` together, whatever the votes."""
+        """Return a query's μ² for a holder whose teachers have the total weight `sensitivity`, whatever the votes."""
 
     def costs(
         self,
@@ -215,10 +215,10 @@ class Aggregator(abc.ABC):
     ) -> QueryCosts:
         """Return the RDP cost of each query for a holder whose teachers' total weight is `sensitivity`.
 
-        sensitivity: the group's own vote weight, or its number of duplicates.  orders: `(R,)`, each above 1.
-        method: "data_independent", "data_dependent" or "exact".  For "exact": group_votes, the group's own unweighted
-        counts, `(queries, classes)`; teachers_per_holder, the number of teachers that share the sensitivity: the number
-        of duplicates in upsampling, else 1.  Returns costs of the shape `(queries, R)`.
+        sensitivity: the group's own vote weight, or its number of duplicates.  orders: `(R,)`, each above 1. method:
+            "data_independent", "data_dependent" or "exact".  For "exact": group_votes, the group's own unweighted
+            counts, `(queries, classes)`; teachers_per_holder, the number of teachers that share the sensitivity, which
+            is the number of duplicates in upsampling and otherwise 1.  Returns costs of the shape `(queries, R)`.
         """
         counts = require_votes(votes)
         how = {
@@ -234,10 +234,10 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def scaled(self, factor: float) -> "Aggregator":
-        """Return the same vote for `factor` times the votes: everything measured in votes grows with them."""
+        """Return the same vote for `factor` times the votes, with all parameters in units of votes multiplied by it."""
 
     def parameters(self) -> dict[str, Any]:
-        """Return name and parameters as plain values, for the ledger; `aggregator_from_parameters` reads them back."""
+        """Return name and parameters as plain values for the ledger; `aggregator_from_parameters` is the inverse."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
     def _passes_check(

@@ -1,4 +1,4 @@
-"""Aggregators that first check, under noise, whether teachers agree with one another or disagree with the student.
+"""Aggregators that first check, with noise, whether teachers agree with one another or disagree with the student.
 
 Papernot et al. 2018, Algorithms 1 and 2.
 """
@@ -23,9 +23,9 @@ _DIFFERENCE = 1 / 3
 
 @dataclass(frozen=True)
 class ConfidentGNMax(GNMax):
-    """GNMax if max_j n_j + N(0, σ_T²) ≥ T, and rejection otherwise: Papernot et al. 2018, Algorithm 1.
+    """GNMax if max_j n_j + N(0, σ_T²) ≥ T, otherwise rejection: Papernot et al. 2018, Algorithm 1.
 
-    The check is paid for on every query, the label on those that pass.
+    The check is paid for on every query, the label only on queries that pass it.
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> vote = ConfidentGNMax(sigma=2.0, sigma_threshold=2.0, threshold=70.0)
@@ -46,7 +46,7 @@ class ConfidentGNMax(GNMax):
         "T",
         gettext_noop("threshold"),
         gettext_noop("Number of votes that the largest noisy count must reach for a query to be answered."),
-        # Half way between agreement and the most evenly spread votes.
+        # Half-way between agreement and the most evenly spread votes.
         suggested=lambda teachers, classes=10: teachers * (1 + 1 / classes) / 2,
     )
 
@@ -126,7 +126,7 @@ class ConfidentGNMax(GNMax):
         return threshold_rdp(self._agreement(votes, student_probabilities), self.threshold, self.sigma_threshold, **how)
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
-        """Return `(queries, classes)` the numbers whose largest the check compares with T."""
+        """Return the numbers `(queries, classes)` whose maximum the check compares with T."""
         return votes
 
 
@@ -134,13 +134,13 @@ class ConfidentGNMax(GNMax):
 class InteractiveGNMax(ConfidentGNMax):
     """Confident-GNMax against the student's current beliefs: Papernot et al. 2018, Algorithm 2.
 
-    Where max_j {n_j - k·p_j} + N(0, σ_T²) ≥ T, with k the weight of all votes and p the student's probabilities, GNMax
-    answers. Otherwise, if max_j p_j > `confidence`, the student's own prediction is reinforced at the cost of only the
-    check. The rest is rejected.
+    If max_j {n_j - k·p_j} + N(0, σ_T²) ≥ T, where k is the weight of all votes and p are the student's probabilities,
+    GNMax answers. Otherwise, if max_j p_j > `confidence`, the student's own prediction is reinforced, which costs only
+    the check. All other queries are rejected.
 
-    p may depend only on labels released before and on public data, never on other private data: so k·p is the same for
-    neighbours, and the check costs what it costs without it, at other counts. If there is no student yet, give
-    probabilities of 0: then the vote is that of Confident-GNMax.
+    p may depend only on labels released before and on public data, never on other private data. k·p is then the same
+    for neighbours, so the check costs as much as without it at counts n_j - k·p_j. If there is no student yet, pass
+    probabilities of 0: the vote is then the same as with Confident-GNMax.
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> vote = InteractiveGNMax(sigma=2.0, sigma_threshold=2.0, threshold=50.0, confidence=0.9)
@@ -175,7 +175,7 @@ class InteractiveGNMax(ConfidentGNMax):
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
         expected = votes.sum(axis=1, keepdims=True) * _require_probabilities(student_probabilities, votes)
-        # On the grid of votes and noise the difference is exact, and a vote moves it by its weight without rounding.
+        # On the grid of votes and noise the difference is exact, and a vote changes it by its weight without rounding.
         return votes - np.rint(expected / GRID) * GRID
 
 

@@ -1,7 +1,7 @@
 """Aggregators that answer with the most frequent class under Gaussian noise (GNMax) or Laplace noise (LNMax).
 
 Noisy counts publish the whole histogram. For residual votes, teachers report only disagreement with the student, and
-fall silent after some disagreements.
+stop voting after a certain number of disagreements.
 """
 
 import math
@@ -46,7 +46,7 @@ class GNMax(Aggregator):
     adds_noise_once: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`; two noisy counts differ by noise of standard deviation √2·σ."""
+        """See `Aggregator.warnings`; the noise of a difference of two counts has the standard deviation √2·σ."""
         if self.sigma * math.sqrt(2) <= votes:
             return []
         lost = gettext_noop(
@@ -119,7 +119,7 @@ class LNMax(Aggregator):
         return math.sqrt(2) / self.gamma
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return the μ² of a pure DP label with ε₀ = 2γw."""
+        """Return the μ² of a label that satisfies pure DP with ε₀ = 2γw."""
         return VoteCharge(0.0, lnmax_charge(sensitivity, self.gamma))
 
     def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]:
@@ -131,9 +131,9 @@ class LNMax(Aggregator):
 
 @dataclass(frozen=True)
 class NoisyCounts(GNMax):
-    """n_j + N(0, σ²) of every class, rounded to whole numbers; the label is the class with the largest.
+    """n_j + N(0, σ²) of every class, rounded to whole numbers; the label is the class with the largest count.
 
-    A teacher of weight w that votes differently moves the histogram by w·√2, so it costs 2w²/σ². GNMax charges the same
+    If a teacher of weight w votes differently, the histogram moves by w·√2, so it costs 2w²/σ². GNMax charges the same
     for only the label, because the label is a function of the histogram (docs/gaussian-accounts.md).
 
     >>> from learning.mechanisms.pate import SimulationNoise
@@ -151,7 +151,7 @@ class NoisyCounts(GNMax):
     releases_counts: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`: noise may hide single counts; the forecast says what all counts together show."""
+        """See `Aggregator.warnings`. Noise may hide single counts; the forecast covers all counts together."""
         return []
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
@@ -161,7 +161,7 @@ class NoisyCounts(GNMax):
         return LabelRelease(counts.argmax(axis=1), np.ones(len(counts), np.bool_), counts=counts)
 
     def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]:
-        # The cheaper bounds for agreeing votes hold only for the label.
+        # The cheaper bounds for agreeing votes apply only to the label.
         return super()._label_rdp(votes, **how | {"method": "data_independent"})
 
 
@@ -173,10 +173,10 @@ SMALLEST_FIRST = 10
 class ResidualGNMax(GNMax):
     """GNMax against a public guess: a teacher of weight w that predicts y contributes w·(e_y - e_ŷ), 0 where y = ŷ.
 
-    The first `first` queries are put to a plain vote, whose labels train a student; its prediction is the guess ŷ from
-    then on. After `disagreements` contributions a teacher is silent. However many queries follow, the two votes with
-    and without a holder differ in at most 2 · `disagreements` of them: they are charged once, in advance
-    (`accounting.privacy.residual_vote_charge`). A silent teacher counts as agreeing.
+    The first `first` queries are put to a plain vote, whose labels train a student; from then on, its prediction is the
+    guess ŷ. After `disagreements` contributions, a teacher stops voting and counts as agreeing. However many queries
+    follow, the votes with and without a holder differ in at most 2 · `disagreements` of them, which are charged once,
+    in advance (`accounting.privacy.residual_vote_charge`).
 
     >>> vote = ResidualGNMax(sigma=2.0, first=10, disagreements=1)
     >>> vote.count([[0, 1], [1, 1]], 2, [1.0, 2.0], guesses=[0, 0], disagreed=[0, 0])
@@ -227,7 +227,7 @@ class ResidualGNMax(GNMax):
         guesses: ArrayLike | None = None,
         disagreed: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """See `Aggregator.count`; a plain vote without guesses. The public weight of all teachers counts for ŷ."""
+        """See `Aggregator.count`; without guesses, a plain vote. The public weight of all teachers is counted for ŷ."""
         if guesses is None or disagreed is None:
             return count_votes(predictions, classes, weights)
         matrix, guess = np.asarray(predictions), np.asarray(guesses)
@@ -241,6 +241,6 @@ class ResidualGNMax(GNMax):
         return votes
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return 2w²/σ² for each label of the plain vote, 4dw²/σ² for all others together."""
+        """Return 2w²/σ² for each label of the plain vote, and 4dw²/σ² for all others together."""
         rest = residual_vote_charge(sensitivity, self.sigma, int(self.disagreements))
         return VoteCharge(0.0, super().charge(sensitivity).label, int(self.first), rest)
