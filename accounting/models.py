@@ -136,9 +136,7 @@ class HeadCount(models.Model):
         verbose_name = _("head count")
         verbose_name_plural = _("head counts")
         ordering = ["study", "-release", "epsilon"]
-        constraints = [
-            models.UniqueConstraint(fields=["release", "level", "epsilon"], name="head_count_is_given_once"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["release", "level", "epsilon"], name="head_count_is_given_once")]
 
     def __str__(self) -> str:
         return f"{self.level}, ε = {self.epsilon:g}: {self.count}"
@@ -158,9 +156,7 @@ class EndedReach(models.Model):
     class Meta:
         verbose_name = _("reach of ended studies")
         verbose_name_plural = _("reaches of ended studies")
-        constraints = [
-            models.CheckConstraint(condition=Q(mu_squared__gte=0), name="ended_reach_is_not_negative"),
-        ]
+        constraints = [models.CheckConstraint(condition=Q(mu_squared__gte=0), name="ended_reach_is_not_negative")]
 
     def __str__(self) -> str:
         return f"account {self.user_id}: {self.mu_squared:g}"

@@ -105,10 +105,7 @@ def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json
 def _photographs(kept: Json) -> Iterator[Line]:
     """CIFAR-10, the last 5,000 training images as they are; what `benchmarks.encoders images` has printed."""
     of = {str(epsilon): place for place, epsilon in enumerate(kept["epsilons"])}
-    for name, best in (
-        ("patches, 256 components", PHOTOGRAPHS),
-        ("EfficientNet-Lite0, 224 pixels", PRETRAINED),
-    ):
+    for name, best in (("patches, 256 components", PHOTOGRAPHS), ("EfficientNet-Lite0, 224 pixels", PRETRAINED)):
         found = kept["held out"]["right, %"][name]
         numbers = [found[place] if (place := of.get(_named(promise))) is not None else None for promise in PROMISES]
         seeds = "seeds 0 and 1" if name.startswith("patches") else "seed 0"

@@ -86,11 +86,7 @@ def steps(people: int) -> Contenders:
         weights = {"w": jnp.zeros((COORDINATES, CLASSES)), "b": jnp.zeros(CLASSES)}
         return _jax_step(lambda p, one: one @ p["w"] + p["b"], weights, x.astype(np.float32), y, microbatch=6_000)
 
-    return {
-        OURS: ("", ours),
-        "Opacus": ("opacus", by_opacus),
-        "JAX-Privacy": ("jax-privacy", by_jax),
-    }
+    return {OURS: ("", ours), "Opacus": ("opacus", by_opacus), "JAX-Privacy": ("jax-privacy", by_jax)}
 
 
 def samples(people: int) -> Contenders:

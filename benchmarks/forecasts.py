@@ -131,12 +131,7 @@ def times(case: outcomes.Case, promise: str) -> Forecast | None:
     points = fitted.transform(case.x[tested])
     target = case.target
     plan = plan_steps(
-        levels,
-        dimensions=points.shape[1],
-        n_classes=target.outputs,
-        share=1.0,
-        steps=Steps(),
-        loss=target.loss,
+        levels, dimensions=points.shape[1], n_classes=target.outputs, share=1.0, steps=Steps(), loss=target.loss
     )
     return forecast_target(plan, points, case.codes[tested], target)
 

@@ -47,8 +47,7 @@ def plans(conversion: str) -> dict[str, Plan]:
     sizes = np.array([group.teachers for group in weighting.groups])
     misread = raw * TEACHERS / (raw @ sizes)
     made["weighting by n·ε (Algorithm 2 as printed)"] = replace(
-        weighting,
-        groups=tuple(replace(g, weight=float(w)) for g, w in zip(weighting.groups, misread, strict=True)),
+        weighting, groups=tuple(replace(g, weight=float(w)) for g, w in zip(weighting.groups, misread, strict=True))
     )
     for exponent in (1.0, 2.0, 4.0):
         made[f"vanishing, exponent {exponent:g}"] = make_plan(variant="vanishing", exponent=exponent, **how)

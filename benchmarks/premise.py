@@ -85,12 +85,7 @@ def pate(quick: bool) -> Iterator[Cell]:
         ]
         teachers = round(sum(group.holders for group in groups) / 240)
         plan = make_plan(
-            groups,
-            variant="weighting",
-            teachers=teachers,
-            aggregator=GNMax(40.0),
-            delta=DELTA,
-            weight_scheme="gdp",
+            groups, variant="weighting", teachers=teachers, aggregator=GNMax(40.0), delta=DELTA, weight_scheme="gdp"
         )
         labels = min(
             int(caps_of(one.epsilon, DELTA) / plan.aggregator.charge(one.sensitivity).label) for one in plan.groups

@@ -61,12 +61,7 @@ from learning.mechanisms.sampled_steps.contributions import Gradients
 from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
 from learning.mechanisms.sampled_steps.rates import Phases, SampledMechanism, epsilon_cost, sample_rates, scale_norms
 from learning.mechanisms.sampled_steps.run_plan import group_after_group, plan_sampled, standard, without_strictest
-from learning.mechanisms.sampled_steps.training import (
-    SampledSteps,
-    SimulationSampling,
-    SystemSampling,
-    run_chunk,
-)
+from learning.mechanisms.sampled_steps.training import SampledSteps, SimulationSampling, SystemSampling, run_chunk
 from learning.mechanisms.steps.linear import OwnedRecords, owned_records
 
 RESULTS = Path(__file__).resolve().parent / "results" / "sgd_sampled.json"

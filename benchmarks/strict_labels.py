@@ -19,14 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from accounting.caps import caps_of
-from accounting.privacy import (
-    DEFAULT_ORDERS,
-    check_charge,
-    epsilon_from_rdp,
-    gnmax_rdp,
-    label_charge,
-    threshold_rdp,
-)
+from accounting.privacy import DEFAULT_ORDERS, check_charge, epsilon_from_rdp, gnmax_rdp, label_charge, threshold_rdp
 from common.noise import SimulationNoise
 from learning.mechanisms.pate import ConfidentGNMax, GNMax, PrivacyGroup, make_plan
 

@@ -56,13 +56,7 @@ def draw(
 
 
 def count(
-    schema: TabularSchema,
-    records: Records,
-    caps: Numbers,
-    seed: int,
-    *,
-    share: float = 1.0,
-    rows: int | None = None,
+    schema: TabularSchema, records: Records, caps: Numbers, seed: int, *, share: float = 1.0, rows: int | None = None
 ) -> Marginals:
     """What such a run would release, of holders with these caps (H,), all of whom own records."""
     holders = len(caps)

@@ -7,14 +7,7 @@ from datetime import date, datetime
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from consent.models import (
-    ConflictOfInterest,
-    ConsentForm,
-    ConsentFormProposal,
-    EpsilonPolicy,
-    Remark,
-    Study,
-)
+from consent.models import ConflictOfInterest, ConsentForm, ConsentFormProposal, EpsilonPolicy, Remark, Study
 from consent.models.recorded import actor_name
 from consent.selectors import (
     answer_deadline,

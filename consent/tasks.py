@@ -4,15 +4,7 @@ from celery import shared_task
 from django.conf import settings
 
 from common.jobs import task_of
-from consent.services import (
-    checkpoints,
-    committee,
-    consent_forms,
-    decisions,
-    holders,
-    mail,
-    webhooks,
-)
+from consent.services import checkpoints, committee, consent_forms, decisions, holders, mail, webhooks
 
 mails_deliver = task_of("consent.tasks.mails_deliver", mail.mails_deliver)
 webhooks_deliver = task_of("consent.tasks.webhooks_deliver", webhooks.webhooks_deliver)

@@ -38,7 +38,4 @@ joining_patterns = [
 ]
 
 app_name = "consent"
-urlpatterns = [
-    path("", decision.my_studies, name="my_studies"),
-    path("<slug:slug>/", include(study_patterns)),
-]
+urlpatterns = [path("", decision.my_studies, name="my_studies"), path("<slug:slug>/", include(study_patterns))]

@@ -247,11 +247,7 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
         lambda: _minutes(longest_silence()),
     ),
     _gauge("ipate_worker_deaths", "Workers that died over parts of runs still on record.", worker_deaths),
-    _gauge(
-        "ipate_mail_overdue_seconds",
-        "How long a mail to staff has been due at most, in minutes.",
-        _mail_overdue,
-    ),
+    _gauge("ipate_mail_overdue_seconds", "How long a mail to staff has been due at most, in minutes.", _mail_overdue),
     _gauge("ipate_backup_age_seconds", "Time since the last backup that succeeded; +Inf: none has.", _backup_age),
     _gauge(
         "ipate_beat_age_seconds",

@@ -135,7 +135,7 @@ TEMPLATES = [
                 "ipate_web.run_words",
             ],
         },
-    },
+    }
 ]
 
 # --- State: database, files, broker ---------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ CONTENT_SECURITY_POLICY = {
             *([f"{urlsplit(OIDC_SERVER).scheme}://{urlsplit(OIDC_SERVER).netloc}"] if OIDC_SERVER else []),
         ],
         "frame-ancestors": [NONE],
-    },
+    }
 }
 
 # As much as the API takes in one request, which is held in memory.

@@ -81,8 +81,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "watches": [
             each
             for each in watches(
-                dashboards,
-                all_of=studies_with_permission(request.user, SEES_PEOPLE).values_list("pk", flat=True),
+                dashboards, all_of=studies_with_permission(request.user, SEES_PEOPLE).values_list("pk", flat=True)
             )
             if not each.is_fine
         ],

@@ -369,12 +369,7 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
                 "policy_new",
                 _("Propose the meaning of the three levels"),
             ),
-            (
-                asks and not study.harm,
-                "consent.propose_epsilonpolicy",
-                "committee",
-                _("Write an example of harm"),
-            ),
+            (asks and not study.harm, "consent.propose_epsilonpolicy", "committee", _("Write an example of harm")),
             (not has_data, "training.import_dataset", "import_new", _("Import private and public data")),
             (
                 asks and study.has_form and study.is_promised and not study.has_counts,
@@ -382,12 +377,7 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
                 "head_counts",
                 _("When holders have decided, draw head counts or enter public ones"),
             ),
-            (
-                has_data and (study.has_counts or not asks),
-                "training.propose_run",
-                "run_new",
-                _("Propose a first run"),
-            ),
+            (has_data and (study.has_counts or not asks), "training.propose_run", "run_new", _("Propose a first run")),
         )
         for is_next, permission, page, text in steps:
             if is_next and desk.may_in(permission, study.pk):

@@ -214,11 +214,7 @@ def _result_faults(run: Run) -> Iterator[str]:
         if released:
             yield f"run {run.pk}: its table is in the register, but not there."
         return
-    kept = {
-        "digest": result.digest,
-        "content": json_digest(result.content),
-        "card": card_digest(result.card),
-    }
+    kept = {"digest": result.digest, "content": json_digest(result.content), "card": card_digest(result.card)}
     if released != [kept]:
         yield f"run {run.pk}: its table is not the one in the register."
     yield from _file_faults(f"run {run.pk}: the file of its table", result.artifact, result.digest)

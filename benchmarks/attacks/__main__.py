@@ -91,12 +91,7 @@ def membership(quick: bool) -> Iterator[Row]:
     from benchmarks.attacks import published
     from benchmarks.attacks.membership import attack, likelihood_ratios, shadows
 
-    targets = (
-        published.neighbours_target,
-        published.teachers_target,
-        published.steps_target,
-        published.sampled_target,
-    )
+    targets = (published.neighbours_target, published.teachers_target, published.steps_target, published.sampled_target)
     cases = [("digits", 1_300, target_of) for target_of in targets]
     if not quick:
         cases += [

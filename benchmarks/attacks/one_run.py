@@ -63,11 +63,7 @@ def steps_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
     people = np.arange(len(x))
     records = owned_records(x, np.zeros(len(x), int), people, people)
     sums, _ = step_contributions(
-        records,
-        np.zeros((count + 1, 2)),
-        clip_norm=0.1,
-        accounts=IndividualAccounts(np.full(len(x), cap)),
-        sigma=sigma,
+        records, np.zeros((count + 1, 2)), clip_norm=0.1, accounts=IndividualAccounts(np.full(len(x), cap)), sigma=sigma
     )
     released = release_sums(sums, sigma, SystemNoise())
     return (released[:count, 1] - released[:count, 0]).astype(np.float64)

@@ -384,11 +384,7 @@ METHODS: list[dict[str, Any]] = [
     {"method": "sgd", "choices": {"steps": 20, "sigma": 300.0}, "batch_size": 5},
     {
         "method": "pate",
-        "choices": {
-            "teachers": 6,
-            "learner": "nearest_neighbour",
-            "aggregator": {"name": "gnmax", "sigma": 2000.0},
-        },
+        "choices": {"teachers": 6, "learner": "nearest_neighbour", "aggregator": {"name": "gnmax", "sigma": 2000.0}},
         "batch_size": 10,
     },
 ]

@@ -27,18 +27,11 @@ from learning.representations import default_representation, representation_crea
 
 DELTAS = {"digits": 5e-5, "mnist": 1e-5, "fashion": 1e-5, "adult": 1e-5, "diabetes": 1e-5}
 SHARES = (0.34, 0.43, 0.23)
-PROMISES: dict[str, float | tuple[float, ...]] = {
-    "1": 1.0,
-    "0.25": 0.25,
-    "1, 2, 3": (1.0, 2.0, 3.0),
-}
+PROMISES: dict[str, float | tuple[float, ...]] = {"1": 1.0, "0.25": 0.25, "1, 2, 3": (1.0, 2.0, 3.0)}
 Student = tuple[str, dict[str, Any]]
 STUDENTS: dict[str, Student] = {
     "digits": ("cnn", {"epochs": 20, "copies": 20, "rotation": 15.0, "shift": 0.12}),
-    "mnist": (
-        "cnn",
-        {"epochs": 3, "copies": 8, "rotation": 12.0, "shift": 0.1, "batch": 64, "learning_rate": 0.002},
-    ),
+    "mnist": ("cnn", {"epochs": 3, "copies": 8, "rotation": 12.0, "shift": 0.1, "batch": 64, "learning_rate": 0.002}),
     "adult": ("logistic_regression", {}),
     "diabetes": ("random_forest", {"leaf": 50}),
 }

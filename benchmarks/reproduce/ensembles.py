@@ -241,9 +241,7 @@ def main() -> None:
             said = one_group(options.data, data.private, data.public.x, seed=division)
         votes = votes_of(options.data, said, data.public.y)
         np.savez_compressed(
-            votes_file(options.data, division),
-            counts=votes.counts.astype(np.uint8),
-            truth=votes.truth.astype(np.uint8),
+            votes_file(options.data, division), counts=votes.counts.astype(np.uint8), truth=votes.truth.astype(np.uint8)
         )
         right = 100 * float((said == votes.truth).mean()), 100 * float((votes.counts.argmax(1) == votes.truth).mean())
         print(f"Division {division}, {len(said)} teachers: {right[0]:.2f} % right, votes {right[1]:.2f} %")

@@ -12,16 +12,7 @@ from scipy.special import softmax
 
 from accounting.privacy import IndividualAccounts
 from benchmarks.cells import Cell, Row
-from benchmarks.sgd.study import (
-    BY_ENCODER,
-    Case,
-    caps_draw,
-    case_load,
-    hold,
-    public_load,
-    rehearsal_load,
-    take,
-)
+from benchmarks.sgd.study import BY_ENCODER, Case, caps_draw, case_load, hold, public_load, rehearsal_load, take
 from learning.measures import base_loss, brier, calibration, losses
 from learning.mechanisms.protocol import PlannedLevel
 from learning.mechanisms.steps.descent import RECORDS, descent_calibration

@@ -15,15 +15,7 @@ from numpy.typing import NDArray
 
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
-from benchmarks.sgd.elsewhere import (
-    ELSEWHERE,
-    cifar10_load,
-    elsewhere_load,
-    encoded,
-    fashion_load,
-    news_load,
-    sms_load,
-)
+from benchmarks.sgd.elsewhere import ELSEWHERE, cifar10_load, elsewhere_load, encoded, fashion_load, news_load, sms_load
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
 from learning.formats.catalogue import Splits

@@ -66,12 +66,7 @@ def weighted_plan(name: str, epsilon: float | Sequence[float], holders: int) -> 
     kind = AGGREGATORS[AGGREGATOR]
     aggregator = kind(**{spec.name: spec.suggested(TEACHERS) for spec in kind.fields()})
     plan = make_plan(
-        groups,
-        variant="weighting",
-        teachers=TEACHERS,
-        aggregator=aggregator,
-        delta=DELTAS[name],
-        weight_scheme="gdp",
+        groups, variant="weighting", teachers=TEACHERS, aggregator=aggregator, delta=DELTAS[name], weight_scheme="gdp"
     )
     return plan, places
 

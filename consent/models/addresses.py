@@ -51,7 +51,7 @@ class HolderAddress(Recorded):
             models.CheckConstraint(
                 condition=(Q(way="mail") & ~Q(email="")) | Q(way__in=["letter", "nothing"], email=""),
                 name="address_of_mails_alone",
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -213,7 +213,7 @@ class WebhookDelivery(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=Q(state__in=["waiting", "sent", "failed"]), name="webhook_delivery_state_is_known"
-            ),
+            )
         ]
 
     def __str__(self) -> str:

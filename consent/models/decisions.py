@@ -111,9 +111,7 @@ class ConsentEvent(StudyChained):
     )
     authority = models.CharField(max_length=20, choices=Authority, blank=True, default="")
     statement = models.TextField(
-        blank=True,
-        default="",
-        help_text="What whoever decided for the person has declared, in the words they read.",
+        blank=True, default="", help_text="What whoever decided for the person has declared, in the words they read."
     )
     text_read = models.CharField(
         max_length=35, blank=True, default="", help_text="Code of the text that was read, as in the form's texts."
@@ -131,16 +129,7 @@ class ConsentEvent(StudyChained):
             # With all that says who takes part and how, so that PostgreSQL need not look into the rows.
             models.Index(
                 fields=["holder", "-sequence"],
-                include=[
-                    "study",
-                    "kind",
-                    "level",
-                    "form",
-                    "policy",
-                    "recorded_at",
-                    "answered_by",
-                    "renew_by",
-                ],
+                include=["study", "kind", "level", "form", "policy", "recorded_at", "answered_by", "renew_by"],
                 name="consent_event_last",
             ),
             models.Index(fields=["renew_by"], condition=Q(renew_by__isnull=False), name="consent_event_renew_by"),

@@ -39,7 +39,7 @@ class Invitation(Recorded):
         constraints = [
             models.UniqueConstraint(
                 fields=["holder"], condition=Q(revoked_at__isnull=True), name="a_holder_has_one_valid_invitation"
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class Letter(models.Model):
             models.CheckConstraint(
                 condition=Q(kind__in=["new_form", "renewal", "answerer", "receipt", "news"]),
                 name="letter_kind_is_known",
-            ),
+            )
         ]
 
     def __str__(self) -> str:

@@ -80,7 +80,7 @@ class EpsilonPolicyApproval(StudyChained):
         constraints = [
             models.CheckConstraint(
                 condition=~Q(approved_by=F("proposed_by")), name="epsilon_policy_is_approved_by_a_second_person"
-            ),
+            )
         ]
 
     def __str__(self) -> str:

@@ -71,9 +71,7 @@ class Study(Recorded):
         _("address of the controller"), blank=True, help_text=_("Postal address, as on a letter.")
     )
     data_protection_officer = models.TextField(
-        _("data protection officer"),
-        blank=True,
-        help_text=_("Name or office, and how to contact it."),
+        _("data protection officer"), blank=True, help_text=_("Name or office, and how to contact it.")
     )
     without_officer = models.BooleanField(
         _("no data protection officer is required"),
@@ -81,9 +79,7 @@ class Study(Recorded):
         help_text=_("Only if the law does not require one (GDPR Article 37). Data holders can see this."),
     )
     supervisory_authority = models.TextField(
-        _("supervisory authority"),
-        blank=True,
-        help_text=_("Where people can lodge a complaint: name and address."),
+        _("supervisory authority"), blank=True, help_text=_("Where people can lodge a complaint: name and address.")
     )
     contact = models.EmailField(_("contact"), help_text=_("Where data holders can ask questions."))
     contact_name = models.CharField(

@@ -26,15 +26,7 @@ from numpy.typing import NDArray
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
 from common.distinct import are_among, distinct
-from common.identities import (
-    ERASED,
-    PseudonymError,
-    canonical,
-    former_spellings,
-    look_alikes,
-    resemblance,
-    spelling,
-)
+from common.identities import ERASED, PseudonymError, canonical, former_spellings, look_alikes, resemblance, spelling
 from common.reading import UnreadableError, table_read
 from common.sentences import Sentence
 from consent.models import Circumstance, DataHolder, Study

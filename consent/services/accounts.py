@@ -97,10 +97,7 @@ def account_changes() -> QuerySet[AccountChange]:
 @transaction.atomic
 def _record(user: AbstractBaseUser, kind: str, acting_user: AbstractBaseUser | None) -> None:
     change = AccountChange(
-        user_id=user.pk,
-        kind=kind,
-        changed_by_id=acting_user.pk if acting_user else None,
-        changed_at=timezone.now(),
+        user_id=user.pk, kind=kind, changed_by_id=acting_user.pk if acting_user else None, changed_at=timezone.now()
     )
     AccountChange.append([change])
 

@@ -387,8 +387,7 @@ def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             erasure_ask(holder=holder, acting_user=acting_user(request))
         except ValidationError:  # They took part again in another window.
             messages.warning(
-                request,
-                _("Your records were not erased, because you take part. To have them erased, withdraw first."),
+                request, _("Your records were not erased, because you take part. To have them erased, withdraw first.")
             )
         else:
             messages.success(request, _("Your records are being erased."))

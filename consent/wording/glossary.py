@@ -71,10 +71,7 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _("Withdrawing"),
         _("Ending your consent. From that moment your records are not used for anything new."),
     ),
-    "receipt": (
-        _("Receipt"),
-        _("A copy of your decision that you can keep and show."),
-    ),
+    "receipt": (_("Receipt"), _("A copy of your decision that you can keep and show.")),
     "pseudonym": (
         _("Pseudonym"),
         _("A name or number under which an organisation keeps your records instead of your name."),
@@ -128,10 +125,7 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
             "them, so anyone may see them."
         ),
     ),
-    "student": (
-        _("Student"),
-        _("The published model. It learns only from releases, never from people's records."),
-    ),
+    "student": (_("Student"), _("The published model. It learns only from releases, never from people's records.")),
     "register": (
         _("Release register"),
         _(
@@ -146,10 +140,7 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
             "Planning costs no budget."
         ),
     ),
-    "rehearsal": (
-        _("Rehearsal"),
-        _("A study on data that is not secret. It asks no one and makes no promises."),
-    ),
+    "rehearsal": (_("Rehearsal"), _("A study on data that is not secret. It asks no one and makes no promises.")),
 }
 
 

@@ -317,10 +317,7 @@ _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
         gettext_lazy("File storage"),
         gettext_lazy("Check that the folders or buckets for private files and models can be written to."),
     ),
-    "worker": (
-        gettext_lazy("Workers"),
-        gettext_lazy("Start a worker. Until then runs, emails and erasures wait."),
-    ),
+    "worker": (gettext_lazy("Workers"), gettext_lazy("Start a worker. Until then runs, emails and erasures wait.")),
     "verification": (gettext_lazy("Verification"), ""),
     "backup": (gettext_lazy("Backup"), ""),
     "beat": (gettext_lazy("Periodic tasks"), ""),

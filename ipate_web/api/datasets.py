@@ -6,15 +6,7 @@ from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ipate_web.api.base import (
-    ApiView,
-    StrictSerializer,
-    body_of,
-    created,
-    operation,
-    request_user,
-    visible_study,
-)
+from ipate_web.api.base import ApiView, StrictSerializer, body_of, created, operation, request_user, visible_study
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.requests import LARGEST, LimitedMultiPartParser
 from ipate_web.api.studies import DatasetSerializer

@@ -69,12 +69,7 @@ class RunLabels(ApiView, generics.ListAPIView):
     def get_serializer(self, queries: Any, **kwargs: Any) -> LabelSerializer:
         classes = self.run.learns.categories
         labels = [
-            {
-                "row": query.row,
-                "label": classes[query.label],
-                "reinforced": query.reinforced,
-                "counts": query.counts,
-            }
+            {"row": query.row, "label": classes[query.label], "reinforced": query.reinforced, "counts": query.counts}
             for query in queries
         ]
         return LabelSerializer(labels, **kwargs)

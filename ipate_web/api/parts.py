@@ -313,12 +313,7 @@ class AggregatorList(ApiView):
     def get(self, request: Request) -> Response:
         """List the aggregators and their parameters, for `choices` of a run. All parameters are required."""
         aggregators = [
-            {
-                "name": name,
-                "label": aggregator.label,
-                "description": aggregator.help,
-                "parameters": aggregator.fields(),
-            }
+            {"name": name, "label": aggregator.label, "description": aggregator.help, "parameters": aggregator.fields()}
             for name, aggregator in AGGREGATORS.items()
         ]
         return Response(AggregatorSerializer(aggregators, many=True).data)

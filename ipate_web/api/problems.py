@@ -331,17 +331,10 @@ HEADERS = {
         "schema": {"type": "string", "format": "uri-reference"},
         "example": "/api/v1/runs/7d0f9c1e-2f4b-4c59-9d52-3c1f7a1f2b10",
     },
-    "Retry-After": {
-        "description": "Seconds after which to try again.",
-        "schema": {"type": "integer"},
-        "example": 5,
-    },
+    "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}, "example": 5},
 }
 """Headers of responses, by name."""
-_ONLY = {
-    "Location": (HTTPStatus.CREATED, HTTPStatus.ACCEPTED),
-    "Retry-After": (HTTPStatus.TOO_MANY_REQUESTS,),
-}
+_ONLY = {"Location": (HTTPStatus.CREATED, HTTPStatus.ACCEPTED), "Retry-After": (HTTPStatus.TOO_MANY_REQUESTS,)}
 """Statuses of those that not every response has."""
 
 

@@ -45,11 +45,7 @@ class LimitedJSONParser(JSONParser):
         try:
             text = body.decode("utf-8-sig")
             parsed = json.loads(
-                text,
-                parse_float=_float,
-                parse_int=_integer,
-                parse_constant=_constant,
-                object_pairs_hook=_object,
+                text, parse_float=_float, parse_int=_integer, parse_constant=_constant, object_pairs_hook=_object
             )
             if r"\u" in text:  # the only way to write these characters
                 for part in _texts(parsed):

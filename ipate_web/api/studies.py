@@ -191,13 +191,7 @@ def study_document(study: Study, user: Any) -> dict[str, Any]:
     document = {
         **StudySerializer(study).data,
         "policy": policy,
-        "levels": [
-            {
-                "level": level,
-                "epsilon": policy.epsilon(level) if policy else None,
-            }
-            for level in Level.values
-        ],
+        "levels": [{"level": level, "epsilon": policy.epsilon(level) if policy else None} for level in Level.values],
         "committee": _committee(study, user),
         "head_counts": head_counts(study),
         "share_free": share_free(study),

@@ -33,11 +33,7 @@ from training.selectors import runs_visible_to
 #: Methods that a hub proposes on its page; votes of teachers need choices that the API alone takes.
 _METHODS = (Run.Method.SGD, Run.Method.NEIGHBOURS, Run.Method.COUNTS, Run.Method.SYNTHESIS)
 _MAY = "training.manage_alliances"
-_ACTS = {
-    "sign": services.alliance_sign,
-    "tell": services.alliance_add_to_form,
-    "join": services.alliance_join,
-}
+_ACTS = {"sign": services.alliance_sign, "tell": services.alliance_add_to_form, "join": services.alliance_join}
 
 
 def _name(alliance: Alliance, reader: Reader) -> SafeString:
@@ -58,11 +54,7 @@ ALLIANCES = Listing(
             orders={"name": (gettext_lazy("name"), Lower("name").asc())},
             is_head=True,
         ),
-        Column(
-            "hub",
-            gettext_lazy("Hub"),
-            _hub,
-        ),
+        Column("hub", gettext_lazy("Hub"), _hub),
         Column("site", gettext_lazy("Own name"), lambda row, _reader: row.own_name or "–", is_minor=True),
         Column("ended", gettext_lazy("Ended"), lambda row, _reader: moment(row.left_at)),
     ),
@@ -150,8 +142,7 @@ class JointRunForm(forms.Form):
     title = forms.CharField(label=gettext_lazy("Title"), max_length=200)
     purpose = forms.CharField(label=gettext_lazy("Purpose"), required=False, widget=forms.Textarea(attrs={"rows": 2}))
     method = forms.ChoiceField(
-        label=gettext_lazy("Method"),
-        choices=[(name, Run.Method(name).label) for name in _METHODS],
+        label=gettext_lazy("Method"), choices=[(name, Run.Method(name).label) for name in _METHODS]
     )
     choices = _ChoicesField(
         label=gettext_lazy("Method parameters"),

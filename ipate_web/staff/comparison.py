@@ -43,10 +43,7 @@ _DECIMALS = 6
 def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """The name of each parameter and its value in each run, as a reader knows them."""
     return [
-        (
-            _label(parameter.name, runs),
-            [_value(parameter.name, value, runs) for value in parameter.values],
-        )
+        (_label(parameter.name, runs), [_value(parameter.name, value, runs) for value in parameter.values])
         for parameter in parameters
     ]
 

@@ -117,18 +117,7 @@ def _levels(study: Study) -> Section:
     ]
     columns = [_("Level"), "ε", _("Whether a person took part"), _("Which of two records is theirs")]
     shared = _("%(part)s of every cap has been granted so far.") % {"part": percent(committed_share(study))}
-    return Section(
-        _("Levels and odds"),
-        [
-            message
-            % {
-                "delta": study.delta,
-            },
-            shared,
-        ],
-        columns,
-        rows,
-    )
+    return Section(_("Levels and odds"), [message % {"delta": study.delta}, shared], columns, rows)
 
 
 def _risks(study: Study) -> Section:
@@ -188,10 +177,7 @@ def _decisions(study: Study) -> Section:
         rows.append([what, *by, moment_text(timezone.localtime(policy.approval.approved_at)), policy.reason])
     columns = [_("Document"), _("Proposed by"), _("Approved by"), _("When"), _("Digest or reason")]
     return Section(
-        _("Who decided"),
-        [] if rows else [_("Nothing has been decided yet.")],
-        columns if rows else [],
-        rows,
+        _("Who decided"), [] if rows else [_("Nothing has been decided yet.")], columns if rows else [], rows
     )
 
 

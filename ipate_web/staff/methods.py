@@ -287,10 +287,7 @@ class MethodFields:
         """The values of an earlier run by this method. Statements are not copied: they have to be made again."""
         is_usual = cls.batch_size is None and run.batch_size == method_of(run).batch_size
         batch_size = None if is_usual else run.batch_size
-        return cls._initial(run.choices) | {
-            cls.field("variant"): run.variant,
-            cls.field("batch_size"): batch_size,
-        }
+        return cls._initial(run.choices) | {cls.field("variant"): run.variant, cls.field("batch_size"): batch_size}
 
     @classmethod
     def _initial(cls, document: Mapping[str, Any]) -> dict[str, Any]:

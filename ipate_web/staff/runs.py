@@ -24,13 +24,7 @@ from consent.models.recorded import actor_name
 from ipate_web.lists import Reader
 from ipate_web.run_list import COMPARE, RUNS
 from ipate_web.run_words import leads_to_table
-from ipate_web.staff.charts import (
-    cost_chart,
-    curve_chart,
-    evaluation_charts,
-    lead_chart,
-    table_chart,
-)
+from ipate_web.staff.charts import cost_chart, curve_chart, evaluation_charts, lead_chart, table_chart
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.fields import WithdrawalForm
 from ipate_web.staff.pages import Section, attachment, file_name, paginate, render_page, study_form, study_page
@@ -166,10 +160,7 @@ def _live_context(run: Run, tab: str) -> dict[str, Any]:
     if result is not None:
         context |= result_context(result)
     if run.student is not None:
-        context |= {
-            **evaluation_charts(run.student),
-            "versions": run_versions(run),
-        }
+        context |= {**evaluation_charts(run.student), "versions": run_versions(run)}
     elif (first := run.students.first()) is not None:
         context |= {"doubts": publication_doubts(first.card.get("evaluation")), "versions": run_versions(run)}
     context["has_card"] = result is not None or run.student is not None

@@ -36,15 +36,7 @@ from ipate_web.staff.kinds import (
     parameter_values,
     unused_parameters,
 )
-from ipate_web.staff.pages import (
-    attachment,
-    faults_in,
-    faults_show,
-    file_name,
-    render_page,
-    study_form,
-    study_page,
-)
+from ipate_web.staff.pages import attachment, faults_in, faults_show, file_name, render_page, study_form, study_page
 from training.models import Run, StudentModel
 from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import ModelFile, download_record, file_native, file_onnx, model_takers
@@ -103,14 +95,7 @@ MODELS = Listing(
         ),
         Column("actions", gettext_lazy("What to do"), piece("model_actions"), is_silent=True),
     ),
-    filters=(
-        Filter(
-            "stage",
-            "stage",
-            gettext_lazy("Stage"),
-            choices=_Stage.choices,
-        ),
-    ),
+    filters=(Filter("stage", "stage", gettext_lazy("Stage"), choices=_Stage.choices),),
     ties=("-created_at", "pk"),
     size=20,
 )

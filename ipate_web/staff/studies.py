@@ -46,9 +46,7 @@ _A_PAGE = 20
 class ClosingForm(ReasonForm):
     """Form to close a study: the reason, and the last day of its private records."""
 
-    erase_after = DayField(
-        label=gettext_lazy("Last day of the private records"),
-    )
+    erase_after = DayField(label=gettext_lazy("Last day of the private records"))
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -177,11 +175,7 @@ def _taking_part(study: Study) -> dict[str, Any]:
     """Exact numbers, for people who handle consents; the numbers must not influence runs."""
     counts = holders_per_level(study)
     taking_part = sum(counts[level] for level in Level.values)
-    return {
-        "taking_part": taking_part,
-        "counts": counts,
-        "levels": [(level.label, counts[level]) for level in Level],
-    }
+    return {"taking_part": taking_part, "counts": counts, "levels": [(level.label, counts[level]) for level in Level]}
 
 
 @study_form("consent.close_study")
@@ -194,10 +188,7 @@ def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid():
         with faults_in(form):
             study_close(
-                study=study,
-                reason=form.cleaned_data["reason"],
-                erase_after=form.last_day,
-                acting_user=request.user,
+                study=study, reason=form.cleaned_data["reason"], erase_after=form.last_day, acting_user=request.user
             )
             messages.success(request, _("The study is closed."))
             return redirect("staff:study", study.slug)

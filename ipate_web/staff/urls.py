@@ -134,7 +134,4 @@ study_patterns = [
 ]
 
 app_name = "staff"
-urlpatterns = [
-    path("new/", settings.study_new, name="study_new"),
-    path("<slug:slug>/", include(study_patterns)),
-]
+urlpatterns = [path("new/", settings.study_new, name="study_new"), path("<slug:slug>/", include(study_patterns))]

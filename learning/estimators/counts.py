@@ -66,11 +66,7 @@ class IndividualDPCounts(BaseEstimator):
         levels = asked.levels(self.head_counts)
         noise = COUNT_NOISE if self.head_counts is None else 0.0
         plan = plan_counts(
-            levels,
-            cells=len(cells),
-            share=asked.share(levels),
-            counts=Counts(column=CLASSES),
-            head_count_sigma=noise,
+            levels, cells=len(cells), share=asked.share(levels), counts=Counts(column=CLASSES), head_count_sigma=noise
         )
         column = CountedColumn(CLASSES, tuple(map(str, cells)))
         question = CountsQuestion(plan, ((column,),), tuple(level.cap for level in levels))

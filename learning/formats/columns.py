@@ -58,8 +58,7 @@ Missing = Annotated[
 Other = Annotated[
     Flag,
     Field(
-        title=_("others count as “other”"),
-        description="Whether an undeclared value counts as “other”, or is an error.",
+        title=_("others count as “other”"), description="Whether an undeclared value counts as “other”, or is an error."
     ),
 ]
 Length = Annotated[

@@ -121,15 +121,7 @@ class CNNModel(ImageModel[Network]):
 
 
 def train_network(
-    x: Records,
-    y: Labels,
-    *,
-    classes: int,
-    seed: int,
-    epochs: int,
-    batch: int,
-    learning_rate: float,
-    progress: Progress,
+    x: Records, y: Labels, *, classes: int, seed: int, epochs: int, batch: int, learning_rate: float, progress: Progress
 ) -> CNNModel:
     """Minimise the cross entropy with Adam, on the GPU if there is one.
 

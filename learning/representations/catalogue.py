@@ -128,10 +128,7 @@ class Evened(Representation):
         32, gettext_noop("largest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
     )
     together: int = parameter(
-        MOST_COMPONENTS,
-        gettext_noop("largest number of thresholds of all columns"),
-        minimum=1,
-        maximum=MOST_COMPONENTS,
+        MOST_COMPONENTS, gettext_noop("largest number of thresholds of all columns"), minimum=1, maximum=MOST_COMPONENTS
     )
     floor: float = parameter(0.1, gettext_noop("number added to every variance"), minimum=1e-6, maximum=1e6)
 

@@ -28,12 +28,7 @@ from consent.services.paper import PaperConsent, paper_consents_record, scan_loa
 from learning.formats import DataError, Rows
 from tests.factories import consent_choose, form_publish, user_create
 from tests.pages import as_, text
-from tests.training.asking import (
-    ASKING_RUN,
-    SAMPLED_RUN,
-    run_ask,
-    vote_batch,
-)
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, run_ask, vote_batch
 from tests.training.people import HOLDERS, small_study
 from tests.training.runs import (
     TABLE,

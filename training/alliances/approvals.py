@@ -224,9 +224,6 @@ def _site_sign(run: Run, alliance: Alliance) -> None:
     agreement_make(joint)
     approval = site_of(joint).approval(joint.document)
     joint.approvals |= {
-        alliance.own_name: {
-            "content": approval.document.content().decode(),
-            "signature": approval.signature.hex(),
-        }
+        alliance.own_name: {"content": approval.document.content().decode(), "signature": approval.signature.hex()}
     }
     joint.save()

@@ -65,9 +65,7 @@ class Alliance(Recorded):
         _("key to be replaced"), default=dict, blank=True, help_text="At the hub: of which site, by which, by whom."
     )
     offered = models.JSONField(
-        default=list,
-        blank=True,
-        help_text="At a site: documents that follow, which nobody has confirmed here.",
+        default=list, blank=True, help_text="At a site: documents that follow, which nobody has confirmed here."
     )
     joined_at = models.DateTimeField(_("joined on"), null=True, blank=True, help_text="At a site: when it signed.")
     left_at = models.DateTimeField(
@@ -75,9 +73,7 @@ class Alliance(Recorded):
     )
     last_contact = models.DateTimeField(null=True, blank=True, help_text="At a site: when the hub last answered.")
     heard_since = models.DateTimeField(
-        null=True,
-        blank=True,
-        help_text="At the hub: since when it hears sites without a gap.",
+        null=True, blank=True, help_text="At the hub: since when it hears sites without a gap."
     )
     problem = models.JSONField(default=str, blank=True, help_text="At a site: why the hub could not be asked.")
     silence_is_known = models.BooleanField(default=False, help_text="At a site: operators know that the hub is silent.")

@@ -31,14 +31,7 @@ from learning.sites.documents import Publication, Refused, RunDocument, Withdraw
 from learning.students import suggested_student
 from training.alliances.approvals import COMMON, refusal, renewal_check, sites_fault
 from training.alliances.asking import ENDED, question_end
-from training.alliances.documents import (
-    FIELDS,
-    digest_of,
-    file_fetch,
-    hub_document,
-    model_verify,
-    points_digest,
-)
+from training.alliances.documents import FIELDS, digest_of, file_fetch, hub_document, model_verify, points_digest
 from training.alliances.exchange import exchange
 from training.alliances.services import people_of_sites
 from training.alliances.wire import Hub, Unreachable

@@ -151,13 +151,7 @@ def _about(name: str, person: int) -> bytes:
 
 
 def _sealed(
-    array: np.ndarray,
-    order: np.ndarray,
-    ends: np.ndarray,
-    people: np.ndarray,
-    ring: Ring,
-    name: str,
-    nonce: bytes,
+    array: np.ndarray, order: np.ndarray, ends: np.ndarray, people: np.ndarray, ring: Ring, name: str, nonce: bytes
 ) -> Iterator[bytes]:
     """Return rows in the order of their owners, encrypted person by person, as bytes of several people at a time."""
     width, keys = _width(array), ring.keys_of(people)
@@ -198,12 +192,7 @@ def _opened(artifact: str, keys: tuple[str, ...], holders: np.ndarray | None) ->
 
 
 def _read(
-    stored: Mapping[str, np.ndarray],
-    name: str,
-    people: np.ndarray,
-    ends: np.ndarray,
-    is_read: np.ndarray,
-    ring: Ring,
+    stored: Mapping[str, np.ndarray], name: str, people: np.ndarray, ends: np.ndarray, is_read: np.ndarray, ring: Ring
 ) -> np.ndarray:
     """Return the selected people's rows of the array ``name``, in the order of their owners."""
     content, nonce, row = (stored[kind + name] for kind in (_SEALED, _NONCE, _ROW))

@@ -258,10 +258,7 @@ class EngineMethod(ABC):
     def __init__(self) -> None:
         self.asking = Asking(self.questions)
         self.release_kind = self.questions.release_kind
-        self.steps: Mapping[str, Step] = {
-            Run.Status.APPROVED: self.asking.open,
-            Run.Status.ASKING: self.asking.step,
-        }
+        self.steps: Mapping[str, Step] = {Run.Status.APPROVED: self.asking.open, Run.Status.ASKING: self.asking.step}
 
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)

@@ -227,11 +227,7 @@ def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
 
 
 def shape_check(
-    run: Run,
-    role: str,
-    learner: Parametrised,
-    wrong: Callable[[str, object], None],
-    encoder: Encoder | None = None,
+    run: Run, role: str, learner: Parametrised, wrong: Callable[[str, object], None], encoder: Encoder | None = None
 ) -> None:
     """Report if a learner cannot learn from records like the proposal's public points, or their vectors."""
     if run.public_dataset_id:

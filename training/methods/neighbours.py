@@ -80,11 +80,7 @@ class AskingPlan(MethodPlan):
     def details(self) -> dict[str, Any]:
         """Return JSON of the rounds, of the space that defines neighbours, and of who votes in the first round."""
         rounds = stored(self.rounds)
-        return {
-            "rounds": rounds,
-            "representation": self.representation.to_json(),
-            "turnout": rounds[0]["forecast"],
-        }
+        return {"rounds": rounds, "representation": self.representation.to_json(), "turnout": rounds[0]["forecast"]}
 
 
 def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:

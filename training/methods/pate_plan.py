@@ -393,12 +393,7 @@ def _of_all(plan: Plan, sites: int) -> Plan:
 # Datasets never change; a plan is looked at, approved under the study's lock, and carried out in turn.
 @lru_cache(maxsize=32)
 def _forecasts(
-    plan: Plan,
-    learner: str,
-    parameters: str,
-    classes: int,
-    test_key: tuple[int, str] | None,
-    answers: int | None,
+    plan: Plan, learner: str, parameters: str, classes: int, test_key: tuple[int, str] | None, answers: int | None
 ) -> tuple[Forecast, ...]:
     """Return the forecast of the labels, from some of the test data, or from an assumption if there are too few."""
     points, labels = np.empty(0), None

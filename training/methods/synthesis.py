@@ -118,11 +118,7 @@ class SynthesisMethod(CountedMethod):
         columns = feature_columns(schema, chosen.bins)
         try:
             planned = plan_synthesis(
-                levels_of(promises, budgets),
-                columns=len(columns),
-                share=share,
-                rows=chosen.rows,
-                bins=chosen.bins,
+                levels_of(promises, budgets), columns=len(columns), share=share, rows=chosen.rows, bins=chosen.bins
             )
         except ValueError as error:
             raise PlanError(str(error)) from error

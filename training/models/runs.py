@@ -57,13 +57,7 @@ class Run(Recorded):
         CANCELLED = "cancelled", _("cancelled")
         WITHDRAWN = "withdrawn", _("withdrawn")
 
-    ACTIVE = (
-        Status.PLANNING,
-        Status.APPROVED,
-        Status.PREPARING,
-        Status.ASKING,
-        Status.LEARNING,
-    )
+    ACTIVE = (Status.PLANNING, Status.APPROVED, Status.PREPARING, Status.ASKING, Status.LEARNING)
     ENDED = (Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.WITHDRAWN)
 
     class Method(models.TextChoices):
@@ -101,10 +95,7 @@ class Run(Recorded):
     purpose = models.TextField(_("permissions"), blank=True)
     status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
     rehearsal = models.BooleanField(
-        _("rehearsal"),
-        default=False,
-        editable=False,
-        help_text=_("From a rehearsal study, which makes no promises."),
+        _("rehearsal"), default=False, editable=False, help_text=_("From a rehearsal study, which makes no promises.")
     )
     seed = models.PositiveBigIntegerField(_("seed"), null=True, blank=True, help_text=_("Rehearsal studies only."))
     rehearsed = models.JSONField(
@@ -132,10 +123,7 @@ class Run(Recorded):
     method = models.CharField(_("method"), max_length=20, choices=Method, default=Method.PATE)
     variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING, blank=True)
     choices = models.JSONField(
-        _("choices"),
-        default=dict,
-        blank=True,
-        help_text="Of the method's own dataclass, which describes them.",
+        _("choices"), default=dict, blank=True, help_text="Of the method's own dataclass, which describes them."
     )
     student_learner = models.CharField(_("student learner"), max_length=40, blank=True)
     student_parameters = models.JSONField(default=dict, blank=True)

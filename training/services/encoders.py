@@ -144,11 +144,7 @@ def encoder_withdraw(*, encoder: Encoder, reason: str, acting_user: AbstractBase
         encoder.save()
     encodings_end(encoder, keep=used)
     disposal_record(
-        study=study,
-        kind=Disposal.Kind.ENCODER,
-        acting_user=acting_user,
-        subject=encoder.name,
-        reason=reason.strip(),
+        study=study, kind=Disposal.Kind.ENCODER, acting_user=acting_user, subject=encoder.name, reason=reason.strip()
     )
     logger.info("User %s withdrew encoder %s.", acting_user.pk, encoder.pk)
     return encoder
@@ -251,9 +247,7 @@ def encoding_is_awaited(run: Run) -> bool:
 
 def _waiting_runs(encoding: Encoding) -> QuerySet[Run]:
     return Run.objects.filter(
-        status=Run.Status.APPROVED,
-        private_dataset=encoding.dataset_id,
-        choices__encoder=encoding.encoder.digest,
+        status=Run.Status.APPROVED, private_dataset=encoding.dataset_id, choices__encoder=encoding.encoder.digest
     )
 
 

@@ -54,12 +54,7 @@ class Settlement:
 
 @transaction.atomic
 def restore_settle(
-    *,
-    study: Study,
-    acting_user: AbstractBaseUser,
-    share: float | None = None,
-    given_up: int = 0,
-    entered: bool = False,
+    *, study: Study, acting_user: AbstractBaseUser, share: float | None = None, given_up: int = 0, entered: bool = False
 ) -> Settlement:
     """Settle a restore, and unlock the study.
 

@@ -155,8 +155,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
             wrong(field, _("This dataset is %(kind)s; choose a %(wanted)s one.") % kind_words)
         elif run.private_dataset_id and not records_alike(dataset.schema, run.private_dataset.schema):
             wrong(
-                field,
-                _("Its columns or classes differ from those of the private dataset. Import it with that schema."),
+                field, _("Its columns or classes differ from those of the private dataset. Import it with that schema.")
             )
 
 

@@ -183,12 +183,7 @@ def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
 
 
 def version_add(
-    run: Run,
-    taught: Taught,
-    *,
-    acting_user_id: int | None,
-    requested_by_id: int | None = None,
-    publishes: bool = False,
+    run: Run, taught: Taught, *, acting_user_id: int | None, requested_by_id: int | None = None, publishes: bool = False
 ) -> StudentModel:
     """Add the next version with its release, and have it assessed; in the caller's transaction, under the study's lock.
 

@@ -17,13 +17,7 @@ from accounting.privacy import epsilon_from_rdp, gdp_mu, sampled_gaussian_rdp
 from benchmarks.reproduce.folders import published
 from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.tables import ipate
-from learning.mechanisms.sampled_steps.rates import (
-    Cost,
-    balanced_norms,
-    epsilon_cost,
-    required_noise,
-    spend_equally,
-)
+from learning.mechanisms.sampled_steps.rates import Cost, balanced_norms, epsilon_cost, required_noise, spend_equally
 
 Run = dict[str, Any]
 Known = Sequence[float | None] | None

@@ -16,14 +16,7 @@ from accounting.privacy import epsilon_from_rdp, gdp_epsilon, lnmax_charge, lnma
 from benchmarks.reproduce import teachers
 from benchmarks.reproduce.folders import Json, data_dir, kept_json
 from benchmarks.reproduce.results import Case, Promises, Row, mean_row
-from benchmarks.reproduce.votes import (
-    Votes,
-    published_counts,
-    published_votes,
-    trained_votes,
-    truth_of,
-    votes_of,
-)
+from benchmarks.reproduce.votes import Votes, published_counts, published_votes, trained_votes, truth_of, votes_of
 from benchmarks.sgd.study import splits_load
 from benchmarks.students.teachers import LEARNERS
 from common.noise import SimulationNoise

@@ -36,14 +36,7 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
     def handle(
-        self,
-        *args: Any,
-        file: Path,
-        identity: Path | None,
-        keys: Path | None,
-        replace: bool,
-        yes: bool,
-        **options: Any,
+        self, *args: Any, file: Path, identity: Path | None, keys: Path | None, replace: bool, yes: bool, **options: Any
     ) -> None:
         keys = keys or backup_keys(file)
         try:

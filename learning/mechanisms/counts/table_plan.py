@@ -191,10 +191,7 @@ class Counts(Choices):
         is_column=True,
     )
     across: str = choice(
-        "",
-        gettext_noop("Second column"),
-        gettext_noop("People are counted for each pair of values."),
-        is_column=True,
+        "", gettext_noop("Second column"), gettext_noop("People are counted for each pair of values."), is_column=True
     )
     bins: int = choice(
         10,

@@ -152,9 +152,7 @@ class CountsQuestion:
         total = np.sum([answer["sums"] for answer in answers], axis=0)
         sums = total + noise.rounded_normal(self.spread, total.shape)
         return PartRelease(
-            size=self.size,
-            content={"cells": len(sums), "digest": sums_digest(sums)},
-            arrays={"sums": sums},
+            size=self.size, content={"cells": len(sums), "digest": sums_digest(sums)}, arrays={"sums": sums}
         )
 
 
@@ -409,9 +407,7 @@ def mean(
 
 
 def quantiles(
-    edges: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    variances: NDArray[np.float64],
+    edges: NDArray[np.float64], sums: NDArray[np.float64], variances: NDArray[np.float64]
 ) -> tuple[IntervalEstimate, ...]:
     """Return the `QUANTILES` of numbers in bins.
 

@@ -422,12 +422,7 @@ def deniable_rows(
 
 
 def _plausible(
-    network: RowNetwork,
-    seeds: Codes,
-    rows: Codes,
-    seed: NDArray[np.int64],
-    prefixes: NDArray[np.int64],
-    gamma: float,
+    network: RowNetwork, seeds: Codes, rows: Codes, seed: NDArray[np.int64], prefixes: NDArray[np.int64], gamma: float
 ) -> NDArray[np.int64]:
     # For each prefix: how many seeds agree on it, whether the row's own does, and log Σ of the probabilities so far.
     logs = np.zeros((network.columns + 1, len(rows)))

@@ -82,12 +82,7 @@ class NeighbourChoices(HolderChoices):
         only_if=_SEVERAL,
     )
     sigma: float | None = choice(
-        None,
-        gettext_noop("σ, noise of each count"),
-        _BY_FORECAST,
-        minimum=1e-3,
-        maximum=LARGEST_SIGMA,
-        unset=_UNSET,
+        None, gettext_noop("σ, noise of each count"), _BY_FORECAST, minimum=1e-3, maximum=LARGEST_SIGMA, unset=_UNSET
     )
     radius_share: float | None = choice(
         None,

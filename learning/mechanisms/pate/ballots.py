@@ -156,9 +156,7 @@ class VoteState:
     def after(self, labels: Labels, guesses: Labels, reinforced: NDArray[np.bool_]) -> VoteState:
         """Return the state after these queries."""
         return VoteState(
-            np.append(self.labels, labels),
-            np.append(self.guesses, guesses),
-            np.append(self.reinforced, reinforced),
+            np.append(self.labels, labels), np.append(self.guesses, guesses), np.append(self.reinforced, reinforced)
         )
 
     def until(self, query: int) -> VoteState:

@@ -88,16 +88,10 @@ class Teachers(Choices):
         maximum=10**9,
     )
     learner: str = choice(
-        None,
-        gettext_noop("Teacher learner"),
-        kinds=LEARNERS,
-        parameters="learner_parameters",
-        optional=False,
+        None, gettext_noop("Teacher learner"), kinds=LEARNERS, parameters="learner_parameters", optional=False
     )
     learner_parameters: Mapping[str, Any] = choice(
-        {},
-        gettext_noop("Parameters of the learner"),
-        gettext_noop("Parameters you leave out have their defaults."),
+        {}, gettext_noop("Parameters of the learner"), gettext_noop("Parameters you leave out have their defaults.")
     )
     unlabelled: str = choice(
         "images",
@@ -115,22 +109,9 @@ class Teachers(Choices):
         kinds=AGGREGATORS,
         unset=gettext_noop("the plan chooses"),
     )
-    weight_scheme: str = choice(
-        "gdp",
-        gettext_noop("weights"),
-        values=_WEIGHT_LABELS,
-        rehearsed=("calibrated",),
-    )
-    small_groups: str = choice(
-        "merge",
-        gettext_noop("Groups too small for a teacher"),
-        values=_SMALL_LABELS,
-    )
-    on_exhausted: str = choice(
-        "stop",
-        gettext_noop("when a group's share is used up"),
-        values=_EXHAUSTED_LABELS,
-    )
+    weight_scheme: str = choice("gdp", gettext_noop("weights"), values=_WEIGHT_LABELS, rehearsed=("calibrated",))
+    small_groups: str = choice("merge", gettext_noop("Groups too small for a teacher"), values=_SMALL_LABELS)
+    on_exhausted: str = choice("stop", gettext_noop("when a group's share is used up"), values=_EXHAUSTED_LABELS)
 
     def faults(self) -> Iterator[Fault]:
         try:

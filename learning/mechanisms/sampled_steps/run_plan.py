@@ -101,12 +101,7 @@ class Samples(StepChoices):
 
     network: str = choice("linear", gettext_noop("Model"), values=NETWORK_CHOICES)
     expected: float | None = choice(
-        None,
-        gettext_noop("Holders drawn per step, on average"),
-        BY_RULE,
-        minimum=1.0,
-        maximum=1e9,
-        unset=UNSET,
+        None, gettext_noop("Holders drawn per step, on average"), BY_RULE, minimum=1.0, maximum=1e9, unset=UNSET
     )
 
     momentum: float | None = choice(
@@ -370,13 +365,7 @@ def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
 
 
 def _phase(
-    targets: Floats,
-    sizes: Floats,
-    taking_part: np.ndarray,
-    cost: CostOf,
-    steps: int,
-    rate: float,
-    clip_norm: float,
+    targets: Floats, sizes: Floats, taking_part: np.ndarray, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> tuple[SampledMechanism, int]:
     """Plan steps with only these participants, at the smallest of their targets."""
     own = min(1.0, rate * float(sizes.sum()) / float(sizes[taking_part].sum()))

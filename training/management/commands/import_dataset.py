@@ -19,15 +19,7 @@ from common.reading import UnreadableError, document_parse
 from consent.management import study_argument, study_by_slug
 from consent.models import Study
 from consent.people.pseudonyms import look_alikes_in, look_alikes_text
-from learning.formats import (
-    DataError,
-    DataErrors,
-    Report,
-    Rows,
-    Schema,
-    TabularSchema,
-    schema_from_json,
-)
+from learning.formats import DataError, DataErrors, Report, Rows, Schema, TabularSchema, schema_from_json
 from learning.formats.apart import Allowance, read_apart
 from learning.formats.rows import write_faults
 from training.models import Dataset

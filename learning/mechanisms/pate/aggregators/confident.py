@@ -108,10 +108,7 @@ class ConfidentGNMax(GNMax):
         """
         by = require_positive("factor", factor)
         return replace(
-            self,
-            sigma=self.sigma * by,
-            sigma_threshold=self.sigma_threshold * by,
-            threshold=self.threshold * by,
+            self, sigma=self.sigma * by, sigma_threshold=self.sigma_threshold * by, threshold=self.threshold * by
         )
 
     def _passes_check(

@@ -20,11 +20,7 @@ PUBLIC = np.array([[30, 40], [-40, 30], [50, 0], [0, -50]])
 
 def begin(steps: int = 4, **chosen) -> Descent:
     plan = plan_steps(
-        [PlannedLevel("ALL", 4.0, 50.0)],
-        dimensions=2,
-        n_classes=2,
-        share=1.0,
-        steps=Steps(steps=steps, **chosen),
+        [PlannedLevel("ALL", 4.0, 50.0)], dimensions=2, n_classes=2, share=1.0, steps=Steps(steps=steps, **chosen)
     )
     return Descent.begin(plan, PUBLIC, 2)
 

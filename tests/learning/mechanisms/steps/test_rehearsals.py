@@ -37,13 +37,7 @@ def learned(kind: str, cap: float) -> tuple[Target, Descent, Floats, Floats]:
     x = np.rint(rng.normal(0, 30, (3 * PEOPLE, DIMENSIONS)).clip(-127, 127)).astype(np.int8)
     codes = target.drawn(truth(target, x / 30), rng)
     mine, public, others = np.split(np.arange(3 * PEOPLE), 3)
-    how = {
-        "dimensions": DIMENSIONS,
-        "n_classes": 2,
-        "share": 1.0,
-        "steps": Steps(steps=20),
-        "loss": target.loss,
-    }
+    how = {"dimensions": DIMENSIONS, "n_classes": 2, "share": 1.0, "steps": Steps(steps=20), "loss": target.loss}
     plan = plan_steps([PlannedLevel("ALL", cap, PEOPLE)], **how)
     everyone, noise = np.arange(PEOPLE), SimulationNoise(3)
     records = owned_records(x[mine], codes[mine], everyone, everyone)
