@@ -1,12 +1,12 @@
-"""The accounts of a study: recorded charges, their files, and charges that a restored backup may have forgotten.
+"""The accounts of a study: recorded charges, their files, and charges that a restored backup may lack.
 
-After a restore it is unknown who was charged between the backup and the restore, and who consented or raised their
-level. The release of the gap states the largest share of its cap that any account can have reached, ``reached``: a
-public floor of every account, whether or not the backup knows its holder. An account stands at
+After a restore it is unknown who was charged, consented or raised their level after the backup was made. The release
+that settles this gap states ``reached``, the largest share of its cap that any account can have reached. It is a public
+floor for every account, whether or not its holder is in the backup. The amount of an account is
 
     charges + max over gaps of (reached · cap − its amount when the gap was settled, at least 0),
 
-with the largest cap that the holder is known to have had, now: a level or a consent that comes to light later raises
+where the cap is the largest one that the holder is now known to have had, so a level or consent discovered later raises
 the floor. See "Restored backups" in docs/gaussian-accounts.md.
 """
 
@@ -28,10 +28,10 @@ from consent.selectors import epsilons_largest
 
 @dataclass(frozen=True, eq=False)
 class Balances:
-    """Spending of holders: ``holders`` (H,) ids in rising order, ``spent`` (H,) μ². Unlisted holders have spent 0.
+    """Amounts spent by holders: ``holders`` (H,) ascending ids, ``spent`` (H,) μ². Unlisted holders have spent 0.
 
-    Secret. An account may only silence its own holder. Raises ValueError if a holder is listed twice or
-    the ids do not rise: one of the charges would be lost.
+    Secret: an account may only exclude its own holder from contributing. Raises ValueError if the ids are not strictly
+    ascending, because a charge would be lost.
     """
 
     holders: np.ndarray
@@ -46,7 +46,7 @@ class Balances:
         return cls(np.empty(0, dtype=np.int64), np.empty(0))
 
     def of(self, holders: np.ndarray) -> np.ndarray:
-        """Return the spending of each of ``holders`` (N,), (N,)."""
+        """Return how much each of ``holders`` (N,) has spent, (N,) μ²."""
         place, known = self._places(holders)
         spent = np.zeros(len(holders))
         spent[known] = self.spent[place[known]]
@@ -106,9 +106,9 @@ _book_load = lru_cache(maxsize=2)(balances_load)
 
 
 def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndarray) -> tuple[str, str]:
-    """Write accounts or charges into a new file, with ``more`` (H,) of each holder; return its name and digest.
+    """Write accounts or charges, with further arrays ``more`` (H,), into a new file; return its name and digest.
 
-    The salt prevents testing guesses of the file's content against the digest.
+    The salt prevents anyone from testing guesses of the file's content against the digest.
     """
     name = f"accounts/{study.pk}/{prefix}-{uuid4().hex}.npz"
     salt = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)
@@ -116,7 +116,7 @@ def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndar
 
 
 def charges_of(release: Release) -> Balances:
-    """Return the charges of a release, by holder."""
+    """Return the charges of a release for each holder."""
     return balances_load(release.charges) if release.charges else Balances.empty()
 
 
@@ -127,7 +127,7 @@ class Floor:
     Attributes:
         settled_at: when the gap was settled.
         reached: the floor, as a share of every cap.
-        epsilon: the largest ε that was ever promised until then, including policies that were lost.
+        epsilon: the largest ε promised up to then, including by policies that were lost.
     """
 
     settled_at: datetime
@@ -148,9 +148,9 @@ def floors(study: Study) -> Iterator[Floor]:
 
 
 def account_balances(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return the amounts that the accounts of ``holders`` (H,) stand at, with gaps, (H,) μ². Secret.
+    """Return the current amounts (H,) of the accounts of ``holders`` (H,), including gaps, in μ². Secret.
 
-    This is the only source of this value: all code that charges or verifies must call it.
+    This is the only source of these values: all code that charges or verifies must call it.
     """
     return balances(study).of(holders) + gap_surcharges(study, holders)
 
@@ -166,7 +166,7 @@ def gap_surcharges(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def caps_largest(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return the largest cap that each of ``holders`` (H,) ever had, (H,) μ²; 0 for holders who never consented."""
+    """Return the largest cap that each of ``holders`` (H,) has ever had, (H,) μ²; 0 for holders who never consented."""
     largest = epsilons_largest(study)
     epsilons = np.array([largest.get(holder, 0.0) for holder in holders.tolist()])
     caps = np.zeros(len(holders))
@@ -176,5 +176,5 @@ def caps_largest(study: Study, holders: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _before(name: str) -> Balances:
-    """Return the accounts at a gap; a name always refers to the same content."""
+    """Return the accounts at the time of a gap; a name always refers to the same content."""
     return _loaded(name, "before")

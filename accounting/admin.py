@@ -1,4 +1,4 @@
-"""Read-only admin of the register and the shares, which are never repaired by hand."""
+"""Read-only admin pages for the register and the shares, which are never corrected by hand."""
 
 from django.contrib import admin
 
@@ -12,7 +12,7 @@ class ReleaseAdmin(FilteredAsListed, SecretsAdmin):
     list_filter = ("study", "kind")
     list_select_related = ("study",)
     search_fields = ("run",)
-    # Charges of persons are secret, and so are values that guesses could be tested against.
+    # Individual charges are secret, and so are values against which guesses could be tested.
     secrets = ("charges", "charges_digest", "hash", "previous_hash")
 
 

@@ -1,4 +1,4 @@
-"""App of the accounts."""
+"""Django app configuration of the accounts."""
 
 from django.apps import AppConfig
 

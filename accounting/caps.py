@@ -1,6 +1,6 @@
-"""Conversion between ε and μ²: the cap of an account with a promise, the ε of a charge, and slacks of sampled runs.
+"""Conversions between ε and μ²: caps of promises, the ε of a charge, and slacks of sampled runs.
 
-A slack is the δ′ of a sampled run. It is public: it does not depend on holders, and is in the register.
+A slack is the δ′ of a sampled run. It is public, because it does not depend on holders, and stored in the register.
 """
 
 import math
@@ -16,20 +16,20 @@ from common.journal import note
 from common.noise import JOINT_NORMAL_DISTANCE
 from consent.models import Study
 
-#: More noisy numbers than a study can ever draw; δ is reduced by their sampler's distance (condition 10). A million
-#: take 0.08 s of a core, and this number takes 2,500 years.
+#: More noisy numbers than a study can ever draw: a million take 0.08 s on one core, this many would take 2,500 years. δ
+#: is reduced by the sampler's distance for each of them (condition 10).
 DRAWS = 10**18
 
-#: Largest number of a study's runs with a slack, a δ′ in addition to μ²; and each one's share of the study's δ.
+#: Largest number of runs in a study with a slack, which is a δ′ in addition to μ².
 SLACKS = 10
 _PARTS = 1000
 
 
 def slack_of(delta: float) -> float:
-    """Return the δ′ of one sampled run: a thousandth of the study's δ; 0 if a promise would be left with too little.
+    """Return the δ′ of one sampled run, a thousandth of the study's δ, or 0 if too little δ would remain for promises.
 
-    :data:`SLACKS` of them are subtracted from δ before any cap is computed, even if no such run takes place: a cap must
-    not depend on a study's later decisions about runs.
+    :data:`SLACKS` of them are subtracted from δ before any cap is computed, even if no such run takes place, because a
+    cap must not depend on later decisions about runs.
 
     Args:
         delta: δ of the study.
@@ -42,7 +42,7 @@ def slack_of(delta: float) -> float:
 
 
 def caps_of(epsilons: ArrayLike, delta: float) -> np.ndarray:
-    """Return caps of accounts: μ² of promises at a study's δ, reduced by the noise sampler's and sampled runs' parts.
+    """Return caps of accounts: μ² of promises at a study's δ, less the parts for the noise sampler and sampled runs.
 
     Args:
         epsilons: ε of each promise, any shape.
@@ -57,9 +57,9 @@ def caps_of(epsilons: ArrayLike, delta: float) -> np.ndarray:
     return promise_caps(epsilons, lambda epsilon: _left(delta, epsilon))
 
 
-@lru_cache(maxsize=4096)  # pages that follow a run ask for the same ones repeatedly
+@lru_cache(maxsize=4096)  # pages that show a run request the same values repeatedly
 def epsilon_of(charge: float, delta: float) -> float:
-    """Return the ε at a study's δ of an account with this charge in μ², including sampled runs; 0 for no charge.
+    """Return the ε of an account with this charge in μ² at a study's δ, including sampled runs; 0 for no charge.
 
     >>> epsilon_of(float(caps_of(2.0, 1e-5)), 1e-5)
     1.99999...
@@ -77,27 +77,27 @@ def _left(delta: float, epsilon: float) -> float:
     return available_delta(delta, epsilon, draws=DRAWS, distance=JOINT_NORMAL_DISTANCE, slacks=slacks)
 
 
-#: Tolerance, as a share of δ reserved by caps, for the rounding of sums of slacks.
+#: Tolerance for rounding when slacks are added, relative to the δ that caps reserve for them.
 _ROUNDING = 1e-9
 
 
 def charged_slack(study: Study) -> float:
-    """Return the sum of the δ′ of every release of a study that has one."""
+    """Return the sum of δ′ over all of a study's releases that have one."""
     with_slack = Release.objects.filter(study=study, content__has_key="slack")
     return math.fsum(float(content["slack"]) for content in with_slack.values_list("content", flat=True))
 
 
 def slack_fits(study: Study, slack: float) -> bool:
-    """Return whether a further slack fits into the δ that caps leave for slacks. The caller holds the study's lock."""
+    """Return whether another slack fits into the δ that caps leave for slacks. The caller holds the study's lock."""
     return charged_slack(study) + slack <= SLACKS * slack_of(study.delta) * (1 + _ROUNDING)
 
 
 def slack_note(study: Study) -> None:
-    """Record charged slacks in the journal, because a backup may forget them."""
+    """Record charged slacks in the journal, because a restored backup may lack them."""
     note(study.pk, facts={"slack": charged_slack(study)})
 
 
 def slack_faults(study: Study) -> Iterator[str]:
-    """Check that the slacks of all releases together do not exceed what caps leave of δ."""
+    """Check that the slacks of all releases do not exceed the δ that caps leave for them."""
     if not slack_fits(study, 0.0):
         yield f"The slacks of sampled runs add up to {charged_slack(study):g}, more than caps leave of the study's δ."

@@ -1,12 +1,12 @@
-"""The ceiling: the most, in μ², that all studies of the installation together may charge the person of one account.
+"""The ceiling: the largest total charge, in μ², to one person's account across all studies of the installation.
 
-In a study such a person's account may only use the part of the ceiling that remains after all that their *other*
-studies can have charged anybody: their :func:`reach`, a public number. So a person's remaining budget follows from the
+In each study, such a person may only use the part of the ceiling that remains after the largest possible charges of
+their *other* studies, a public number given by :func:`reach`. A person's remaining budget therefore follows from the
 studies that their account is linked to and from public numbers, never from their decisions, records or charges
-elsewhere: no release of one study reveals whether a person takes part in another.
+elsewhere. So no release of one study reveals whether a person takes part in another.
 
-In the study itself, an open share may still be charged without another check of the ceiling (a vote of teachers), so
-all other charges in the meantime have to leave room for it: :func:`share_held`. See "Several studies" in
+In the study itself, an open share may still be charged without another check of the ceiling (in a vote of teachers), so
+all other charges in the meantime must leave room for it (:func:`share_held`). See "Several studies" in
 docs/gaussian-accounts.md.
 """
 
@@ -30,32 +30,32 @@ from common.progress import counted
 from consent.models import ConsentEvent, DataHolder, Study
 from consent.selectors import GRANTING, epsilon_promised_largest
 
-#: Largest number of holders that a query names; beyond that it selects all of a study.
+#: Largest number of holders to list in a query; for more, the query selects all holders of the study.
 _FEW = 500
-#: Tolerance for sums of charges above the ceiling: each is tested against its own limit up to the rounding of sums.
+#: Tolerance for sums of charges above the ceiling, because each charge was tested up to the rounding of sums.
 _ROUNDING = 1e-8
 
 
 def reach(study: Study) -> float:
-    """Return the most that any account of a study can have been charged by the shares opened so far, in μ².
+    """Return the most that any account of a study can have been charged under the shares opened so far, in μ².
 
-    Public: the opened share of every cap, times the largest cap that any approved policy has ever promised.
+    Public: the opened share times the largest cap that any approved policy has ever promised.
     """
-    # After a restore it is unknown what else was opened.
+    # After a restore it is unknown which other shares were opened.
     opened = 1.0 if missing_rows(study) else opened_share(study)
-    # Includes policies that a restored database has forgotten.
+    # Includes policies that a restored database lacks.
     largest = max([epsilon_promised_largest(study), *(floor.epsilon for floor in floors(study))])
     return opened * float(caps_of(largest, study.delta)) if largest else 0.0
 
 
 def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return the total that the ceiling leaves to a study after what the person's other studies can have charged.
+    """Return how much of the ceiling remains for a study after the possible charges of a person's other studies.
 
     Args:
-        holders: (H,) ids of its holders.
+        holders: (H,) ids of the study's holders.
 
     Returns:
-        μ², (H,); infinite without a ceiling, and for holders without an account.
+        μ², (H,); infinite if there is no ceiling, and for holders without an account.
     """
     left = np.full(len(holders), np.inf)
     if settings.PERSON_CEILING is None:
@@ -78,14 +78,14 @@ def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
 def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
     """Return the limits that the ceiling sets for accounts when ``subject`` charges them, independent of caps.
 
-    Call this in the transaction that charges, or that opens the share to charge, after consents were read.
+    Call this after consents were read, in the transaction that charges or that opens the share to be charged.
 
     Args:
-        holders: (H,) ids of its holders.
+        holders: (H,) ids of the study's holders.
 
     Returns:
-        μ², (H,): the ceiling, less what other studies can have charged and what other open shares of this study still
-        hold; infinite without a ceiling, and for holders without an account.
+        μ², (H,): the ceiling, less possible charges of other studies and the amounts held by other open shares of this
+        study; infinite if there is no ceiling, and for holders without an account.
     """
     room = ceilings_left(study, holders)
     under = np.flatnonzero(np.isfinite(room))
@@ -97,7 +97,7 @@ def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
 
 
 def share_held(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
-    """Return what may still be charged to ``holders`` (H,) under an open share of their study, (H,) μ². Secret."""
+    """Return how much may still be charged to ``holders`` (H,) under an open share of their study, (H,) μ². Secret."""
     charged = np.zeros(len(holders))
     for name in Release.objects.filter(study=study, run=share.subject).exclude(charges="").values_list("charges"):
         charged += balances_load(*name).of(holders)
@@ -105,7 +105,7 @@ def share_held(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
 
 
 def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:
-    """Return account → what other studies can have charged its person; omits people in no other study."""
+    """Return account → the most that other studies can have charged its person; omits people in no other study."""
     totals: dict[int, float] = defaultdict(float)
     users = linked.values("user")
     totals.update(EndedReach.objects.filter(user__in=users).values_list("user_id", "mu_squared"))
@@ -118,7 +118,7 @@ def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, 
 
 
 def reach_keep(study: Study) -> None:
-    """Record what a study can have charged each account whose links to it are about to end; its lock is held."""
+    """Record the most that a study can have charged each account before its links to it end. Its lock is held."""
     if settings.PERSON_CEILING is None or not (reached := reach(study)):
         return
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
@@ -127,11 +127,11 @@ def reach_keep(study: Study) -> None:
 
 
 def ceiling_faults(study: Study) -> Iterator[str]:
-    """Yield accounts that were charged for a release of any study when their person's ceiling left no room for it.
+    """Yield accounts that were charged for a release of any study although the person's ceiling left no room for it.
 
-    Charges outside an open share of the study leave room for what may still be charged under that share. Charges from
-    before the ceiling was set or lowered stay, and so do shares opened before an account was linked to both studies,
-    because it was unknown then that these holders are one person.
+    Charges outside an open share of the study must leave room for charges still possible under that share. Charges made
+    before the ceiling was set or lowered are not faults. Neither are shares opened before an account was linked to both
+    studies, because it was unknown then that these holders are one person.
     """
     with_ceiling = Release.objects.filter(content__has_key="ceiling").values_list("content", flat=True)
     lowest = min((content["ceiling"] for content in with_ceiling), default=None)
@@ -155,7 +155,7 @@ def ceiling_faults(study: Study) -> Iterator[str]:
         if ceiling is None:
             continue
         began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
-        # later ceilings silence nobody during a vote of teachers
+        # a ceiling set later excludes no holder from a running vote of teachers
         if release.kind in (Release.Kind.LABELS, Release.Kind.TALLIES):
             ceiling = max(ceiling, in_force.at(began, ceiling))
         known.advance(release.recorded_at)
@@ -172,14 +172,14 @@ def ceiling_faults(study: Study) -> Iterator[str]:
 
 
 class _Ceilings:
-    """Ceilings in force, according to the charges of all studies, which record them."""
+    """Ceilings in force over time, as recorded with the charges of all studies."""
 
     def __init__(self) -> None:
         charged = Release.objects.exclude(charges="").exclude(kind=Release.Kind.GAP).order_by("recorded_at", "pk")
         self._noted = list(charged.values_list("recorded_at", "content__ceiling"))
 
     def at(self, moment: datetime, otherwise: float) -> float:
-        """Return the ceiling at a moment, infinite if there was none; ``otherwise`` if nothing was charged before."""
+        """Return the ceiling at a moment: infinite if there was none, ``otherwise`` before the first charge."""
         place = bisect_right(self._noted, moment, key=lambda each: each[0])
         if not place:
             return otherwise
@@ -188,9 +188,9 @@ class _Ceilings:
 
 
 class _Known:
-    """Holders of any studies, and the largest cap that each had been promised at successive moments.
+    """Holders of several studies, with the largest cap that each had been promised by a given moment.
 
-    Increases of an account after a moment were not known then.
+    Increases after that moment were not known then.
     """
 
     def __init__(self, holders: dict[int, DataHolder], ids: np.ndarray) -> None:
@@ -199,11 +199,11 @@ class _Known:
         self.studies = {holder.study_id: holder.study for holder in holders.values()}
         events = ConsentEvent.objects.filter(study__in=self.studies, kind__in=GRANTING).order_by("-recorded_at")
         consents = events.select_related("policy", "study").iterator(chunk_size=10_000)
-        # The latest one comes first, because items are taken from the list's end.
+        # The latest event comes first, because items are taken from the end of the list.
         self._promised = [event for event in consents if event.holder_id in holders]
 
     def advance(self, moment: datetime) -> None:
-        """Advance to a moment, not before that of the last call."""
+        """Advance to a moment that is not before the previous call's."""
         while self._promised and self._promised[-1].recorded_at <= moment:
             event = self._promised.pop()
             assert event.policy is not None, "who gives consent does so under a policy"
@@ -213,7 +213,7 @@ class _Known:
 
 
 class _Raised:
-    """Increases of some accounts that gaps after restores can have caused, based on the caps that are known."""
+    """Possible increases of some accounts by gaps after restores, based on the caps known so far."""
 
     def __init__(self, known: _Known) -> None:
         self._known = known
@@ -247,12 +247,12 @@ class _Held:
                 self._settled[row.subject] = row.recorded_at
 
     def charge(self, release: Release, charges: np.ndarray) -> None:
-        """Record a release's charges under its share."""
+        """Add a release's charges to those under its share."""
         if release.run is not None:
             self._charged[release.run] += charges
 
     def beside(self, release: Release) -> np.ndarray:
-        """Return what other open shares of the study held when a release was charged, (H,) μ²."""
+        """Return the amounts that other open shares of the study held when a release was charged, (H,) μ²."""
         held, moment = np.zeros(len(self._known.ids)), release.recorded_at
         there = [
             (subject, row)
@@ -261,7 +261,7 @@ class _Held:
             and row.recorded_at <= moment
             and (subject not in self._settled or self._settled[subject] > moment)
         ]
-        # A charge outside of a run has opened its own share last, in the same transaction.
+        # A charge outside runs has just opened its own share, in the same transaction.
         own = release.run or (there[-1][0] if there else None)
         mine = self._known.study == release.study_id
         for subject, row in there:
@@ -272,10 +272,10 @@ class _Held:
 
 
 def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
-    """Return account → its holders, for people of a study whose total over all studies may exceed ``ceiling``.
+    """Return account → its holders, for people of a study whose total across all studies may exceed ``ceiling``.
 
-    The total consists of their charges and of the amounts that open shares hold. Charges in a study that a restore has
-    locked count once it is settled, because they are unknown until then.
+    The total consists of their charges and of the amounts that open shares hold. Charges in a study that is locked
+    after a restore are unknown, so they count only once it is settled.
     """
     known = DataHolder.objects.filter(user__isnull=False)
     own = known.filter(Q(study=study) | Q(user__holdings__study=study)).distinct().order_by("study_id", "pk")
@@ -286,7 +286,7 @@ def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
         by_study[holder.study_id].append(holder)
     totals: dict[int, float] = defaultdict(float)
     for holders in by_study.values():
-        if missing_rows(holders[0].study):  # the backup may name a file of accounts that has been replaced
+        if missing_rows(holders[0].study):  # the backup may refer to an accounts file that has been replaced
             continue
         owner, ids = holders[0].study, np.array([holder.pk for holder in holders], dtype=np.int64)
         spent = account_balances(owner, ids)

@@ -1,4 +1,4 @@
-"""Files of the release register, the shares and the budgets of groups. None contains charges of persons."""
+"""Exports of the release register, the shares and the budgets of groups. None contains individual charges."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ _SHARE = ("sequence", "recorded_at", "kind", "subject", "purpose", "share", "lim
 
 
 def export_name(study: Study, kind: str) -> str:
-    """Return the file name: study, date, ending."""
+    """Return the file name: study, date and extension."""
     return f"{study.slug}-register-{timezone.localdate():%Y-%m-%d}.{kind}"
 
 
@@ -35,20 +35,20 @@ def export_json(study: Study) -> Iterator[str]:
 
 
 def export_csv(study: Study) -> Iterator[str]:
-    """Yield the register as a table; the release content is one column of JSON."""
+    """Yield the register as a table, with the release content as JSON in one column."""
     rows = _rows(Release, _RELEASE, study)
     return csv_pieces(_RELEASE, (row | {"content": json.dumps(row["content"], ensure_ascii=False)} for row in rows))
 
 
 def budgets_csv(budgets: Iterable[GroupBudget]) -> Iterator[str]:
-    """Yield budgets of groups as a table: a row for each use, and for the totals used, reserved and left."""
+    """Yield budgets of groups as a table: one row for each use and each total (used, reserved, left)."""
     return csv_pieces(_BUDGET, (row for budget in budgets for row in _budget_rows(budget)))
 
 
 def _budget_rows(budget: GroupBudget) -> Iterator[dict[str, Any]]:
     group = {"level": budget.level, "policy": budget.policy, "epsilon": budget.epsilon}
     for use in budget.uses:
-        # A spreadsheet must not evaluate any cell.
+        # A spreadsheet must not evaluate any cell as a formula.
         title = f"'{use.title}" if use.title.lstrip()[:1] in ("=", "+", "-", "@") else use.title
         row = {"run": use.run, "title": title, "share": use.share, "share_epsilon": use.epsilon}
         yield {**group, "part": "use", **row, "at": use.at.isoformat()}
@@ -58,4 +58,4 @@ def _budget_rows(budget: GroupBudget) -> Iterator[dict[str, Any]]:
 
 
 FORMATS: dict[str, Callable[[Study], Iterator[str]]] = {"csv": export_csv, "json": export_json}
-"""Functions that write the file piece by piece, by its ending."""
+"""Functions that generate the file piece by piece, by file extension."""

@@ -1,4 +1,4 @@
-"""The gap left by a restored backup: a public floor of every account, which pays for forgotten charges."""
+"""The gap left by a restored backup: a public floor for every account, which covers charges missing from the backup."""
 
 from uuid import uuid4
 
@@ -22,16 +22,16 @@ from consent.services import study_lock
 def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: float | None = None) -> float:
     """Charge what may have been released between the backup and now.
 
-    Everything that held a share at the backup may have spent all of it in the meantime, and so may grants made after
-    the backup. The largest share of its cap that any account can have reached in this way becomes the floor of every
-    account (:func:`accounting.accounts.account_balances`). It is the same for every set of participants. If only
-    consents were lost nothing is charged.
+    Every share held at the time of the backup may have been spent completely in the meantime, and so may shares granted
+    later. The largest share of its cap that any account can have reached in this way becomes the floor of every account
+    (:func:`accounting.accounts.account_balances`). The floor does not depend on who takes part. If only consents were
+    lost, nothing is charged.
 
     Args:
         study: A study whose database is older than the journal.
-        acting_user: The user who settles it, who is recorded.
-        share: The share of every cap that may have been granted since the backup. Defaults to the share committed
-            according to the journal beyond what the database knows.
+        acting_user: The user who settles the gap, as recorded with it.
+        share: The share of every cap that may have been granted since the backup. Defaults to the committed share in
+            the journal minus the committed share in the database.
 
     Returns:
         The share of its cap that every account has reached; 0 if nothing was charged.
@@ -40,7 +40,7 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
     lost = missing_rows(study)
     if not lost:
         return 0.0
-    # The book that the backup names has been replaced, but the charge files that it knows are all there.
+    # The book named in the backup has been replaced, but all charge files listed in the backup still exist.
     rebuilt = balances_rebuilt(study)
     last = Release.chain(study.pk).exclude(charges="").values_list("sequence", flat=True).last()
     if last is not None:
@@ -66,7 +66,7 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
 
 
 def journal_settle(study: Study) -> None:
-    """Unlock a study by accepting its current chains as complete in the journal. The study's lock is held.
+    """Unlock a study by recording its current chains as complete in the journal. The study's lock is held.
 
     Call this only after everything has been recorded again, because after another restore the journal would not notice
     that earlier additions are missing.
@@ -80,19 +80,19 @@ def journal_settle(study: Study) -> None:
 
 
 def _share_of_gap(study: Study, share: float | None) -> float:
-    """Settle every share that was held at the backup as spent; return the other share that may have been spent."""
+    """Settle every share that was held at the backup as spent; return the further share that may have been spent."""
     if share is None:
         known = committed_share(study)
         share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)
     for subject, held in shares(study).items():
         if held.used is None:
             share_settle(study=study, subject=subject, used=held.granted)
-            share += held.granted if held.limit is None else 0.0  # opened since, if at all
+            share += held.granted if held.limit is None else 0.0  # possibly opened after the backup
     return min(share, share_free(study))
 
 
 def _share_enter(study: Study, share: float, reached: float) -> None:
-    """Record the share of the gap: granted, opened and used."""
+    """Record the gap's share as granted, opened and used."""
     subject = uuid4()
     for kind in ShareRecord.Kind.values:
         limit = reached if kind == ShareRecord.Kind.OPENED else None

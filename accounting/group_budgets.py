@@ -1,7 +1,7 @@
-"""Head counts, and the budget of each privacy group of a study over all runs: used, reserved, remaining. Public.
+"""Head counts, and the budget of each privacy group of a study across all runs: used, reserved, remaining. Public.
 
-Everything follows from policies, shares and the charges in the release register, never from accounts. The proof that no
-account of a group lies above these numbers is in "What a privacy group has used" in docs/gaussian-accounts.md.
+Everything is computed from policies, shares and the charges in the release register, never from accounts. "What a
+privacy group has used" in docs/gaussian-accounts.md proves that no account of a group exceeds these numbers.
 """
 
 import math
@@ -23,7 +23,7 @@ from consent.selectors import LEVELS, EpsilonRule, epsilon_promised_largest, eps
 
 
 def head_counts(study: Study) -> list[HeadCount]:
-    """Return the head counts that plans use: those of the newest drawing or entry; none before the first."""
+    """Return the head counts that plans use, from the newest drawing or entry; empty before the first."""
     newest = HeadCount.objects.filter(study=study).order_by("-release__sequence").values("release_id")[:1]
     counts = HeadCount.objects.filter(study=study, release_id=Subquery(newest)).order_by("epsilon", "pk")
     return list(counts.select_related("release").defer("release__content"))
@@ -31,7 +31,7 @@ def head_counts(study: Study) -> list[HeadCount]:
 
 @dataclass(frozen=True)
 class HeadCountTotal:
-    """Approximate number of participants from the head counts: ``sigma`` is the noise of the sum, 0 if it is public."""
+    """Approximate number of participants from the head counts; ``sigma`` is the noise of the sum, 0 if it is public."""
 
     count: int
     sigma: float
@@ -45,15 +45,15 @@ def head_count_total(study: Study) -> HeadCountTotal | None:
 
 
 def people_promised_more(study: Study, policy: EpsilonPolicy) -> HeadCountTotal | None:
-    """Return the approximate number of people promised more than ``policy`` gives their level, from the head counts.
+    """Return the approximate number of people with a stronger promise than ``policy`` makes for their level.
 
-    They would be asked to accept a weaker promise. The sum of the newest head counts of such promises; None before the
-    first.
+    They would be asked to accept a weaker promise. The number is the sum of the newest head counts of such promises, or
+    None before the first.
     """
     counts = head_counts(study)
     if not counts:
         return None
-    # Changes that took effect since the drawing apply to the people who were counted.
+    # Changes that have taken effect since the drawing also apply to the people who were counted.
     since = epsilons_since(study, counts[0].release.recorded_at)
     more = [count for count in counts if min(count.epsilon, since[count.level]) < policy.epsilon(count.level)]
     return _total(more, counts[0].release.recorded_at)
@@ -64,13 +64,13 @@ def _total(counts: Sequence[HeadCount], counted_at: datetime) -> HeadCountTotal:
     return HeadCountTotal(sum(count.count for count in counts), sigma, counted_at)
 
 
-#: A cost this close to what its run may still charge was reduced to it.
+#: Relative tolerance for regarding a cost as reduced to the amount that its run may still charge.
 _CUT = 1e-12
 
 
 @dataclass(frozen=True)
 class ChargedRun:
-    """Meaning of a run's charges: ``places`` of promises (level, ε) in them, and the largest at each, in μ²."""
+    """Key to a run's charges: the position of each promise (level, ε) in them, and each one's largest charge in μ²."""
 
     title: str
     places: Mapping[tuple[str, float], int]
@@ -79,10 +79,10 @@ class ChargedRun:
 
 @dataclass(frozen=True)
 class BudgetUse:
-    """Part of a group's budget that a run has used, or a release outside of runs if ``run`` is None.
+    """Part of a group's budget used by a run, or by a release outside runs if ``run`` is None.
 
-    ``charge`` in μ² is its increase of the most that anybody in the group can have been charged. ``at`` is the time of
-    the last increase.
+    ``charge`` is the resulting increase, in μ², of the most that anyone in the group can have been charged. ``at`` is
+    the time of the last increase.
     """
 
     run: UUID | None
@@ -96,16 +96,16 @@ class BudgetUse:
 
 @dataclass(frozen=True)
 class GroupBudget:
-    """Budget of the holders of one promise: a level under a policy and those before it.
+    """Budget of the holders with one promise: a level under one policy or under earlier ones with the same ε.
 
     Attributes:
         policy: version of the newest policy that makes this promise.
-        in_force: whether a consent given now gets this promise.
+        in_force: whether someone who consents now gets this promise.
         cap: μ² of the promise.
-        used: the most that an account which has kept this level can have been charged, in μ².
+        used: the most that an account that has kept this level can have been charged, in μ².
         reserved: part of the cap that active runs may still use.
-        uses: releases and runs that used it, in order of the first charge.
-        history: the time of each release that charged the group, and ``used`` after it.
+        uses: releases and runs that used it, in the order of their first charges.
+        history: the time of each release that charged the group, with ``used`` after it.
     """
 
     level: str
@@ -121,7 +121,7 @@ class GroupBudget:
 
     @property
     def share_used(self) -> float:
-        """Share of the cap; above 1 if the promise had a larger ε before."""
+        """Share of the cap; above 1 if the promise used to have a larger ε."""
         return self.used / self.cap
 
     @property
@@ -138,18 +138,18 @@ class GroupBudget:
 
     @cached_property
     def epsilon_reserved(self) -> float:
-        """ε of the reserved part by itself: μ² add up, their ε do not."""
+        """ε of the reserved part on its own, because μ² are additive and ε are not."""
         return epsilon_of(self.share_reserved * self.cap, self.delta)
 
     @cached_property
     def epsilon_left(self) -> float:
-        """ε that a single further release could have."""
+        """ε that a single further release could use."""
         return epsilon_of(self.share_left * self.cap, self.delta)
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Promise of a level, and every ε that it can have had: of policies up to ``last``, or lower later."""
+    """Promise of a level, with every ε that it can have had under policies up to ``last`` or by later reductions."""
 
     level: str
     last: int
@@ -158,7 +158,7 @@ class _Group:
     dates: tuple[datetime, ...]
 
     def possible(self, since: datetime, until: datetime) -> set[float]:
-        """Return every ε that an account with this level can have been promised at some time between two."""
+        """Return every ε that an account with this level can have been promised at some time in an interval."""
         first, end = max(0, bisect_right(self.dates, since) - 1), bisect_right(self.dates, until)
         return {min(self.epsilons[p : q + 1]) for q in range(first, end) for p in range(min(q, self.last) + 1)}
 
@@ -168,7 +168,7 @@ class _Group:
 
 
 def _groups(rule: EpsilonRule) -> list[_Group]:
-    """Return the promises that a consent to any policy in force so far can have led to, smallest ε first."""
+    """Return the promises that can result from consenting under any policy in force so far, smallest ε first."""
     groups: dict[tuple[float, int], _Group] = {}
     for place, level in enumerate(LEVELS):
         epsilons = tuple(policy.epsilon(level) for policy in rule.policies)
@@ -179,10 +179,10 @@ def _groups(rule: EpsilonRule) -> list[_Group]:
 
 
 def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBudget]:
-    """Return budgets of all groups of a study, smallest ε first; none before its first policy, and in a rehearsal.
+    """Return budgets of all groups of a study, smallest ε first; empty before its first policy, and in a rehearsal.
 
     Args:
-        runs: the meaning of the charges of each run.
+        runs: the key to the charges of each run.
     """
     rule = EpsilonRule(study, timezone.now())
     if study.rehearsal or not rule.policies:
@@ -228,18 +228,18 @@ def group_budgets(study: Study, runs: Mapping[UUID, ChargedRun]) -> list[GroupBu
 
 
 def largest_cap(study: Study) -> float:
-    """Return the cap of the largest promise of any approved policy, in μ²: no account is charged more (infinity: none).
+    """Return the cap of the largest promise of any approved policy, in μ²; infinity if there is none. Public.
 
-    Public information.
+    No account is charged more than this.
     """
     epsilon = epsilon_promised_largest(study)
     return float(caps_of(epsilon, study.delta)) if epsilon else math.inf
 
 
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
-    """Return each share's grant time, and the share of its cap that any account may have reached during it.
+    """Return each share's grant time, and the share of its cap that any account may have reached while it was open.
 
-    This is the recorded limit plus shares opened meanwhile, such as for head counts in the middle of a run.
+    The latter is the recorded limit plus shares opened meanwhile, such as for head counts in the middle of a run.
     """
     granted_at, limits, being_spent = dict[UUID, datetime](), dict[UUID, float](), set[UUID]()
     rows = ShareRecord.chain(study.pk).values_list("subject", "kind", "share", "limit", "recorded_at")
@@ -260,10 +260,10 @@ class _Tally:
     """Charges of one group, release by release.
 
     Attributes:
-        largest: the largest cap that an account which kept the level can have had, in μ².
+        largest: the largest cap that an account that kept the level can have had, in μ².
         used: the most that such an account can have been charged so far, in μ².
-        by_subject: the part of it by run, or by kind for releases outside of runs.
-        history: times of increases, and its value then.
+        by_subject: how much of this each run used, or each kind of release outside runs.
+        history: times of increases of ``used``, with the new value.
     """
 
     def __init__(self, group: _Group, largest: float, runs: Mapping[UUID, ChargedRun]) -> None:
@@ -278,9 +278,9 @@ class _Tally:
         """Return the most that a batch can have charged an account of the group, in μ².
 
         Args:
-            charge: the most that it can have charged anybody.
-            charges: the most that the register says it charged each group of the run's plan.
-            since: when the run was approved: some methods use the promises of that moment.
+            charge: the most that it can have charged anyone.
+            charges: the largest charge to each group of the run's plan, from the register.
+            since: when the run was approved, because some methods use the promises of that moment.
             at: when the batch was released.
         """
         counted = self._counted.setdefault(run, [0.0] * len(charges))
@@ -293,12 +293,11 @@ class _Tally:
         for epsilon in self.group.possible(since, at):
             place = known.places.get((self.group.level, epsilon))
             if place is None:
-                return charge  # a promise that the plan does not know
+                return charge  # the plan does not include this promise
             if place < 0:
-                continue  # left out
+                continue  # not in the run
             room = known.allowed[place] - before[place]
-            # A cost is reduced to what is left of the run's share; accounts with unused earlier shares may have paid
-            # more.
+            # A cost is reduced to the rest of the run's share; accounts with unused earlier shares may have paid more.
             bounds.append(charge if charges[place] >= room * (1 - _CUT) else charges[place])
         return max(bounds, default=0.0)
 

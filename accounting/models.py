@@ -1,7 +1,7 @@
 """Accounts of holders in μ² (Gaussian differential privacy): releases, shares, head counts.
 
-Two chained tables are the record: releases of the study with their charges (:class:`Release`), and grants of shares of
-every account's cap (:class:`ShareRecord`). The accounts follow from them.
+The records are two chained tables: a study's releases with their charges (:class:`Release`), and grants of shares of
+every account's cap (:class:`ShareRecord`). Accounts are computed from them.
 """
 
 from django.conf import settings
@@ -15,10 +15,10 @@ from consent.models.recorded import actor
 
 
 class Release(StudyChained):
-    """The release register: everything that left a study, or is seen by anybody who decides anything, and its charge.
+    """The release register: everything that has left a study or is visible to decision-makers, with its charge.
 
     ``content`` describes the release in public terms: mechanism, parameters, counts and digests. Each person's charge
-    is a secret; it lies in the file ``charges`` in private storage, whose digest is chained here.
+    is secret and stored in the file ``charges`` in private storage; the file's digest is chained here.
     """
 
     class Kind(models.TextChoices):
@@ -68,9 +68,9 @@ class Release(StudyChained):
 
 
 class ShareRecord(StudyChained):
-    """Record of granting a share of every holder's cap, of the start of its spending, or of the part used.
+    """Record of granting a share of every holder's cap, of opening it for spending, or of the part used.
 
-    ``subject`` is a run's id, or the id of a drawing of head counts or of the closing of a gap. Shares are public: they
+    ``subject`` is the id of a run, of a drawing of head counts, or of a settled gap. Shares are public, because they
     depend on decisions and releases, never on accounts.
     """
 
@@ -104,9 +104,9 @@ class ShareRecord(StudyChained):
 
 
 class AccountBook(models.Model):
-    """Spending of every holder of a study, as one file: the sum of all charge files up to ``sequence``.
+    """Amounts spent by all holders of a study, in one file: the sum of all charge files up to ``sequence``.
 
-    The charge files are the record, this is their sum, which :func:`accounting.verification.study_checks` recomputes.
+    The charge files are the record. :func:`accounting.verification.study_checks` recomputes this sum from them.
     """
 
     study = models.OneToOneField(Study, on_delete=models.PROTECT, primary_key=True, related_name="account_book")
@@ -123,7 +123,7 @@ class AccountBook(models.Model):
 
 
 class HeadCount(models.Model):
-    """Number of holders of one promise for plans: drawn once with noise, or a public number."""
+    """Number of holders of one promise, for plans: drawn once with noise, or a public number."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="head_counts")
     release = models.ForeignKey(Release, on_delete=models.PROTECT, related_name="head_counts")
@@ -143,9 +143,9 @@ class HeadCount(models.Model):
 
 
 class EndedReach(models.Model):
-    """The most, in μ², that studies with ended records can have charged an account's person, for the ceiling.
+    """The most, in μ², that studies with ended records can have charged an account's person; used for the ceiling.
 
-    Such a study's links to accounts are gone; only this public bound is kept, for all of them together.
+    The links from such studies to accounts are gone; only this public bound is kept, for all of the studies together.
     """
 
     user = models.OneToOneField(

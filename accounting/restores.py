@@ -1,4 +1,4 @@
-"""Restored databases: a study stays locked until its chains are those of the journal, or the difference is charged."""
+"""Restored databases: a study stays locked until its chains match the journal or the difference is charged."""
 
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
@@ -9,12 +9,12 @@ from common.append_only import chained_models
 from common.journal import head_note, journal_read, pending_confirm
 from consent.models import Study
 
-#: Replaces a hash, because the content that the database has forgotten is unknown.
+#: Used instead of a hash when the content that the database lacks is unknown.
 UNKNOWN = "unknown"
 
 
 def missing_rows(study: Study) -> dict[str, int]:
-    """Return chain → number of journaled rows that the database has lost; a chain with another past counts as one.
+    """Return chain → number of journaled rows missing from the database; 1 for a chain with a different history.
 
     Empty if the database is at least as new as the journal.
     """
@@ -23,7 +23,7 @@ def missing_rows(study: Study) -> dict[str, int]:
 
 
 def lock_check(study: Study) -> None:
-    """Raise ValidationError if a study's database is older than the journal, when nothing may be spent."""
+    """Raise ValidationError if a study's database is older than the journal, in which case nothing may be spent."""
     if missing_rows(study):
         raise ValidationError(
             _(
@@ -34,12 +34,12 @@ def lock_check(study: Study) -> None:
 
 
 def journal_distrust(study: Study) -> None:
-    """Lock a study that was just restored if the journal does not reach as far as its database.
+    """Lock a study that was just restored if its database contains rows that the journal lacks.
 
-    The journal was lost or is older than the backup: later releases are unknown, and may use all of the study's
-    caps. A rehearsal has promised nothing.
+    In this case the journal was lost or is older than the backup, so later releases are unknown and may have used all
+    of the study's caps. Rehearsals are exempt, because they promise nothing.
     """
-    pending_confirm(study.pk)  # it can no longer be checked whether it was committed
+    pending_confirm(study.pk)  # whether it was committed can no longer be checked
     noted = journal_read(study.pk)["heads"]
     heads = {model._meta.label_lower: model.head(study.pk).sequence for model in chained_models()}
     if study.rehearsal or all(noted.get(chain, [0])[0] >= sequence for chain, sequence in heads.items()):
@@ -49,5 +49,5 @@ def journal_distrust(study: Study) -> None:
 
 
 def is_distrusted(study: Study) -> bool:
-    """Return whether a study is locked because the journal does not show what was forgotten."""
+    """Return whether a study is locked because the journal does not show which rows the database lacks."""
     return journal_read(study.pk)["heads"].get(Release._meta.label_lower, [0, ""])[1] == UNKNOWN

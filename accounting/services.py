@@ -1,4 +1,4 @@
-"""All writes of the accounting app except those of shares. Callers hold the study's lock."""
+"""All writes of the accounting app except shares. Callers hold the study's lock."""
 
 from typing import Any
 from uuid import UUID
@@ -14,12 +14,12 @@ from accounting.models import AccountBook, Release
 from common.artifacts import arrays_delete
 from consent.models import Study
 
-#: Tolerance for the sum of an account above its limit: the rounding of sums in another order.
+#: Tolerance for an account above its limit, because sums in another order round differently.
 ROUNDING = 1e-9
 
 
 class LimitExceeded(Exception):
-    """A charge that would bring an account above its limit, or a slack above the study's. Nothing was written."""
+    """Raised before a charge takes an account above its limit, or a slack the study above its limit."""
 
 
 @transaction.atomic(savepoint=False)
@@ -43,17 +43,17 @@ def release_record(
         kind: A :class:`Release.Kind`.
         content: The release in public terms; ``slack`` is the δ′ of a run that is charged as (μ, δ′).
         run: The run that it belongs to, if any.
-        batch: The number of the batch, at most one release each.
-        holders: (H,) ids in rising order of the charged holders.
-        charges: (H,) μ² charged to each.
-        limits: (H,) μ² that no account may exceed by the charge; an account that has exceeded its own before, because
-            it was lowered, is charged nothing.
-        charge: The most that anybody can have been charged, a public number in μ².
+        batch: The number of the batch; a batch has at most one release.
+        holders: (H,) ids of the charged holders in ascending order.
+        charges: (H,) charges in μ².
+        limits: (H,) limits of the accounts after the charge, in μ². An account already above its limit, because the
+            limit was lowered, must not be charged.
+        charge: The most that anyone can have been charged, a public number in μ².
         acting_user_id: The user who requested the release.
 
     Raises:
-        LimitExceeded: an account would exceed its limit, or the study's slacks the part of δ that caps leave for them.
-            Nothing is written then.
+        LimitExceeded: an account would exceed its limit, or the study's slacks would exceed the δ that caps leave for
+            them. Nothing is written then.
     """
     if "slack" in content and not slack_fits(study, content["slack"]):
         raise LimitExceeded(f"A slack of {content['slack']:g} is more than is left of study {study.slug}.")
@@ -89,13 +89,13 @@ def release_record(
 def gap_record(
     *, study: Study, content: dict[str, Any], before: Balances, charge: float, acting_user: AbstractBaseUser | None
 ) -> Release:
-    """Enter a gap into the register: a floor of every account, which adds nothing to the recorded charges.
+    """Enter a gap into the register: a floor for every account, without any change to the recorded charges.
 
     Args:
         study: Locked by :func:`consent.services.study_lock`.
         content: ``reached``, the share of every cap that is the floor, and other public facts about the gap.
-        before: The accounts when the gap is settled; kept in the release's file.
-        charge: The most that anybody can have been charged, a public number in μ².
+        before: The accounts when the gap is settled, stored in the release's file.
+        charge: The most that anyone can have been charged, a public number in μ².
         acting_user: The user who settled it.
     """
     uncharged = Balances(before.holders, np.zeros(len(before.holders)))

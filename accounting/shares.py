@@ -1,7 +1,7 @@
-"""Shares: the part of every holder's cap that a run may use. Public, and never more than 1 in all.
+"""Shares: the part of every holder's cap that a run may use. Public, and at most 1 in total.
 
-The limit of a holder in a run is (public cumulative share) · μ_i², tested against the holder's own account: a holder
-may use the unused part of earlier shares later.
+A holder's limit in a run is (public cumulative share) · μ_i², compared with the holder's whole account, so the unused
+part of earlier shares can be used later.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ from consent.services import study_lock, study_open_check
 
 #: Tolerance for comparing shares, because sums of decimal fractions are not exact.
 ROUNDING = 1e-9
-#: PostgreSQL's advisory lock of :func:`openings_lock`: any number not used elsewhere in the installation.
+#: Key of the PostgreSQL advisory lock of :func:`openings_lock`; any number not used elsewhere in the installation.
 _OPENINGS = 0x69504154
 #: Purpose of the share of a gap.
 GAP = gettext_noop("gap after a restore")
-#: Share suggested for a run, if enough is free; and the share assumed for planning if hardly anything is.
+#: Share suggested for a run if enough is free, and share assumed for planning if hardly anything is.
 SUGGESTED, _LEAST = 0.25, 0.01
-#: Message for a share that is larger than the ``free`` one.
+#: Error message for a share larger than the ``free`` one.
 NOT_FREE = gettext_noop(
     "Only %(free).4g of every holder's cap is free; the rest is used or reserved for other runs. Ask for less, or wait "
     "until a run ends and returns the part it did not need."
@@ -38,7 +38,7 @@ NOT_FREE = gettext_noop(
 
 @dataclass(frozen=True)
 class Share:
-    """Share of ``subject``: ``granted``; ``limit`` once it may be spent; ``used`` once it is settled."""
+    """Share of ``subject``: ``granted``, ``limit`` once it may be spent, and the part ``used`` once settled."""
 
     subject: UUID
     purpose: str
@@ -48,7 +48,7 @@ class Share:
 
     @property
     def committed(self) -> float:
-        """Part that is unavailable to others."""
+        """Part that is not available to other subjects."""
         return self.granted if self.used is None else self.used
 
     @property
@@ -81,22 +81,22 @@ def decimal_sum(*numbers: float) -> float:
 
 
 def committed_share(study: Study) -> float:
-    """Return the share of every cap that has been used or is held."""
+    """Return the share of every cap that has been used or is reserved."""
     return decimal_sum(*(share.committed for share in shares(study).values()))
 
 
 def share_free(study: Study) -> float:
-    """Return the share of every cap that is neither used nor held."""
+    """Return the share of every cap that is neither used nor reserved."""
     return free_share(shares(study))
 
 
 def free_share(all_shares: Mapping[UUID, Share]) -> float:
-    """Return the share of every cap that a study's shares leave free."""
+    """Return the share of every cap that the given shares leave free."""
     return max(0.0, decimal_sum(1.0, *(-share.committed for share in all_shares.values())))
 
 
 def suggested_share(study: Study) -> float:
-    """Return the share suggested for a run: enough to learn, with some left for later; all in a rehearsal."""
+    """Return the share suggested for a run: enough to learn, with some left for later; everything in a rehearsal."""
     return 1.0 if study.rehearsal else max(min(SUGGESTED, share_free(study)), _LEAST)
 
 
@@ -106,7 +106,7 @@ def opened_share(study: Study) -> float:
 
 
 def share_check(share: float) -> None:
-    """Raise ValidationError unless ``share`` lies above 0 and is at most 1."""
+    """Raise ValidationError unless ``share`` is above 0 and at most 1."""
     if not 0 < share <= 1:
         raise ValidationError({"share": _("Enter a share above 0 and at most 1, which is everything that is left.")})
 
@@ -115,7 +115,7 @@ def share_check(share: float) -> None:
 def share_grant(
     *, study: Study, subject: UUID, purpose: str, share: float, acting_user: AbstractBaseUser | None
 ) -> None:
-    """Grant ``share`` of every cap to ``subject``. Raises ValidationError if less than that is free."""
+    """Grant ``share`` of every cap to ``subject``. Raises ValidationError if less is free."""
     study_open_check(study_lock(study.pk))
     lock_check(study)
     share_check(share)
@@ -126,7 +126,7 @@ def share_grant(
 
 
 def share_limit(study: Study, subject: UUID) -> float:
-    """Return the share of its cap that every account may reach if ``subject`` begins to spend now.
+    """Return the share of its cap that an account may reach if ``subject`` begins to spend now.
 
     This is the sum of the shares opened so far and the share of ``subject``.
     """
@@ -138,8 +138,8 @@ def share_limit(study: Study, subject: UUID) -> float:
 def openings_lock() -> None:
     """Make all studies open shares one at a time until the transaction ends.
 
-    Charges by a person's other studies are read when a share is opened (:mod:`accounting.ceilings`): if two studies
-    open shares at the same moment, one has to see the other. Always taken after the lock of a study, and before any
+    Opening a share requires the charges of a person's other studies (:mod:`accounting.ceilings`), so of two studies
+    that open shares at the same moment, one must see the other's. Take this lock after a study's lock and before any
     other. On SQLite the immediate transaction already locks the whole database.
     """
     if connection.vendor == "postgresql":
@@ -149,7 +149,7 @@ def openings_lock() -> None:
 
 @transaction.atomic
 def share_open(*, study: Study, subject: UUID) -> float:
-    """Let ``subject`` begin to spend; return its :func:`share_limit`, which is recorded."""
+    """Open the share of ``subject`` for spending; record and return its :func:`share_limit`."""
     study_lock(study.pk)
     mine = shares(study)[subject]
     if mine.limit is not None:
@@ -162,9 +162,9 @@ def share_open(*, study: Study, subject: UUID) -> float:
 
 @transaction.atomic
 def share_settle(*, study: Study, subject: UUID, used: float = 0.0) -> None:
-    """End spending by ``subject``: ``used`` of its share, a public number, stays used, and the rest is free again.
+    """End spending by ``subject``: ``used`` of its share, a public number, remains used, and the rest becomes free.
 
-    Has no effect without a grant, or after a first settlement.
+    Has no effect without a grant, or if the share is already settled.
     """
     study_lock(study.pk)
     mine = shares(study).get(subject)
@@ -197,6 +197,6 @@ def _append(
             )
         ]
     )
-    # The journal must keep events that a restored database does not know until they are charged.
+    # The journal must keep events that a restored database lacks until they are charged.
     if not missing_rows(study):
         note(study.pk, facts={"share": committed_share(study)})

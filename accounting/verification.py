@@ -1,4 +1,4 @@
-"""Checks that the accounts agree with releases and promises, for auditors and after every doubt."""
+"""Checks that the accounts agree with releases and promises, for auditors and whenever there is doubt."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ JOURNAL_CHECK = "rows that the journal knows, outside the database"
 
 @dataclass(frozen=True)
 class Check:
-    """One check: ``name`` describes its object, ``find()`` yields faults in words.
+    """One check: ``name`` describes what is checked, ``find()`` yields messages about faults.
 
-    ``for_deciders`` is False if a fault would reveal a person's choice to the people who decide about runs. ``named``
-    returns the name if that needs a database query, which calls that only request faults skip.
+    ``for_deciders`` is False if a fault would reveal a person's choice to people who decide about runs. ``named``
+    returns the name if this needs a database query, so that calls that only need faults can skip the query.
     """
 
     named: str | Callable[[], str]
@@ -45,7 +45,7 @@ class Check:
         return self.named if isinstance(self.named, str) else self.named()
 
     def faults(self) -> list[str]:
-        """Return faults in words; content too distorted to examine is also a fault."""
+        """Return messages about faults, including one if the content is too damaged to be examined."""
         faults = []
         try:
             for fault in self.find():
@@ -58,7 +58,7 @@ class Check:
 def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
     """Return checks of every chain of a study, its accounts and its shares.
 
-    The rows of the chains go through ``watch``, which may show the progress of their checks.
+    The rows of the chains are passed through ``watch``, which may report progress.
     """
     chains = [
         Check(partial(_chain_name, model, study.pk), lambda model=model: model.chain_faults(study.pk, watch))  # type: ignore[misc]
@@ -79,7 +79,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
 
 
 def installation_checks() -> list[Check]:
-    """Return checks of the chains outside of studies, and of what follows from them."""
+    """Return checks of the chains that belong to no study, and of data derived from them."""
     chains = installation_chains()
     return [
         *(Check(partial(_chain_name, model, None), partial(_installation_chain_faults, model)) for model in chains),
@@ -95,7 +95,7 @@ def _installation_chain_faults(model: Any) -> Iterator[str]:
 
 
 def study_faults(study: Study) -> Iterator[str]:
-    """Return faults of a study's chains, accounts and shares, in words; none if all is well."""
+    """Yield messages about faults of a study's chains, accounts and shares."""
     for check in study_checks(study):
         yield from check.faults()
 
@@ -128,8 +128,8 @@ def _charged(study: Study) -> Any:
 
 
 def _account_faults(study: Study) -> Iterator[str]:
-    """Check that charge files are the chained ones and within public charges, and the book is their sum."""
-    with transaction.atomic():  # one state of register and book, though a run may vote meanwhile
+    """Check that charge files match the chain and the public charges, and that the book is their sum."""
+    with transaction.atomic():  # a consistent view of register and book, even if a run votes meanwhile
         study_lock(study.pk)
         charged = list(_charged(study))
         book = AccountBook.objects.filter(study=study).first()
@@ -163,7 +163,7 @@ def _account_faults(study: Study) -> Iterator[str]:
 
 
 def _cap_faults(study: Study) -> Iterator[str]:
-    """Check that no account has spent more than its largest promise allows, at the public share used so far."""
+    """Check that no account has spent more than its largest promise allows at the public share used so far."""
     holders = balances(study).holders
     if not len(holders):
         return
@@ -178,7 +178,7 @@ def _cap_faults(study: Study) -> Iterator[str]:
 
 
 def _head_count_faults(study: Study) -> Iterator[str]:
-    """Check that the numbers that plans use are those in the register."""
+    """Check that the head counts that plans use match the register."""
     counted = HeadCount.objects.filter(Q(study=study) | Q(release__study=study)).order_by("pk")
     by_release: dict[int, list[HeadCount]] = {}
     for count in counted:
@@ -194,7 +194,7 @@ def _head_count_faults(study: Study) -> Iterator[str]:
 
 
 def _share_faults(study: Study) -> Iterator[str]:
-    """Check that shares are never more than 1 together, and that every charge belongs to an open share."""
+    """Check that shares add up to at most 1, and that every charge belongs to an open share."""
     all_shares = shares(study)
     total = sum(share.committed for share in all_shares.values())
     if total > 1 + ROUNDING:

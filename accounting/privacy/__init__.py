@@ -1,6 +1,6 @@
-"""The mathematics of privacy costs: plain NumPy and SciPy, no Django.
+"""The mathematics of privacy costs in plain NumPy and SciPy, without Django.
 
-The promises to holders: docs/gaussian-accounts.md. Rényi curves: docs/privacy-accounting.md.
+The promises to holders are explained in docs/gaussian-accounts.md, Rényi curves in docs/privacy-accounting.md.
 """
 
 from accounting.privacy.checks import Method

@@ -1,7 +1,7 @@
-"""One account per holder in Gaussian differential privacy: the δ behind its cap, and the filter that enforces it.
+"""One account per holder in Gaussian differential privacy: its cap, and the filter that enforces the cap.
 
-Charges are added as pairs (high, low) of doubles, which stand for the real number high + low: low is what rounding took
-from high. Dekker, "A floating-point technique for extending the available precision" (1971); Knuth, "The Art of
+Charges are added as pairs (high, low) of doubles that represent the real number high + low, where low is the rounding
+error of high. Dekker, "A floating-point technique for extending the available precision" (1971); Knuth, "The Art of
 Computer Programming", volume 2, section 4.2.2.
 """
 
@@ -18,7 +18,7 @@ from common.gaussian_dp import gdp_mu
 
 _LARGEST_CAP = 1e30
 _SIGMAS = (1e-50, 1e50)
-_SMALLEST_NORM = 1e-100  # with the limits above, every charge that can be allowed keeps all its digits
+_SMALLEST_NORM = 1e-100  # within the limits above, every charge that can be allowed keeps all its digits
 
 #: Smallest δ that may be promised: below it, the rounding of doubles elsewhere would need another review.
 SMALLEST_DELTA = 1e-9
@@ -26,33 +26,33 @@ SMALLEST_DELTA = 1e-9
 Pair = tuple[FloatArray, FloatArray]
 
 _SPLITTER = 2.0**27 + 1.0
-_RESERVE = 2.0**-50  # of the low part: more than the rounding of the few operations that make it
+_RESERVE = 2.0**-50  # of the low part: more than the rounding of the few operations that compute it
 
 
 class IndividualAccounts:
-    """Spending of every holder, in μ², and their remaining budget.
+    """Accounts of all holders, in μ²: amounts spent, and whether further contributions fit below the caps.
 
-    A step releases Σ_i x_i + N(0, σ²·I). It costs holder i ‖x_i‖²/σ². A contribution that would take the account above
-    its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing; a smaller one may still be allowed
-    later. On every path the charges of holder i then add up to at most the cap μ_i², so that all these steps together
-    are μ_i-GDP for holder i, whatever the queries, σ, the number of steps and the stop (docs/gaussian-accounts.md;
-    Feldman and Zrnic 2021; Koskela, Tobaben and Honkela 2023).
+    A step releases Σ_i x_i + N(0, σ²·I) and costs holder i ‖x_i‖²/σ². A contribution that would take the account above
+    its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing. A smaller one may still be allowed
+    later. On every path the charges of holder i therefore add up to at most the cap μ_i², so that all these steps
+    together are μ_i-GDP for holder i, regardless of queries, σ, the number of steps and the stopping rule
+    (docs/gaussian-accounts.md; Feldman and Zrnic 2021; Koskela, Tobaben and Honkela 2023).
 
-    *Rounding.* Charges are added with twice the digits of a double, and what rounding takes away is added back: a
-    contribution is allowed only if the sum of the real numbers ‖x‖²/σ² and ``spent`` is at most the cap, as real
-    numbers. ``spent`` is that sum rounded up, and never exceeds the cap because of a charge. Only a sum that reaches
-    the cap to a relative 1e-29 without being a double may be refused although it fits. An account that is stored as
-    ``spent`` and opened again is ahead by one rounding at most, a relative 2e-16.
+    *Rounding.* Charges are added with twice the digits of a double, and rounding errors are added back: a contribution
+    is allowed only if the exact sum of ‖x‖²/σ² and the amount spent is at most the cap. ``spent`` is that sum rounded
+    up, and no charge takes it above the cap. The only contributions that may be refused although they fit are those
+    whose sum is within a relative 1e-29 of the cap and not a double. Storing an account as ``spent`` and loading it
+    raises it by at most one rounding, a relative 2e-16.
 
-    Accounts are secrets. They may silence their own holder and decide nothing else.
+    Accounts are secret. An account may exclude its own holder, but must not affect anything else.
 
     Args:
-        caps: μ² that each holder may spend in all, shape (H,), from 0 to 1e30.
-        spent: μ² that they have spent before, shape (H,); zeros if None. It may exceed the cap, because caps can be
-            lowered: then nothing more is allowed, not even a contribution of 0.
+        caps: μ² that each holder may spend in total, shape (H,), from 0 to 1e30.
+        spent: μ² already spent, shape (H,); zeros if None. It may exceed the cap, because caps can be lowered; then
+            nothing more is allowed, not even a contribution of 0.
 
     Raises:
-        ValueError: shapes that do not fit, numbers out of range.
+        ValueError: shapes do not match, or numbers are out of range.
 
     >>> accounts = IndividualAccounts(caps=[0.5, 0.25])
     >>> accounts.charge([1.0, 1.0], sigma=2.0)
@@ -82,20 +82,19 @@ class IndividualAccounts:
         """Charge contributions that fit, refuse the rest, and return which are allowed.
 
         Args:
-            squared_norms: ‖x_i‖² of the contributions to one step, shape (H,); or a CSR matrix or array of shape
-                (Q, H), whose rows are charged one after the other and whose entries that are not stored contribute
-                nothing. Not negative; an infinite one is refused like any that does not fit, one between 0 and 1e-100
-                counts as 1e-100.
-            sigma: standard deviation of the noise; one for all, or shape (Q,) for a CSR matrix. From 1e-50 to 1e50.
+            squared_norms: ‖x_i‖² ≥ 0 of the contributions to one step, shape (H,); or a CSR matrix or array of shape
+                (Q, H), whose rows are charged one after the other and whose missing entries contribute nothing. An
+                infinite norm is refused like any that does not fit; one between 0 and 1e-100 counts as 1e-100.
+            sigma: standard deviation of the noise, from 1e-50 to 1e50; a scalar, or shape (Q,) for a CSR matrix.
 
         Returns:
-            Whether each contribution is allowed: bool of shape (H,); for CSR the same type with the same pattern in the
-            same order, False stored where refused, so that ``values.data[~allowed.data] = 0`` silences the refused.
-            Time is linear in the stored entries. However rows are cut into calls, the same is allowed.
+            Whether each contribution is allowed: bool of shape (H,); for CSR, the same type with the same entries in
+            the same order, so that ``values.data[~allowed.data] = 0`` removes refused contributions. Time is linear in
+            the number of stored entries. The result does not depend on how rows are divided into calls.
 
         Raises:
-            ValueError: shapes that do not fit, negative or NaN norms, a CSR with two entries in one place, σ out of
-                range. Nothing is charged then.
+            ValueError: shapes do not match, norms are negative or NaN, a CSR matrix has two entries in one place, or σ
+                is out of range. Nothing is charged then.
         """
         sparse = issparse(squared_norms)
         if sparse and squared_norms.format != "csr":
@@ -116,7 +115,7 @@ class IndividualAccounts:
             raise ValueError("sigma must be a number between 1e-50 and 1e50; without noise there is no privacy")
         norms = np.where(norms > 0, np.maximum(norms, _SMALLEST_NORM), 0.0)
         spent = (self._sum[0].copy(), self._sum[1].copy())
-        with np.errstate(all="ignore"):  # of contributions so large that they are refused
+        with np.errstate(all="ignore"):  # contributions too large to be allowed may overflow
             if sparse:
                 allowed = self._charge_rows(spent, squared_norms, norms, np.broadcast_to(sigmas, shape[:1]))
             else:
@@ -134,7 +133,7 @@ class IndividualAccounts:
     def _charge_row(
         self, spent: Pair, holders: NDArray[np.integer] | slice, norms: FloatArray, sigma: FloatArray
     ) -> NDArray[np.bool_]:
-        """Charge one step to ``holders``, in place; a holder occurs once."""
+        """Charge one step to ``holders``, in place; each holder occurs at most once."""
         cost = quotient_above(norms, exact_product(sigma, sigma))
         wanted = sum_above((spent[0][holders], spent[1][holders]), cost)
         fits = at_most(wanted, self._caps[holders])
@@ -146,25 +145,25 @@ class IndividualAccounts:
 def available_delta(
     delta: float, epsilon: float, *, draws: int = 0, distance: float = 0.0, slacks: Iterable[float] = ()
 ) -> float:
-    """Return the δ for computing μ, so that (ε, δ)-DP still holds with real noise: δ − (1 + e^ε)·n·τ − Σ δ′.
+    """Return the δ from which to compute μ so that (ε, δ)-DP holds with actual noise: δ − (1 + e^ε)·n·τ − Σ δ′.
 
-    Each of the n numbers released is drawn from a distribution within total variation τ of the ideal one, whatever was
-    released before. The whole transcripts P̃, Q̃ are then within n·τ of the ideal P, Q (replace one draw after the
-    other), so that for every event S: P̃(S) ≤ P(S) + nτ ≤ e^ε·Q(S) + δ₀ + nτ ≤ e^ε·Q̃(S) + δ₀ + (1 + e^ε)·nτ. A run that
+    Each of the n numbers released is drawn from a distribution within total variation τ of the ideal one, regardless of
+    earlier releases. Replacing one draw after the other shows that the transcripts P̃, Q̃ are within n·τ of the ideal
+    P, Q, so that for every event S: P̃(S) ≤ P(S) + nτ ≤ e^ε·Q(S) + δ₀ + nτ ≤ e^ε·Q̃(S) + δ₀ + (1 + e^ε)·nτ. A run that
     is charged as (μ, δ′) adds its δ′ (:func:`accounting.privacy.sampled_gaussian_mu`).
 
     Args:
-        delta: δ of the study, from 1e-9, below 1.
-        epsilon: ε ≥ 0 that is promised; the largest, if several are.
-        draws: n, the number of noisy numbers that the study may release in all.
+        delta: δ of the study, at least 1e-9 and below 1.
+        epsilon: the promised ε ≥ 0; the largest if there are several.
+        draws: n, the total number of noisy numbers that the study may release.
         distance: τ of one draw; :data:`common.noise.ROUNDED_NORMAL_DISTANCE` for integers.
-        slacks: δ′ of every run that has one.
+        slacks: δ′ of all runs that have one.
 
     Returns:
         The remaining δ, at least 1e-9.
 
     Raises:
-        ValueError: an argument out of range, or less than 1e-9 left.
+        ValueError: an argument is out of range, or less than 1e-9 remains.
 
     >>> available_delta(1e-5, 1.0, draws=10**9, distance=1e-15, slacks=[1e-7])
     6.181718...e-06
@@ -191,12 +190,12 @@ def available_delta(
 def promise_caps(epsilons: ArrayLike, left: Callable[[float], float]) -> FloatArray:
     """Return the cap of an account, in μ², for each promised ε.
 
-    Each value is computed separately: in an array the last bit of one would depend on the others, and through everybody
-    else's caps it would reveal whether the only holder with some promise takes part.
+    Each value is computed separately. In one array, the last bit of a value would depend on the others, so other
+    people's caps would reveal whether the only holder with a certain promise takes part.
 
     Args:
         epsilons: ε of each promise, any shape.
-        left: The δ that remains for a promise of this ε, see `available_delta`.
+        left: Function that returns the δ that remains for a promise of this ε; see `available_delta`.
 
     >>> promise_caps([1.0, 2.0], lambda epsilon: 1e-5).round(4)
     array([0.0719, 0.2516])
@@ -219,7 +218,7 @@ def exact_sum(a: FloatArray, b: FloatArray) -> Pair:
 
 
 def exact_product(a: FloatArray, b: FloatArray) -> Pair:
-    """Return a · b, exactly while nothing over- or underflows (both between 1e-140 and 1e140, or 0)."""
+    """Return a · b, exactly unless something over- or underflows (both between 1e-140 and 1e140, or 0)."""
     high = a * b
     a1, b1 = _leading_half(a), _leading_half(b)
     a2, b2 = a - a1, b - b1
@@ -227,7 +226,7 @@ def exact_product(a: FloatArray, b: FloatArray) -> Pair:
 
 
 def quotient_above(a: FloatArray, b: Pair) -> Pair:
-    """Return a / b for a ≥ 0, b > 0: exact if it is a double, otherwise above by a relative 2^-100 at most."""
+    """Return a / b for a ≥ 0, b > 0: exact if it is a double, otherwise too large by at most a relative 2^-100."""
     high = a / b[0]
     product, rest = exact_product(high, b[0])
     left, correction = (a - product) - rest, high * b[1]
@@ -235,14 +234,14 @@ def quotient_above(a: FloatArray, b: Pair) -> Pair:
 
 
 def sum_above(a: Pair, b: Pair) -> Pair:
-    """Return a + b: exact if both low parts and the sum's are 0, otherwise above by a relative 2^-100 at most."""
+    """Return a + b: exact if the low parts of a, b and the sum are 0, else too large by at most a relative 2^-100."""
     high, low = exact_sum(a[0], b[0])
     low = low + (np.abs(low) + np.abs(a[1]) + np.abs(b[1])) * _RESERVE + (a[1] + b[1])
     return exact_sum(high, low)
 
 
 def at_most(a: Pair, bound: FloatArray) -> NDArray[np.bool_]:
-    """Return whether a ≤ bound, for a pair whose high part is the double nearest to it; not for NaN."""
+    """Return whether a ≤ bound, for a pair whose high part is the nearest double; False for NaN."""
     return (a[0] < bound) | ((a[0] == bound) & (a[1] <= 0))
 
 
@@ -265,6 +264,6 @@ def _checked(name: str, values: ArrayLike) -> FloatArray:
 
 
 def _leading_half(a: FloatArray) -> FloatArray:
-    """Return the leading 26 bits."""
+    """Return the leading 26 bits of each number."""
     scaled = _SPLITTER * a
     return scaled - (scaled - a)

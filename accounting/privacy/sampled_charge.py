@@ -1,9 +1,9 @@
-"""Charge of a whole run of Gaussian sums over Poisson samples (DP-SGD), from its privacy loss.
+"""Charge of a whole run of Gaussian sums over Poisson samples (DP-SGD), computed from its privacy loss.
 
-The pair of one step is A = (1 − q)·N(0, σ²) + q·N(1, σ²), with the holder, and B = N(0, σ²), without. Its loss is put
-on a grid by splitting: the mass between two neighbours of the grid is divided between them such that the masses of A
-and of B stay ("connect the dots": Doroshenko et al. 2022). T steps add up T losses, by convolutions. Every number is an
-upper bound, including every rounding, as docs/gaussian-accounts.md ("Sampled gradients") proves.
+In one step, the output has distribution A = (1 − q)·N(0, σ²) + q·N(1, σ²) with the holder and B = N(0, σ²) without. The
+loss is put on a grid: mass between two points is divided between them so that the masses of A and B are preserved
+("connect the dots": Doroshenko et al. 2022). The losses of T steps are added by convolution. Every number is an upper
+bound including all rounding (proof: docs/gaussian-accounts.md, "Sampled gradients").
 """
 
 import math
@@ -17,21 +17,21 @@ from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu
 
 _UNIT = 2.0**-52  # twice the relative error of one operation
 _TINY = 1e-290  # more than the sum of all products that are too small for a double
-_CUT = 1e-4  # part of `negligible` that may become infinite whenever the number of steps doubles
-_PARTS_OF_ONE = 1 / 3  # of one step's standard deviation, for each of `parts`
-_MOST_LOSSES = 6_144  # of one step
+_CUT = 1e-4  # part of `negligible` that may become infinite each time the number of steps doubles
+_PARTS_OF_ONE = 1 / 3  # grid spacing of one step: at most this part of its standard deviation for each of `parts`
+_MOST_LOSSES = 6_144  # largest grid of one step
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Masses of a privacy loss on a grid, each at its true loss or at a larger one, each at least the true mass.
+    """Masses of a privacy loss on a grid, each at its true loss or a larger one and never below its true value.
 
     Attributes:
         spacing: h.
         first: index of the first mass, whose loss is first·h.
-        masses: (n,) of the losses first·h, (first + 1)·h, …
+        masses: (n,) masses of the losses first·h, (first + 1)·h, …
         beyond: mass of an infinite loss.
-        shift: by how much a loss may exceed its place on the grid.
+        shift: largest amount by which a loss may exceed its grid point.
     """
 
     spacing: float
@@ -41,7 +41,7 @@ class Losses:
     shift: float
 
     def plus(self, other: "Losses", cut: float) -> "Losses":
-        """Return losses of both steps together; the largest of them, of a mass of at most ``cut``, become infinite."""
+        """Return the losses of both steps together, with the largest, of total mass at most ``cut``, made infinite."""
         masses = np.convolve(self.masses, other.masses) * _above(min(len(self.masses), len(other.masses)))
         totals = [float(each.masses.sum()) * _above(len(each.masses)) for each in (self, other)]
         beyond = (self.beyond * (totals[1] + other.beyond) + other.beyond * totals[0]) * _above(4) + _TINY
@@ -49,7 +49,7 @@ class Losses:
         return Losses(self.spacing, self.first + other.first, masses, beyond, shift)._cut(cut)
 
     def coarser(self) -> "Losses":
-        """Return the losses on every second grid point: mass in between is split, more than its part upwards."""
+        """Return the losses on every second grid point; mass in between is split, with the upper part rounded up."""
         first = self.first - self.first % 2
         padded = np.zeros(2 * ((len(self.masses) + self.first - first) // 2) + 3)
         padded[self.first - first :][: len(self.masses)] = self.masses
@@ -61,15 +61,15 @@ class Losses:
         return replace(self, spacing=2 * self.spacing, first=first // 2, masses=masses * _above(4))
 
     def deviation(self) -> float:
-        """Return the approximate standard deviation of the losses, without any guarantee."""
+        """Return the approximate standard deviation of the losses, without a guarantee."""
         places, total = np.arange(len(self.masses)), self.masses.sum()
         mean = places @ self.masses / total
         return float(math.sqrt((places - mean) ** 2 @ self.masses / total) * self.spacing)
 
     def delta(self, epsilons: FloatArray) -> FloatArray:
-        """Return δ at each ε ≥ 0, never too small."""
+        """Return δ at each ε ≥ 0, never below the true value."""
         grid, deltas = self._curve
-        wanted = epsilons - self.shift - 2.0**-48 * (epsilons + self.shift + self.spacing)  # below its true place
+        wanted = epsilons - self.shift - 2.0**-48 * (epsilons + self.shift + self.spacing)  # below its exact value
         place = np.clip(np.searchsorted(grid, wanted, side="right") - 1, 0, len(grid) - 1)
         share = np.expm1(np.clip(wanted - grid[place], 0.0, self.spacing)) / math.expm1(self.spacing)
         share = np.minimum(share * (1 - 32 * _UNIT), 1.0)
@@ -77,7 +77,7 @@ class Losses:
         return (deltas[place] * (1 - share) + following * share) * _above(8)
 
     def epsilon(self, delta: float) -> float:
-        """Return an ε ≥ 0 with :meth:`delta` of at most ``delta``, nearly the smallest; infinity if there is none."""
+        """Return nearly the smallest ε ≥ 0 at which :meth:`delta` is at most ``delta``; infinity if there is none."""
         grid, deltas = self._curve
         enough = np.flatnonzero(deltas * _above(16) <= delta)
         if not len(enough):
@@ -93,10 +93,10 @@ class Losses:
 
     @property
     def _curve(self) -> tuple[FloatArray, FloatArray]:
-        """Return points from below 0 on, and δ at each: on the grid, and between its points by chords in e^ε.
+        """Return grid points starting below 0, and δ at each; between points, δ lies below chords in e^ε.
 
-        With S(s) the mass of losses above s, δ(l) = ∫_{s>l} e^{l−s}·S(s) ds. So from a point of the grid to the one
-        before it, δ ← e^{−h}·δ + (1 − e^{−h})·S: nothing is subtracted.
+        If S(s) is the mass of losses above s, then δ(l) = ∫_{s>l} e^{l−s}·S(s) ds. From a grid point to the previous
+        one this is δ ← e^{−h}·δ + (1 − e^{−h})·S, without any subtraction.
         """
         from scipy.signal import lfilter
 
@@ -109,7 +109,7 @@ class Losses:
         return grid, finite * _above(16 * len(masses)) + self.beyond * _above(1)
 
     def _cut(self, cut: float) -> "Losses":
-        """Raise the smallest losses, of a mass of at most ``cut``, to the next; make the largest infinite."""
+        """Raise the smallest losses, of total mass at most ``cut``, to the next larger; make the largest infinite."""
         size, above, below = len(self.masses), np.cumsum(self.masses[::-1]), np.cumsum(self.masses)
         gone = min(int(np.searchsorted(above, cut, side="right")), size - 1)
         low = min(int(np.searchsorted(below, cut, side="right")), size - gone - 1)
@@ -123,15 +123,15 @@ class Losses:
 def sampled_losses(
     sample_rate: float, sigma: float, steps: int, *, negligible: float, parts: int
 ) -> tuple[Losses, Losses]:
-    """Return the losses of a whole run, of A against B and of B against A.
+    """Return the losses of a whole run: of A against B, and of B against A.
 
     Args:
         sample_rate: q, above 0 and below 1.
-        sigma: σ over the largest norm of a contribution.
+        sigma: σ divided by the largest norm of a contribution.
         steps: T, at least 1.
-        negligible: a δ that matters; less than a hundredth of it is lost by cutting tails.
-        parts: points of the grid, at least, for one standard deviation of the whole run's loss. μ becomes too large by
-            about a relative 1/``parts``².
+        negligible: a δ of relevance; cutting tails costs less than a hundredth of it.
+        parts: minimum number of grid points per standard deviation of the whole run's loss. μ is too large by about a
+            relative 1/``parts``².
     """
     deviation = sample_rate * math.sqrt(math.expm1(sigma**-2))
     spacing = deviation / (parts * max(_PARTS_OF_ONE, 1 / math.sqrt(steps)))
@@ -152,7 +152,7 @@ def _repeated(base: Losses, steps: int, cut: float, parts: int) -> Losses:
 
 
 def _one_step(q: float, sigma: float, spacing: float, tail: float) -> tuple[Losses, Losses]:
-    """Return the losses of one step, in both directions, on one grid."""
+    """Return the losses of one step in both directions, on one grid."""
     far = -float(ndtri(tail)) * sigma
     lowest, highest = _loss(np.array([-far, 1 + far]), q, sigma)
     spacing = max(spacing, float(highest - lowest) / _MOST_LOSSES)
@@ -160,7 +160,7 @@ def _one_step(q: float, sigma: float, spacing: float, tail: float) -> tuple[Loss
     grid = np.arange(first, last + 1) * spacing
     with np.errstate(divide="ignore"):
         x = sigma**2 * np.log(np.maximum(np.expm1(grid) + q, 0.0) / q) + 0.5
-    # The edges of cells are these doubles; where their losses differ from the grid's, the difference is in `shift`.
+    # These doubles are the cell edges; any difference between their losses and the grid's is included in `shift`.
     x = np.maximum.accumulate(x)
     amiss = np.abs(_loss(x, q, sigma) - grid)
     amiss[0] = 0.0 if np.isneginf(x[0]) else amiss[0]
@@ -168,7 +168,7 @@ def _one_step(q: float, sigma: float, spacing: float, tail: float) -> tuple[Loss
     largest = float(np.abs(finite - 0.5).max()) / sigma**2 + float(np.abs(grid).max())
     shift = float(amiss.max()) + 16 * _UNIT * (4 + largest)
     (least_a, most_a), (least_b, most_b) = _masses(x, q, sigma)
-    # All of the outer tail belongs to the first and last: below the grid, and above it.
+    # All mass of the outer tails goes to the first and last points, below and above the grid.
     upwards = _split(most_a[1:-1], least_b[1:-1], grid[:-1], spacing, shift)
     upwards[0] += most_a[0]
     downwards = _split(most_b[1:-1][::-1], least_a[1:-1][::-1], -grid[:0:-1], spacing, shift)
@@ -186,7 +186,7 @@ def _loss(x: FloatArray, q: float, sigma: float) -> FloatArray:
 
 
 def _masses(x: FloatArray, q: float, sigma: float) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Return A's and B's masses below the first edge, between edges, above the last: at least, at most; (n + 1,)."""
+    """Return lower and upper bounds on A's and B's masses below, between and above the edges, (n + 1,)."""
     without, with_holder = _normal_masses(x / sigma), _normal_masses((x - 1) / sigma)
     least, most = (
         ((1 - q) * without[side] + q * with_holder[side]) * (1 + sign * 8 * _UNIT) for side, sign in ((0, -1), (1, 1))
@@ -195,9 +195,9 @@ def _masses(x: FloatArray, q: float, sigma: float) -> tuple[tuple[FloatArray, Fl
 
 
 def _normal_masses(z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return masses of N(0, 1) between edges, and of the two tails: at least, at most."""
+    """Return lower and upper bounds on the masses of N(0, 1) between edges, and in the two tails."""
     inner = np.concatenate([[-np.inf], z, [np.inf]])
-    # A tail that holds less than ½ is subtracted from another: both errors count, that of z included.
+    # A tail of mass below ½ is subtracted from another one, so the errors of both count, including that of z.
     lower, upper = ndtr(inner), ndtr(-inner)
     errors = np.where(np.isfinite(inner), (16 + 4 * np.where(np.isfinite(inner), inner, 0.0) ** 2) * _UNIT, 0.0)
     left = inner[1:] <= 0
@@ -208,11 +208,11 @@ def _normal_masses(z: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _split(most: FloatArray, least: FloatArray, low: FloatArray, spacing: float, shift: float) -> FloatArray:
-    """Return the masses at the points of the grid, (n + 1,): each cell's at its two ends, such that both masses stay.
+    """Return the masses at the grid points, (n + 1,): each cell's is split so that both laws keep their mass.
 
     Args:
-        most: (n,) mass of each cell, of the law whose loss this is, at most.
-        least: (n,) mass of the other law, at least.
+        most: (n,) upper bound on each cell's mass under the law whose loss this is.
+        least: (n,) lower bound on its mass under the other law.
         low: (n,) loss at the lower end.
     """
     mass = 1 - 2 * shift - 4 * _UNIT * (8 + np.abs(low))
@@ -222,14 +222,14 @@ def _split(most: FloatArray, least: FloatArray, low: FloatArray, spacing: float,
 
 
 def _above(operations: int) -> float:
-    """Return the factor that brings a result of this many operations above the true one."""
+    """Return a factor that makes the result of this many operations an upper bound on the true one."""
     return 1 + (operations + 4) * _UNIT
 
 
-#: Smallest noise multiplier of a run that leaves some people out by chance.
+#: Smallest noise multiplier of a run with random participation.
 SMALLEST_NOISE = 0.3
 
-#: Smallest δ, or slack of it, for computing the cost of a run that leaves some people out by chance.
+#: Smallest δ or slack for which the cost of a run with random participation is computed.
 SMALLEST_SLACK = 1e-12
 
 _PARTS = (32, 128)  # points of the losses' grid for a standard deviation: both are tried, or only the first if roughly
@@ -240,30 +240,32 @@ _POINTS, _FEW_POINTS = 20_000, 4_000
 def sampled_gaussian_mu(
     sample_rate: float, noise_multiplier: float, steps: int, slack: float, *, roughly: bool = False
 ) -> float:
-    """Return the smallest μ, to about 1/1000, such that the run costs a holder at most (μ, δ′), δ′ = ``slack``.
+    """Return the smallest μ, to about 1/1000, such that the run costs a holder at most (μ, δ′) with δ′ = ``slack``.
 
-    At each of T = ``steps`` steps every holder is drawn with probability q, independently, and the sum of the clipped
-    vectors of those drawn is released with Gaussian noise of σ times the clipping norm. q, σ and T are fixed before the
-    first step and equal for all. The run may be charged as μ² in the account and δ′ out of δ if, for both directions,
+    At each of T = ``steps`` steps every holder is drawn independently with probability q, and the sum of the drawn
+    holders' clipped vectors is released with Gaussian noise of σ times the clipping norm. q, σ and T are fixed before
+    the first step and equal for all holders. The run may be charged as μ² in the account and δ′ out of δ if, in both
+    directions,
 
         δ_run(ε) ≤ δ′ + (1 − δ′)·δ_μ(ε)   for all ε ≥ 0.
 
-    "Sampled gradients" in docs/gaussian-accounts.md proves it, and that comparing δ_run(ε_k) with δ_μ(ε_{k+1}) on a
-    grid suffices, up to an ε_K at which δ_run is at most δ′. `sampled_losses` bounds δ_run from above.
+    "Sampled gradients" in docs/gaussian-accounts.md proves this, and that it suffices to compare δ_run(ε_k) with
+    δ_μ(ε_{k+1}) on a grid, up to an ε_K at which δ_run is at most δ′. `sampled_losses` bounds δ_run from above.
 
     Args:
         sample_rate: q, from 0 to 1.
-        noise_multiplier: σ over the largest norm of one holder's contribution, above 0; at least 0.3 unless q = 1.
+        noise_multiplier: σ divided by the largest norm of one holder's contribution, above 0; at least 0.3 unless q =
+            1.
         steps: T, at least 0.
-        slack: δ′, at least 1e-12, subtracted from δ elsewhere (:func:`accounting.privacy.available_delta`). 0 is
-            possible if every holder is in every step or in none.
-        roughly: for a search: equally valid, up to a hundredth larger, and several times faster.
+        slack: δ′, at least 1e-12, subtracted from δ elsewhere (:func:`accounting.privacy.available_delta`). It may be 0
+            if all holders are in every step or in none.
+        roughly: for searches: return a valid μ that is up to a hundredth larger, several times faster.
 
     Returns:
-        μ. For q = 1 exactly √T/σ, rounded up. Takes some tenths of a second.
+        μ; for q = 1 exactly √T/σ, rounded up. The computation takes some tenths of a second.
 
     Raises:
-        ValueError: an argument out of range, or a run so weak in noise that no μ is found for this slack.
+        ValueError: an argument is out of range, or there is so little noise that no μ is found for this slack.
 
     >>> round(sampled_gaussian_mu(1.0, 40.0, 100, 0.0), 6)
     0.25
@@ -291,21 +293,21 @@ def sampled_gaussian_mu(
 
 
 def sampled_gaussian_epsilon(sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """Return the smallest ε, to about a thousandth, such that the whole run is (ε, δ)-DP in both directions.
+    """Return the smallest ε, to about a thousandth, for which the whole run is (ε, δ)-DP in both directions.
 
-    Bounded from above like :func:`sampled_gaussian_mu`, which takes the same other arguments.
+    It is an upper bound, like the result of :func:`sampled_gaussian_mu`.
 
     Args:
         sample_rate: q, from 0 to 1.
-        noise_multiplier: σ over the largest norm of one holder's contribution; at least 0.3 unless q = 1.
+        noise_multiplier: σ divided by the largest norm of one holder's contribution; at least 0.3 unless q = 1.
         steps: T, at least 0.
         delta: δ of (ε, δ)-DP, at least 1e-12 unless q = 1.
 
     Returns:
-        ε, never too small. Takes a tenth of a second.
+        ε, never below the true value. The computation takes a tenth of a second.
 
     Raises:
-        ValueError: an argument out of range, or no ε for so small a δ.
+        ValueError: an argument is out of range, or there is no ε for so small a δ.
 
     >>> round(sampled_gaussian_epsilon(512 / 60000, 3.42529, 9375, 1e-5), 3)
     0.917
@@ -339,7 +341,7 @@ def _checked_run(sample_rate: float, noise_multiplier: float, steps: int) -> flo
 
 
 def _dominating_mu(losses: tuple[Losses, Losses], slack: float, count: int) -> float:
-    """Return μ such that `slack` and N(μ, 1) against N(0, 1) dominate both directions' losses; infinity if none."""
+    """Return μ such that `slack` and N(μ, 1) against N(0, 1) dominate losses in both directions; infinity if none."""
     last = max(each.epsilon(slack) for each in losses)
     if math.isinf(last):
         return math.inf

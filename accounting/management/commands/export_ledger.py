@@ -1,4 +1,4 @@
-"""Write a study's release register with its charges as CSV; as JSON with the shares of every cap beside it."""
+"""Write a study's release register with its charges as CSV, or as JSON together with the shares of every cap."""
 
 import sys
 from argparse import ArgumentParser

@@ -1,1 +1,1 @@
-"""Rényi costs of the PATE papers, used only in rehearsals and benchmarks, never for charges."""
+"""Rényi costs from the PATE papers, used only in rehearsals and benchmarks, never for charges."""

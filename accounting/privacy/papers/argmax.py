@@ -1,6 +1,6 @@
-"""The noisy arg-max: each class's probability to win, on the actual votes and on every neighbouring count.
+"""The noisy arg-max: each class's probability of winning, on the actual votes and on every neighbouring count.
 
-The noise determines the winner between two classes, and the nodes for integration.
+The type of noise determines which of two classes wins and the nodes for integration.
 """
 
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ _BATCH_VALUES = 1 << 18  # numbers in the largest temporary array: 2 MiB
 _LARGEST_REACH = 2000.0  # range of a query, in units of the noise
 _LARGEST_RATIO = 600.0  # logarithm of the factor by which a moved vote may change a node
 
-_TOLERANCE = 1e-9  # sums of weights are off by rounding
+_TOLERANCE = 1e-9  # rounding error of sums of weights
 
 
 class Quadrature(NamedTuple):
-    """∫ f(t) dt ≈ Σ exp(log_weights) · f(nodes), for every query; both of shape (queries, nodes)."""
+    """∫ f(t) dt ≈ Σ exp(log_weights) · f(nodes), for every query; both fields have shape (queries, nodes)."""
 
     nodes: FloatArray
     log_weights: FloatArray
 
 
 class ArgmaxNoise(Protocol):
-    """Independent, log-concave noise added to every count."""
+    """Independent, log-concave noise, which is added to every count."""
 
     @property
     def scale(self) -> float:
@@ -43,10 +43,10 @@ class ArgmaxNoise(Protocol):
         """Return the log distribution function."""
 
     def log_win(self, margin: FloatArray) -> FloatArray:
-        """Return ln Pr[a count ahead by margin (behind, if negative) is still ahead after noise on both]."""
+        """Return ln Pr[a count ahead by ``margin`` (behind if negative) is ahead after noise on both counts]."""
 
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
-        """Return nodes for Pr[class k wins], for all classes at once and all counts within ``reach`` of the votes."""
+        """Return nodes for Pr[class k wins], valid for all classes and for all counts within ``reach`` of the votes."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,10 @@ class GaussianNoise:
     scale: float
 
     def log_pdf(self, x: FloatArray) -> FloatArray:
-        """Return the log density."""
         return -0.5 * (x / self.scale) ** 2 - np.log(self.scale * np.sqrt(2 * np.pi))
 
     def log_cdf(self, x: FloatArray) -> FloatArray:
-        """Return the log distribution function, from the tails."""
+        """Return the log distribution function, accurate in the tails."""
         return log_ndtr(x / self.scale)
 
     def log_win(self, margin: FloatArray) -> FloatArray:
@@ -72,12 +71,12 @@ class GaussianNoise:
         return log_ndtr(margin / (np.sqrt(2) * self.scale))
 
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
-        """Use the trapezoid rule, whose error here has a proof (docs/privacy-accounting.md, "Exact costs").
+        """Use the trapezoid rule, with an error bound proved in docs/privacy-accounting.md, "Exact costs".
 
-        The integrands are f(t) = φ(t − n_k)·Π_{j≠k} Φ(t − n_j), in units of σ, or with a second φ for a derivative. For
-        m classes the rule of step h errs by about 2·exp(−2π²/(h²·m)) of the integral, which gives h. The mode lies
-        between (2·min n + max n)/3 and max n + √(2·ln m), and no more than Φ(−s) + Φ(−s), relatively, lies further than
-        s from it.
+        The integrands are f(t) = φ(t − n_k)·Π_{j≠k} Φ(t − n_j), in units of σ, or have a second φ for a derivative. For
+        m classes and step h the relative error is about 2·exp(−2π²/(h²·m)), which determines h. The mode lies between
+        (2·min n + max n)/3 and max n + √(2·ln m), and at most a fraction 2·Φ(−s) of the integral lies further than s
+        from it.
         """
         classes, span = votes.shape[1], 7.5
         step = self.scale * np.pi * np.sqrt(2 / (classes * np.log(4 / _RELATIVE_ERROR)))
@@ -99,11 +98,10 @@ class LaplaceNoise:
     scale: float
 
     def log_pdf(self, x: FloatArray) -> FloatArray:
-        """Return the log density."""
         return -np.abs(x) / self.scale - np.log(2 * self.scale)
 
     def log_cdf(self, x: FloatArray) -> FloatArray:
-        """Return the log distribution function, from the tails."""
+        """Return the log distribution function, accurate in the tails."""
         tail = -np.abs(x) / self.scale - np.log(2)
         return np.where(x < 0, tail, np.log1p(-np.exp(tail)))
 
@@ -114,10 +112,11 @@ class LaplaceNoise:
         return np.where(margin < 0, log_upset, np.log1p(-np.exp(log_upset)))
 
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
-        """Use Gauss–Legendre between the kinks, in pieces of at most one scale; exact polynomials in the two tails.
+        """Use Gauss–Legendre between kinks, in pieces of at most one scale, and exact polynomials in the two tails.
 
-        Kinks lie at every count and at ``reach`` from it. Between them the integrand is a product of m exponentials or
-        one minus exponentials, and its error follows from the derivatives of e^{xt} (docs/privacy-accounting.md).
+        Kinks lie at every count and at ``reach`` on either side. Between them the integrand is a product of m
+        exponentials or one minus exponentials; its error follows from the derivatives of e^{xt}
+        (docs/privacy-accounting.md).
         """
         classes = votes.shape[1]
         points, weights = np.polynomial.legendre.leggauss(_legendre_nodes(classes))
@@ -140,10 +139,10 @@ class LaplaceNoise:
 
 
 def log_miss_bound(votes: FloatArray, noise: ArgmaxNoise) -> FloatArray:
-    """Return an upper bound on ln Pr[another class than the one with the most votes wins], shape (queries,).
+    """Return an upper bound on ln Pr[the class with the most votes does not win], shape (queries,).
 
-    The union bound of PATE 2018, Proposition 7 and PATE 2017, Lemma 4, summed in logarithms from the tails; at most
-    1 − 1/classes, since no class is more likely than the leading one.
+    This is the union bound of PATE 2018, Proposition 7 and PATE 2017, Lemma 4, computed in logarithms from the tails.
+    The probability is at most 1 − 1/classes, because no class is more likely than the leading one.
 
     >>> from accounting.privacy.papers.argmax import GaussianNoise
     >>> log_miss_bound(np.array([[50.0, 50.0], [5000.0, 0.0]]), GaussianNoise(40.0)).round(3)
@@ -164,7 +163,7 @@ def argmax_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """Return the largest Rényi divergence, in both directions, to any neighbouring count, shape (queries, R).
+    """Return the largest Rényi divergence, in either direction, to any neighbouring count, shape (queries, R).
 
     ``group_votes`` are the group's own unweighted counts, as in :func:`accounting.privacy.gnmax_rdp`; the other
     arguments are those of :func:`argmax_divergences`.
@@ -183,11 +182,11 @@ def argmax_divergences(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the largest D_α(M(D)‖M(D′)) and D_α(M(D′)‖M(D)) over all moves of ``weight`` votes; each (queries, R).
 
-    With several teachers per holder the votes may move apart; docs/privacy-accounting.md, "Upsampling", shows that the
-    divergences are then largest where all move from one class to one other.
+    With several teachers per holder, the votes may move between different classes. The divergences are largest when all
+    of them move from one class to the same other class (docs/privacy-accounting.md, "Upsampling").
 
-    Queries beyond the range of the numbers (noise of less than a thousandth of the vote's range) get infinity: the
-    caller's data-independent bound stands.
+    The result is infinite for queries beyond the floating-point range (noise below a thousandth of the range of the
+    votes), so that the caller's data-independent bound applies.
 
     Args:
         votes: weighted counts, shape (queries, classes).
@@ -225,7 +224,7 @@ def argmax_divergences(
 def may_have_voted(votes: FloatArray, weight: float, group_votes: ArrayLike | None) -> NDArray[np.bool_]:
     """Return whether a teacher of the group with this weight may have voted for each class, shape (queries, classes).
 
-    The group's own counts decide if they are known; otherwise any count of at least the weight may contain its vote.
+    If the group's own counts are unknown, any count of at least the weight may contain the vote.
 
     >>> may_have_voted(np.array([[5.0, 0.4, 0.0]]), 0.5, None)
     array([[ True, False, False]])
@@ -242,8 +241,8 @@ def extreme_maxima(
 ) -> FloatArray:
     """Return the lowest and the highest maximum among the votes and their neighbours, shape (queries, 2).
 
-    Without the group's own counts, or if a holder's votes may move apart, these are simply the maximum minus and plus
-    the weight. (A count may then have a student's share subtracted, and does not show who voted for it.)
+    Without the group's own counts, or if a holder's votes may move to different classes, these are the maximum minus
+    and plus the weight. (A student's share may have been subtracted, so a count does not show who voted.)
 
     >>> extreme_maxima(np.array([[9.0, 1.0, 0.0]]), 1.0, None, 1)
     array([[ 8., 10.]])
@@ -259,7 +258,7 @@ def extreme_maxima(
         return extremes
     ordered = np.sort(votes, axis=1)
     leads = votes == ordered[:, -1:]
-    # The largest and the smallest count among the other classes, for every class that a vote may leave.
+    # The largest and the smallest of the other classes' counts, for every class that a vote may leave.
     largest = np.where(leads & (ordered[:, -2:-1] < ordered[:, -1:]), ordered[:, -2:-1], ordered[:, -1:])
     trails = votes == ordered[:, :1]
     smallest = np.where(trails & (ordered[:, 1:2] > ordered[:, :1]), ordered[:, 1:2], ordered[:, :1])
@@ -272,10 +271,11 @@ def extreme_maxima(
 
 
 def _legendre_nodes(classes: int) -> int:
-    """Return the fewest Gauss–Legendre nodes for the target error on a piece of one scale, and exact in the tails.
+    """Return the fewest Gauss–Legendre nodes with the target error on a piece of one scale and no error in the tails.
 
-    On [−1, 1] and for e^{xt}, N nodes err by at most 2^{2N+1}·(N!)⁴ / ((2N+1)·(2N)!³)·x^{2N}·e^{|x|}. The integrand has
-    exponents up to x = (m+1)/2, coefficients that add up to 3^m times its value, and varies by e^{2x} on the piece.
+    On [−1, 1], the error of N nodes for e^{xt} is at most 2^{2N+1}·(N!)⁴ / ((2N+1)·(2N)!³)·x^{2N}·e^{|x|}. The
+    integrand has exponents up to x = (m+1)/2 and coefficients that sum to 3^m times its value, and varies by e^{2x} on
+    the piece.
     """
     nodes = np.arange(classes // 2 + 2, 8 * classes + 40)
     x = (classes + 1) / 2
@@ -324,9 +324,9 @@ def _batch_divergences(
 class _Integrals:
     """Pr[k wins] = ∫ f(t − n_k)·Π_{j≠k} F(t − n_j) dt on the votes and with ``weight`` moved, from one set of nodes.
 
-    On the nodes, all integrands are products of the same few factors: with g_k the integrand of class k on the votes,
-    moving a vote from a to b makes it g_k·F(t − n_a + w)/F(t − n_a)·F(t − n_b − w)/F(t − n_b) for the other classes k.
-    Each class has its own scale, so that even a probability below the smallest float is known relatively.
+    At the nodes, all integrands are products of the same few factors. If g_k is the integrand of class k on the votes,
+    moving a vote from a to b turns it into g_k·F(t − n_a + w)/F(t − n_a)·F(t − n_b − w)/F(t − n_b) for the other
+    classes k. Each class has its own scale, so that even probabilities below the smallest float are accurate.
     """
 
     def __init__(self, votes: FloatArray, noise: ArgmaxNoise, weight: float) -> None:
@@ -346,12 +346,12 @@ class _Integrals:
         self._added_integrand = np.exp(log_all + noise.log_pdf(offset - weight) - log_cdf - scale)
         self._p = self._integrand.sum(axis=2)
         self.log_p = self._scale + np.log(self._p)
-        # Twice the quadrature's, and the rounding of exponents, which grow with the square of the range.
+        # Twice the error of the quadrature, plus the rounding of exponents, which grow with the square of the range.
         largest = np.abs(offset).max() / noise.scale
         self.relative_error = 1e-11 + 2e-15 * largest**2
 
     def log_neighbours(self, owner: IndexArray, source: IndexArray, target: IndexArray) -> FloatArray:
-        """Return ln Pr[k wins] with the weight moved from source to target; shape (rows, classes)."""
+        """Return ln Pr[k wins] after the weight has moved from source to target; shape (rows, classes)."""
         queries, classes, nodes = self._integrand.shape
         others = (self._added[:, :, None, :] * self._integrand[:, None, :, :]).reshape(queries, classes**2, nodes)
         p = (self._removed @ others.swapaxes(1, 2)).reshape(queries, classes, classes, classes)
@@ -361,7 +361,7 @@ class _Integrals:
         return self._scale[owner] + np.log(p[owner, source, target])
 
     def tangents(self, owner: IndexArray, source: IndexArray, target: IndexArray) -> tuple[FloatArray, FloatArray]:
-        """Return ln Pr[k wins]'s linear change with the weight moved, and bounds of its error; each (rows, classes)."""
+        """Return the linear change of ln Pr[k wins] when the weight moves, and error bounds; each (rows, classes)."""
         each = np.arange(self._integrand.shape[1])
         slopes = -(self._integrand @ self._hazard.swapaxes(1, 2))
         slopes[:, each, each] = 0.0

@@ -1,6 +1,6 @@
-"""Rényi costs of Gaussian sums, the orders α of all costs, and results of a curve.
+"""Rényi costs of Gaussian sums, the orders α used for all costs, and quantities derived from a curve.
 
-These are an ε for a δ, and how many queries may be released before a group would exceed its ε: the budget filter.
+These are the ε at a δ, and how many queries may be released before a group would exceed its ε (the budget filter).
 """
 
 import warnings
@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from accounting.privacy.checks import FloatArray, checked_delta, checked_orders, checked_positive, checked_sensitivity
 
 #: Orders used by the PATE and Individualized PATE papers. With the classic conversion they cannot express an ε below
-#: ln(1/δ)/49, so they serve to reproduce published numbers, not to account for people.
+#: ln(1/δ)/49, so they are used to reproduce published numbers and not for real accounts.
 PAPER_ORDERS: FloatArray = np.arange(2.0, 51.0)
 
-#: Wide and fine enough that the best order for 0.01 ≤ ε ≤ 100 and 1e-12 ≤ δ ≤ 1e-2 lies inside: below 1.5 for large ε,
-#: half steps where the papers' results lie, and steps of a tenth or so upwards for small ε.
+#: Range and spacing keep the best order for 0.01 ≤ ε ≤ 100 and 1e-12 ≤ δ ≤ 1e-2 inside: orders below 1.5 for large ε,
+#: half steps in the range of the papers' results, and steps of about a tenth above for small ε.
 DEFAULT_ORDERS: FloatArray = np.concatenate(
     [
         [1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4],
@@ -35,7 +35,7 @@ Conversion = Literal["improved", "classic"]
 
 BoolArray = NDArray[np.bool_]
 
-#: Share of ε that is never spent, because adding the same costs in another order must not exceed the budget.
+#: Share of ε that is never spent, so that adding the same costs in another order cannot exceed the budget.
 BUDGET_RESERVE = 1e-9
 
 _BATCH_VALUES = 1 << 20  # numbers held at once: 8 MiB per temporary array
@@ -55,7 +55,7 @@ def gaussian_rdp(sigma: float, sensitivity: float = 1.0, orders: ArrayLike = DEF
         The cost at every order, shape (R,).
 
     Raises:
-        ValueError: sigma, sensitivity or orders out of range.
+        ValueError: sigma, sensitivity or orders are out of range.
 
     >>> gaussian_rdp(2.0, 1.0, [2, 8])
     array([0.25, 1.  ])
@@ -72,8 +72,8 @@ def sampled_gaussian_rdp(
     Mironov, Talwar and Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), Section 3.3.
 
     Args:
-        sample_rate: probability with which each holder takes part in a step, 0 to 1.
-        noise_multiplier: standard deviation of the noise over the sensitivity, above 0.
+        sample_rate: probability that a holder takes part in a step, 0 to 1.
+        noise_multiplier: standard deviation of the noise divided by the sensitivity, above 0.
         steps: number of steps, at least 0.
         orders: orders α > 1, shape (R,).
 
@@ -81,7 +81,7 @@ def sampled_gaussian_rdp(
         The cost of all steps at every order, shape (R,).
 
     Raises:
-        ValueError: an argument out of range.
+        ValueError: an argument is out of range.
 
     >>> import numpy as np
     >>> sampled_gaussian_rdp(1.0, 2.0, 4, [2, 8])
@@ -89,7 +89,7 @@ def sampled_gaussian_rdp(
     >>> bool((sampled_gaussian_rdp(0.01, 2.0, 4, [2, 8]) < [0.001, 0.005]).all())
     True
     """
-    # Imported here because it takes a second, which would delay the start of the site and the workers.
+    # Imported here because this takes a second, which would delay the start of the site and the workers.
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
 
@@ -105,28 +105,29 @@ def sampled_gaussian_rdp(
 def epsilon_from_rdp(
     rdp: ArrayLike, delta: float, orders: ArrayLike = DEFAULT_ORDERS, conversion: Conversion = "improved"
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the smallest ε, and the order that gives it, such that a mechanism with this RDP curve is (ε, δ)-DP.
+    """Return the smallest ε for which a mechanism with this RDP curve is (ε, δ)-DP, and the order that attains it.
 
-    ``classic`` is Mironov, "Rényi Differential Privacy" (2017), Proposition 3, as used by the PATE papers:
-    ε = RDP(α) + ln(1/δ)/(α−1). ``improved`` is Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential
-    Privacy" (2020), Proposition 12: ε = RDP(α) + ln((α−1)/α) − (ln δ + ln α)/(α−1), never the larger of the two. Both
-    grow with every entry of the curve, so an overestimated cost gives an overestimated ε.
+    ``classic`` is Mironov, "Rényi Differential Privacy" (2017), Proposition 3, as used by the PATE papers: ε = RDP(α) +
+    ln(1/δ)/(α−1). ``improved`` is Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
+    Proposition 12: ε = RDP(α) + ln((α−1)/α) − (ln δ + ln α)/(α−1), which is never larger than the classic one. Both
+    increase with every entry of the curve, so an overestimated cost gives an overestimated ε.
 
     Args:
-        rdp: costs in natural units, shape (..., R), not negative; infinity where an order gives no bound.
+        rdp: non-negative costs in natural units, shape (..., R); infinity where an order gives no bound.
         delta: the δ of (ε, δ)-DP, between 0 and 1.
         orders: the orders α > 1 of the last axis, shape (R,).
         conversion: "improved" or "classic".
 
     Returns:
-        ε and the best order, both of shape rdp.shape[:-1] (0-d arrays for one curve). ε is never negative, and 0 for a
-        curve of zeros, which means that nothing was released.
+        ε and the best order, both of shape rdp.shape[:-1] (0-d arrays for one curve). ε is at least 0, and 0 for a
+        curve of zeros (nothing was released).
 
     Raises:
-        ValueError: shapes that do not fit, negative or NaN costs, a δ or orders out of range, an unknown conversion.
+        ValueError: shapes do not match, costs are negative or NaN, δ or orders are out of range, or the conversion is
+            unknown.
 
     Warns:
-        UserWarning: the best order is the first or last one, so that more orders would give a smaller ε.
+        UserWarning: the best order is the first or last one, so more orders would give a smaller ε.
 
     >>> epsilon, order = epsilon_from_rdp(DEFAULT_ORDERS / 2, delta=1e-5)  # a Gaussian of noise multiplier 1
     >>> round(float(epsilon), 3), float(order)
@@ -156,7 +157,7 @@ def epsilon_from_rdp(
 
 
 def conversion_penalty(delta: float, orders: FloatArray, conversion: Conversion) -> FloatArray:
-    """Return the excess of ε over the RDP at every order: ε = min over α of RDP(α) + penalty(α).
+    """Return the penalty at every order, where ε is the minimum over α of RDP(α) + penalty(α).
 
     >>> conversion_penalty(1e-5, np.array([2.0, 3.0]), "classic").round(3)
     array([11.513,  5.756])
@@ -175,8 +176,8 @@ class Prefix:
 
     Attributes:
         count: the number of leading queries that may be released.
-        spent: each group's spending after them, past included, shape (G, R).
-        exhausted: the groups that stopped the next query, shape (G,); all False if the whole batch may be released.
+        spent: each group's total cost after these queries, including earlier costs, shape (G, R).
+        exhausted: whether each group prevents the next query, shape (G,); all False if the whole batch may be released.
     """
 
     count: int
@@ -194,31 +195,31 @@ def affordable_prefix(
     orders: ArrayLike = DEFAULT_ORDERS,
     conversion: Conversion = "improved",
 ) -> Prefix:
-    """Return the longest run of leading queries whose release keeps every privacy group within its ε.
+    """Return the longest prefix of queries that can be released while every privacy group stays within its ε.
 
     A Rényi filter (Feldman and Zrnic, "Individual Privacy Accounting via a Rényi Filter", 2021): query i may be
-    released only if the past, all that was released before it, its check and its label stay within every budget. The
-    label counts as if it will be released: the decision to stop does not depend on the noise of query i. The charge is
-    the check, and the label if answered.
+    released only if ``past``, the cost of earlier queries in the batch, its check and its label together stay within
+    every budget. The label is included whether or not it will be released, so that the decision to stop does not depend
+    on the noise of query i. The check is always charged, the label only if answered.
 
-    To continue without the groups that are exhausted ("vanishing only when exhausted"), retire their teachers, count
-    the votes of the remaining queries again, and call again with ``spent`` as the past and 0 as the costs of the
-    retired groups. A group whose next cost is 0 never stops a query.
+    To continue without exhausted groups ("vanishing only when exhausted"), retire their teachers, recount the votes of
+    the remaining queries, and call again with ``spent`` as ``past`` and costs of 0 for the retired groups. A group
+    whose next cost is 0 never stops a query.
 
     Args:
-        past: each group's spending in all earlier runs and batches, shape (G, R).
-        check: cost of each query's check, always paid, shape (Q, G, R); zeros if there is none.
-        label: cost of each query's label, paid if answered, shape (Q, G, R).
+        past: each group's cost of all earlier runs and batches, shape (G, R).
+        check: cost of each query's check, always charged, shape (Q, G, R); zeros if there is none.
+        label: cost of each query's label, charged if answered, shape (Q, G, R).
         answered: whether the check passed, shape (Q,).
         epsilons: the groups' budgets, shape (G,), above 0.
         orders: orders α > 1, shape (R,).
-        conversion: from RDP to (ε, δ), see :func:`accounting.privacy.epsilon_from_rdp`.
+        conversion: conversion from RDP to (ε, δ); see :func:`accounting.privacy.epsilon_from_rdp`.
 
     Returns:
         The prefix. Time and memory are linear in the batch; temporaries are bounded.
 
     Raises:
-        ValueError: shapes that do not fit, negative or NaN costs, budgets that are not above 0.
+        ValueError: shapes do not match, costs are negative or NaN, or budgets are not above 0.
 
     >>> cost = np.tile(DEFAULT_ORDERS / 1600, (500, 1, 1))  # GNMax with σ = 40, one group
     >>> prefix = affordable_prefix(np.zeros((1, DEFAULT_ORDERS.size)), 0 * cost, cost, np.ones(500, bool), [2.0], 1e-5)
@@ -233,7 +234,7 @@ def affordable_prefix(
     for start in range(0, len(passed), batch):
         rows = slice(start, start + batch)
         paid = checks[rows] + np.where(passed[rows, None, None], labels[rows], 0.0)
-        # One sum after the other from the past on gives the same floats however a vote is divided into batches.
+        # Adding costs one by one to the past gives the same floats no matter how a vote is divided into batches.
         before = np.cumsum(np.concatenate([spent[None], paid]), axis=0)
         wanted = checks[rows] + labels[rows]
         epsilon = (before[:-1] + wanted + penalty).min(axis=-1)

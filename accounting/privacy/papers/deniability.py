@@ -13,17 +13,17 @@ from scipy.special import gammaln
 def row_cost(k: int, gamma: float, epsilon0: float, delta: float) -> tuple[float, int]:
     """Return the smallest ε of one released row at δ, and the t that attains it.
 
-    Theorem 1 with the randomised test (threshold k + Lap(1/ε₀)): for every 1 ≤ t < k a row is (ε, δ)-DP with
-    ε = ε₀ + ln(1 + γ/t) and δ = exp(−ε₀·(k − t)).
+    By Theorem 1 with the randomised test (threshold k + Lap(1/ε₀)), a row is (ε, δ)-DP for every 1 ≤ t < k, with ε = ε₀
+    + ln(1 + γ/t) and δ = exp(−ε₀·(k − t)).
 
     Args:
-        k: least number of plausible seeds.
+        k: minimum number of plausible seeds.
         gamma: γ > 1, the largest ratio of probabilities between plausible seeds.
         epsilon0: ε₀ of the test.
-        delta: of the row, above 0 and below 1.
+        delta: δ of the row, above 0 and below 1.
 
     Raises:
-        ValueError: no t suffices; a larger k or ε₀ does.
+        ValueError: no t is sufficient; increase k or ε₀.
 
     >>> epsilon, t = row_cost(50, 4, 1.0, 1e-9)
     >>> round(epsilon, 3), t
@@ -38,11 +38,11 @@ def row_cost(k: int, gamma: float, epsilon0: float, delta: float) -> tuple[float
 
 
 def composed_delta(epsilon_row: float, delta_row: float, rows: int, epsilon: float) -> float:
-    """Return the smallest δ of several (ε, δ)-DP releases together, at ``epsilon``.
+    """Return the smallest δ at ``epsilon`` of the composition of several (ε, δ)-DP releases.
 
-    Kairouz, Oh, Viswanath: The Composition Theorem for Differential Privacy, ICML 2015, Theorem 3.3: the worst are
-    ``rows`` randomised responses, each broken with probability ``delta_row``. The log-likelihood ratio of
-    the others is (2X − rows)·ε_row with X ~ Bin(rows, e^ε_row/(1 + e^ε_row)).
+    Kairouz, Oh, Viswanath: The Composition Theorem for Differential Privacy, ICML 2015, Theorem 3.3: the worst case is
+    ``rows`` randomised responses, each of which reveals the truth with probability ``delta_row``. Otherwise their
+    log-likelihood ratio is (2X − rows)·ε_row with X ~ Bin(rows, e^ε_row/(1 + e^ε_row)).
     """
     successes = np.arange(rows + 1)
     excess = epsilon - (2 * successes - rows) * epsilon_row
@@ -55,10 +55,10 @@ def composed_delta(epsilon_row: float, delta_row: float, rows: int, epsilon: flo
 
 
 def composed_epsilon(epsilon_row: float, delta_row: float, rows: int, delta: float) -> float:
-    """Return the smallest ε of several (ε, δ)-DP releases together, at ``delta``: see `composed_delta`.
+    """Return the smallest ε at ``delta`` of the composition of several (ε, δ)-DP releases; see `composed_delta`.
 
     Raises:
-        ValueError: the rows' own δ add up to more than ``delta``.
+        ValueError: the δ of the rows add up to more than ``delta``.
 
     >>> round(composed_epsilon(1.0, 0.0, 1, 1e-9), 6), round(composed_epsilon(0.1, 0.0, 100, 1e-6), 2)
     (1.0, 4.77)
@@ -75,7 +75,7 @@ def composed_epsilon(epsilon_row: float, delta_row: float, rows: int, delta: flo
 
 
 def part_of(epsilon: float, parts: int, delta: float) -> float:
-    """Return the largest ε of each of several releases that together cost ``epsilon`` at ``delta``.
+    """Return the largest ε of each of ``parts`` releases whose composition costs ``epsilon`` at ``delta``.
 
     >>> round(part_of(1.0, 1, 1e-9), 6), round(part_of(4.77, 100, 1e-6), 3)
     (1.0, 0.1)

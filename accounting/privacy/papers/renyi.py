@@ -1,8 +1,9 @@
-"""Rényi divergences between distributions over few outcomes, rounded to the safe side.
+"""Rényi divergences between distributions over few outcomes, rounded up.
 
 The moment Σ_k b_k·x_k^α, where b is the second distribution and x_k the ratio of the first to the second, is computed
-as 1 + Σ_k b_k·(x_k^α − 1 − α·(x_k − 1)): the same number, as both distributions sum to 1. But every term is at least 0
-and grows with |ln x_k|, so that outcomes do not cancel, and an error is safe once |ln x_k| has been enlarged by it.
+as 1 + Σ_k b_k·(x_k^α − 1 − α·(x_k − 1)). The result is the same because both distributions sum to 1. But every term is
+now at least 0 and grows with |ln x_k|, so outcomes do not cancel, and enlarging |ln x_k| by its error gives an upper
+bound.
 """
 
 import numpy as np
@@ -12,13 +13,13 @@ from accounting.privacy.checks import FloatArray
 
 IndexArray = NDArray[np.intp]
 
-#: Relative error of a probability in closed form, with room to spare for the library's normal tails.
+#: Relative error of a probability in closed form, with a margin for the library's normal tails.
 CLOSED_FORM_ERROR = 1e-12
 
-# Bounds, with room to spare, the relative rounding of a sum of exponentials of numbers below _LARGEST_EXPONENT.
+# Bound, with a margin, on the relative rounding of a sum of exponentials of numbers below _LARGEST_EXPONENT.
 _ROUNDING = 1e-12
 _LARGEST_EXPONENT = 600.0
-_ANCHOR_STEP = 6  # number of orders between those at which all rows are computed
+_ANCHOR_STEP = 6  # number of orders between consecutive orders that are computed for all rows
 _LOG_ROUNDING = 4 * np.finfo(float).eps
 
 
@@ -29,13 +30,13 @@ def divergences(
 
     Args:
         log_p: log probabilities, shape (queries, outcomes).
-        log_neighbours: those of the neighbours, shape (rows, outcomes).
+        log_neighbours: log probabilities of the neighbours, shape (rows, outcomes).
         owner: the query of every row, shape (rows,), ascending.
         orders: orders α > 1, shape (R,).
         relative_error: bound on the relative error of every probability passed in.
 
     Returns:
-        Forward and reverse divergence, each of shape (queries, R), 0 for a query without neighbours. Neither is below
+        Forward and reverse divergence, each of shape (queries, R); 0 for a query without neighbours. Neither is below
         the true value.
 
     >>> p, q = np.log([[0.5, 0.5]]), np.log([[0.25, 0.75]])
@@ -73,12 +74,12 @@ def tangent_divergence(
 ) -> FloatArray:
     """Return the largest D_α(P·e^t‖P) over tangents t of every P, where Σ_k P_k·t_k = 0; shape (queries, R).
 
-    If every log probability is a concave function of the votes, and t its linear change, P·e^t bounds the neighbour.
+    If every log probability is a concave function of the votes and t is its linear change, P·e^t bounds the neighbour.
 
     Args:
         log_p: log probabilities, shape (queries, outcomes).
         tangents: linear change of every log probability, shape (rows, outcomes).
-        errors: bound on the absolute error of the tangents, of the same shape.
+        errors: bound on the absolute error of the tangents, same shape.
         owner: the query of every row, shape (rows,), ascending.
         orders: orders α > 1, shape (R,).
         relative_error: bound on the relative error of every probability passed in.
@@ -100,9 +101,9 @@ def tangent_divergence(
 
 
 def _from_complement(log_p: FloatArray, top: IndexArray) -> tuple[FloatArray, FloatArray]:
-    """Return log probabilities with the leading one recomputed from the sum of the others, and this sum.
+    """Return log probabilities with the leading one recomputed from the sum of the others, and that sum.
 
-    Near 1 only this keeps the relative accuracy of its logarithm.
+    Near 1, only this keeps the relative accuracy of the logarithm.
     """
     rows = np.arange(len(log_p))
     result = log_p.copy()
@@ -115,10 +116,10 @@ def _from_complement(log_p: FloatArray, top: IndexArray) -> tuple[FloatArray, Fl
 def _largest_log_moment(
     log_base: FloatArray, log_ratio: FloatArray, slope: FloatArray, orders: FloatArray, starts: IndexArray
 ) -> FloatArray:
-    """Return ln(1 + Σ_k b_k·(e^{α·r_k} − 1) − α·slope), largest over each query's rows; shape (queries, R).
+    """Return ln(1 + Σ_k b_k·(e^{α·r_k} − 1) − α·slope), maximised over each query's rows; shape (queries, R).
 
-    Most rows need only a few orders. A log moment is convex in α: between two of these it lies below its chord. A row
-    whose every chord is below that of the leading rows, less their sag below their own chord, cannot be the largest.
+    Most rows are computed at a few orders only. A log moment is convex in α, so it lies below its chord between two of
+    these orders. A row whose chords all lie below those of the leading rows, less their sag, cannot be the largest.
     """
     log_base, log_ratio = np.ascontiguousarray(log_base.T), np.ascontiguousarray(log_ratio.T)
     rows = slope.size
@@ -149,7 +150,7 @@ def _largest_log_moment(
 
 
 def _log_moments(log_base: FloatArray, log_ratio: FloatArray, slope: FloatArray, orders: FloatArray) -> FloatArray:
-    """Return the log moments of all rows, shape (rows, R); log_base and log_ratio have the shape (outcomes, rows)."""
+    """Return the log moments of all rows, shape (rows, R), given log_base and log_ratio of shape (outcomes, rows)."""
     base, largest = np.exp(log_base), log_ratio.max()
     slack = 2 * _ROUNDING * np.abs(_difference(log_base, log_ratio)).sum(axis=0)
     result, exponent = np.empty((slope.size, orders.size)), np.empty_like(log_ratio)
@@ -171,7 +172,7 @@ def _log_moment(excess: FloatArray, slack: FloatArray) -> FloatArray:
 
 
 def _huge_log_moment(log_base: FloatArray, exponent: FloatArray, linear: FloatArray, slack: FloatArray) -> FloatArray:
-    """Return the same if some moment is beyond floats: in logarithms in the rows whose moment is large."""
+    """Return log moments when some exceed the float range, by using logarithms in the rows with large moments."""
     joint = log_base + exponent
     peak = np.maximum(joint.max(axis=0), 0.0)
     small = _log_moment(_difference(log_base, np.minimum(exponent, 1 - log_base)).sum(axis=0) - linear, slack)
@@ -181,7 +182,7 @@ def _huge_log_moment(log_base: FloatArray, exponent: FloatArray, linear: FloatAr
 
 
 def _difference(log_base: FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """Return b·(e^r − 1), however small b and large r, if b·e^r is a number."""
+    """Return b·(e^r − 1), however small b and however large r, provided that b·e^r is a finite float."""
     base = np.exp(log_base)
     small = base * np.expm1(np.minimum(log_ratio, 1.0))
     return np.where(log_ratio < 1, small, np.exp(log_base + log_ratio) - base)

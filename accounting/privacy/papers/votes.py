@@ -26,33 +26,33 @@ def gnmax_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """Return the RDP of releasing argmax_j (n_j + N(0, σ²)), query by query.
+    """Return the RDP of releasing argmax_j (n_j + N(0, σ²)) for each query.
 
     Neighbours differ in one holder, whose teacher moves its vote of weight w = ``sensitivity`` from one class to
-    another: a change of √2·w in Euclidean norm.
+    another, which is a change of √2·w in Euclidean norm.
 
-    * ``data_independent``: Papernot et al. (PATE 2018), Proposition 8, α·w²/σ², whatever the votes.
-    * ``data_dependent``: Theorem 6 with q from Proposition 7; covers D_α(M(D)‖M(D′)) only.
-    * ``exact``: the largest Rényi divergence, in both directions, to any neighbouring count, by quadrature (closed form
-      for two classes), with its numerical error added; at most the data-independent cost.
+    * ``data_independent``: Papernot et al. (PATE 2018), Proposition 8, α·w²/σ² for all votes.
+    * ``data_dependent``: Theorem 6 with q from Proposition 7; bounds D_α(M(D)‖M(D′)) only.
+    * ``exact``: the largest Rényi divergence, in either direction, to any neighbouring count, by quadrature (closed
+      form for two classes), with its numerical error added; at most the data-independent cost.
 
     Args:
         votes: weighted counts, shape (queries, classes).
         sigma: standard deviation of the noise on every count, in votes, above 0.
-        sensitivity: votes that one holder moves: the weight of one teacher of the group in question, or, in
-            upsampling, the number of a holder's duplicates.
+        sensitivity: votes that one holder moves: the weight of one teacher of the group or, in upsampling, the number
+            of a holder's duplicates.
         orders: orders α > 1, shape (R,).
         group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes). A vote can only leave a
-            class that the group voted for; if None, any class whose count can hold it.
+            class that the group voted for or, if None, any class whose count is large enough.
         teachers_per_holder: for ``exact``: the number of teachers that share the sensitivity, whose votes may move
-            apart. 1 except in upsampling, where it is the number of duplicates.
+            independently. 1 except in upsampling, where it is the number of duplicates.
 
     Returns:
         Costs, shape (queries, R). All except the data-independent ones depend on the private votes: do not publish
         them.
 
     Raises:
-        ValueError: an argument out of range, or shapes that do not fit.
+        ValueError: an argument is out of range, or shapes do not match.
 
     >>> votes = np.array([[230.0, 12.0, 8.0], [90.0, 85.0, 75.0]])
     >>> gnmax_rdp(votes, 40.0, orders=[2, 10])
@@ -82,15 +82,15 @@ def lnmax_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """Return the RDP of releasing argmax_j (n_j + Lap(1/γ)), query by query.
+    """Return the RDP of releasing argmax_j (n_j + Lap(1/γ)) for each query.
 
-    The moments α(l) of Papernot et al. (PATE 2017) are RDP in another unit: RDP(l + 1) = α(l)/l. Moving a vote of
-    weight w = ``sensitivity`` is 2γw-DP; the formulas are the paper's with γw for γ.
+    The moments α(l) of Papernot et al. (PATE 2017) are RDP in another unit, RDP(l + 1) = α(l)/l. Moving a vote of
+    weight w = ``sensitivity`` is 2γw-DP; the formulas are those of the paper with γw instead of γ.
 
     * ``data_independent``: Theorem 2, α(l) ≤ 2γ²·l·(l+1), so RDP(α) = 2(γw)²·α; at most 2γw, by pure DP.
-    * ``data_dependent``: Theorem 3, with q from Lemma 4 where it applies; covers D_α(M(D)‖M(D′)) only.
-    * ``exact``: see :func:`gnmax_rdp`, as for all arguments, costs and errors; γ > 0 is one over the scale of the
-      Laplace noise in votes.
+    * ``data_dependent``: Theorem 3, with q from Lemma 4 where it applies; bounds D_α(M(D)‖M(D′)) only.
+    * ``exact``: see :func:`gnmax_rdp`, which also describes all arguments, costs and errors; γ > 0 is the inverse of
+      the scale of the Laplace noise in votes.
 
     >>> votes = np.array([[230.0, 12.0, 8.0], [90.0, 85.0, 75.0]])
     >>> lnmax_rdp(votes, 0.05, orders=[2, 9])
@@ -122,17 +122,17 @@ def threshold_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """Return the RDP of releasing whether max_j n_j + N(0, σ²) ≥ T, query by query. It is paid for both outcomes.
+    """Return the RDP of releasing whether max_j n_j + N(0, σ²) ≥ T for each query, charged for both outcomes.
 
     One holder's teacher of weight w = ``sensitivity`` changes the largest count by at most w. See :func:`gnmax_rdp` for
-    all arguments, costs and errors; σ is of the noise on the largest count, and for Interactive-GNMax the votes are
-    less the student's share.
+    all arguments, costs and errors. σ belongs to the noise on the largest count; for Interactive-GNMax, subtract the
+    student's share from the votes.
 
-    * ``data_independent``: the Gaussian mechanism, α·w²/(2σ²), whatever the votes.
-    * ``data_dependent``: Papernot et al. (PATE 2018), Theorem 6, with q the probability of the less likely outcome;
-      covers D_α(M(D)‖M(D′)) only.
-    * ``exact``: the largest Rényi divergence, in both directions, to the neighbouring counts with the lowest and the
-      highest maximum, in closed form; any count between them is nearer.
+    * ``data_independent``: the Gaussian mechanism, α·w²/(2σ²) for all votes.
+    * ``data_dependent``: Papernot et al. (PATE 2018), Theorem 6, where q is the probability of the less likely outcome;
+      bounds D_α(M(D)‖M(D′)) only.
+    * ``exact``: the largest Rényi divergence, in either direction, to the neighbouring counts with the lowest and the
+      highest maximum, in closed form; all counts in between are closer.
 
     >>> votes = np.array([[230.0, 12.0, 8.0]])
     >>> threshold_rdp(votes, 200.0, 150.0, orders=[2, 9]).round(7)
@@ -170,10 +170,10 @@ def data_dependent_rdp(log_q: FloatArray, slope: float, orders: FloatArray) -> F
 
     Papernot et al., "Scalable Private Learning with PATE" (2018), Theorem 6: for a mechanism whose RDP is at most
     α·slope at every order α, with μ₂ = √(ln(1/q)/slope) and μ₁ = μ₂ + 1 (Proposition 10). It bounds D_α(M(D)‖M(D′))
-    only. Where its conditions fail, and where it is larger, the data-independent α·slope stands.
+    only. The data-independent α·slope applies where the theorem's conditions fail or its bound is larger.
 
     Args:
-        log_q: ln q, shape (queries,), at most 0; −∞ for an outcome that is certain.
+        log_q: ln q, shape (queries,), at most 0; −∞ for a certain outcome.
         slope: data-independent RDP per unit of α, at least 0.
         orders: orders α > 1, shape (R,).
 
@@ -213,7 +213,7 @@ def _data_dependent_batch(log_q: FloatArray, slope: float, orders: FloatArray) -
         mu2 = np.sqrt(-log_q / slope)
         mu1 = mu2 + 1
         rdp1, rdp2 = mu1 * slope, mu2 * slope
-        # below this q the bound grows with q, so an upper bound on q may replace q.
+        # Below this q the bound increases with q, so an upper bound on q may be used instead of q.
         largest_log_q = (mu2 - 1) * rdp2 - mu2 * (np.log1p(1 / (mu1 - 1)) + np.log1p(1 / (mu2 - 1)))
         applies = np.isfinite(log_q) & (mu2 > 1) & (log_q <= largest_log_q) & (-log_q > rdp2)
         rows = np.flatnonzero(applies)
