@@ -30,6 +30,8 @@ OUTSIDE = {
     "benchmarks/results/sampled_steps.md": "results-sampled-steps.md",
     "benchmarks/results/students.md": "results-students.md",
     "benchmarks/results/accounting.md": "results-accounting.md",
+    "benchmarks/results/attacks.md": "results-attacks.md",
+    "benchmarks/results/representations.md": "results-representations.md",
     "benchmarks/results/scaling.md": "results-scaling.md",
     "locale/README.md": "locale.md",
 }
