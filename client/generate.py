@@ -177,8 +177,16 @@ def asynchronous() -> str:
             f'        """{summary}"""\n        return await to_thread({call})\n'
         )
     named = {
-        **dict.fromkeys(("Dataset", "Plan", "Predictions", "PublicPoints", "Run", "Study"), "ipate_client.documents"),
-        **{"LocalModel": "ipate_client.local_model", "Rows": "ipate_client.rows", "PathLike": "os", "Any": "typing"},
+        **dict.fromkeys(
+            ("Card", "Dataset", "Plan", "Predictions", "PublicPoints", "Run", "Study"), "ipate_client.documents"
+        ),
+        **{
+            "LocalModel": "ipate_client.local_model",
+            "Rows": "ipate_client.rows",
+            "Svg": "ipate_client.charts",
+            "PathLike": "os",
+            "Any": "typing",
+        },
         **dict.fromkeys(("Mapping", "Sequence"), "collections.abc"),
     }
     imports = "".join(f"    from {named[name]} import {name}\n" for name in sorted(wanted & named.keys()))

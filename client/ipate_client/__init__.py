@@ -11,7 +11,7 @@ from ipate_client.checkpoints import (
     verify_extension,
     verify_inclusion,
 )
-from ipate_client.documents import BudgetPlot, Dataset, Plan, Predictions, PublicPoints, Run, Study
+from ipate_client.documents import BudgetPlot, Card, Dataset, Plan, Predictions, PublicPoints, Run, Study
 from ipate_client.local_model import LocalClassifier, LocalLabeller, LocalModel, LocalRegressor, LocalSurvivalModel
 from ipate_client.problems import ProblemError, RowsError, RunEndedError
 from ipate_client.site import Site
@@ -21,6 +21,7 @@ from ipate_client.webhooks import SignatureError, signature_verify
 __all__ = [
     "AsyncSite",
     "BudgetPlot",
+    "Card",
     "Checkpoint",
     "CheckpointError",
     "Dataset",

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from ipate_client.documents import Dataset, Plan, Predictions, PublicPoints, Run, Study
+    from ipate_client.charts import Svg
+    from ipate_client.documents import Card, Dataset, Plan, Predictions, PublicPoints, Run, Study
     from ipate_client.local_model import LocalModel
     from ipate_client.rows import Rows
 
@@ -286,6 +287,10 @@ class AsyncSite:
         """Return the table of a run of *counts*: values of its columns, people, intervals, sum of weights."""
         return await to_thread(self.site.counts, run)
 
+    async def counts_plot(self, run: Run | str) -> Svg:
+        """Return the table of a run of *counts* as an image: people in each cell, with intervals."""
+        return await to_thread(self.site.counts_plot, run)
+
     async def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
         """Return the rows that a run of *synthesis* drew: a column for each of the schema, the class column last."""
         return await to_thread(self.site.synthetic_rows, run)
@@ -306,7 +311,7 @@ class AsyncSite:
         """Put the published model of a run into a stage: candidate, production or archived."""
         return await to_thread(self.site.stage, run, stage)
 
-    async def card(self, run: Run | str, *, version: int | None = None) -> dict[str, Any]:
+    async def card(self, run: Run | str, *, version: int | None = None) -> Card:
         """Return the document of a run's model: its card, the schema of a row, and its files."""
         return await to_thread(self.site.card, run, version=version)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -74,12 +74,14 @@ def budget_bars(title: str, groups: Sequence[dict[str, Any]]) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def intervals(title: str, found: Sequence[dict[str, Any]]) -> str:
+def intervals(
+    title: str, found: Sequence[dict[str, Any]], about: str = "forecast (bar), most frequent class (line)"
+) -> str:
     """Return forecasts as intervals from 0 to 1 with the most frequent class, and the measured result if there is one.
 
     Those of another scale are given as text.
     """
-    parts = [*_opened(title, len(found)), '<text x="0" y="15">forecast (bar), most frequent class (line)</text>']
+    parts = [*_opened(title, len(found)), f'<text x="0" y="15">{about}</text>']
     for place, each in enumerate(found):
         top = 30 + 34 * place
         known = [each[name] for name in ("low", "high") if each.get(name) is not None]
@@ -101,6 +103,54 @@ def intervals(title: str, found: Sequence[dict[str, Any]]) -> str:
                     parts.append(f"{shown}<title>{name}: {_text(each[name])}</title></rect>")
         parts.append(f'<text x="630" y="{top + 17}">{escape(_text(each.get("value")))}</text>')
     return "".join([*parts, "</svg>"])
+
+
+def measures(measured: Mapping[str, Any]) -> str:
+    """Return the measures of a model that have an interval, with the baseline of those that have one."""
+    found = [
+        {"of": f"{each['label']} {each['of']}".strip(), "value": each["value"], "majority": each["nothing"]}
+        | dict(zip(("low", "high"), each["interval"]))
+        for each in measured.get("measures", [])
+        if each["interval"]
+    ]
+    for name, value in measured.items():
+        interval = measured.get("interval" if name == "accuracy" else f"{name}_interval")
+        if interval:
+            shown = {"of": name.replace("_", " "), "value": value, "low": interval[0], "high": interval[1]}
+            majority = measured.get("majority") if name == "accuracy" else None
+            found.append({**shown, "majority": (majority or {}).get("share")})
+    title, about = "Measures on the test dataset", "95 % interval (bar), baseline (line)"
+    return intervals(title, found, about) if found else ""
+
+
+def outlook(document: Mapping[str, Any]) -> str:
+    """Return what a run is expected to give and to cost, next to what it did, with reasons to doubt it."""
+    unit, affordable, result = document["unit"], document["affordable"], document["result"]
+    share, minutes = document["share"], document["minutes"]
+    pairs = [
+        ("Share of every cap", None if share is None else f"{100 * share:.4g} %"),
+        ("People", document["people"]),
+        (f"Most {unit}", document["amount"]),
+        (f"Least {unit} that budgets allow", affordable),
+        (f"Released {unit}", result and result["amount"]),
+        ("Expected minutes", minutes),
+        ("Minutes", result and result["minutes"]),
+    ]
+    names = ("name", "people", "promised", "most", "used")
+    costs = [tuple(each[name] for name in names) for each in document["costs"]]
+    head = ("Group", "People", "Promised ε", "Most ε of this run", "Used ε")
+    return facts(pairs) + table(head, costs) + items(document["doubts"])
+
+
+def card(document: Mapping[str, Any]) -> str:
+    """Return the card of a model: its promise, what it learned from, and its measures."""
+    privacy, learned = document.get("privacy") or {}, document.get("learned_from") or {}
+    promises = [(each.get("level"), each.get("epsilon")) for each in privacy.get("groups") or []]
+    pairs: list[tuple[str, Any]]
+    pairs = [("Method", f"{privacy.get('method', '')} {privacy.get('variant') or ''}".strip())]
+    pairs += [("δ", privacy.get("delta")), ("Unit of privacy", privacy.get("unit")), ("Labels", learned.get("labels"))]
+    pairs += [("Purpose", document.get("purpose")), ("Contact", document.get("contact"))]
+    return facts(pairs) + table(("Level", "ε"), promises) + measures(document.get("evaluation") or {})
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, float, float]]) -> str:

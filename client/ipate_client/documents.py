@@ -143,11 +143,21 @@ class Plan(dict[str, Any]):
         return charts.Svg(charts.intervals("Forecast", self["forecasts"]))
 
     def _repr_html_(self) -> str:
-        budgets = self.get("budgets", [])
-        names = [name for name in ("name", "epsilon", "cost", "cap") if budgets and name in budgets[0]]
-        spent = charts.table(tuple(names), [tuple(each[name] for name in names) for each in budgets])
         drawn = charts.intervals("Forecast", self["forecasts"]) if self["forecasts"] else ""
-        return charts.block("Plan", f"{self.get('answers', 0):,} answers", drawn, spent, charts.items(self["notes"]))
+        return charts.block("Plan", "", drawn, charts.outlook(self["outlook"]), charts.items(self["notes"]))
+
+
+class Card(dict[str, Any]):
+    """Document of a model: its ``card``, the ``schema`` of a row, and its ``files``."""
+
+    def plot(self) -> charts.Svg:
+        """Return its measures on the test dataset with their intervals, as an image."""
+        return charts.Svg(charts.measures(self["measures"] or {}))
+
+    def _repr_html_(self) -> str:
+        beside = f"{self['study']}, version {self['version']}, {self['stage']}{', rehearsal' * self['rehearsal']}"
+        gone = [f"Withdrawn. {self['withdrawal_reason']}"] if self["withdrawn_at"] else []
+        return charts.block(self["title"], beside, charts.items(gone), charts.card(self["card"]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -304,8 +314,9 @@ class Run:
         facts += [("Labels", self.labels), ("Proposed by", self.created_by), ("Id", self.id)]
         known = self.document.get("forecasts")
         drawn = charts.intervals("Forecast and result", known) if known else ""
+        expected = charts.outlook(self.document["outlook"]) if self.document.get("outlook") else ""
         bar = "" if self.has_ended else charts.progress(self.done)
-        return charts.block(self.title, self.study, bar, charts.facts(facts), drawn)
+        return charts.block(self.title, self.study, bar, charts.facts(facts), drawn, expected)
 
     @property
     def standing(self) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ipate_client import charts
 from ipate_client.documents import Predictions
 from ipate_client.problems import RowsError
 from ipate_client.rows import Inputs, Rows, features_of, model_inputs, outside, padded, text_contents, token_inputs
@@ -201,6 +202,9 @@ class LocalModel(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"content": self.content}
+
+    def _repr_html_(self) -> str:
+        return charts.block(type(self).__name__, ", ".join(self.columns[:8]), charts.card(self.card))
 
     def __repr__(self) -> str:
         learned = f" of run {self.card['run']}" if "run" in self.card else ""

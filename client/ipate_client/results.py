@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipate_client.charts import Svg, bars
 from ipate_client.connection import at
-from ipate_client.documents import Predictions, PublicPoints, Run, id_of
+from ipate_client.documents import Card, Predictions, PublicPoints, Run, id_of
 from ipate_client.frames import frame, of_schema, pandas
 from ipate_client.local_model import LocalModel
 from ipate_client.problems import ProblemError, RowsError
@@ -59,6 +60,12 @@ class Results(Runs):
         numbers = ["people", "low_95", "high_95", "weighted", "least_95", "most_95"]
         return table.astype(dict.fromkeys(numbers, np.float64))
 
+    def counts_plot(self, run: Run | str) -> Svg:
+        """Return the table of a run of *counts* as an image: people in each cell, with intervals."""
+        cells = self._json("GET", at("runs", id_of(run), "table"))["cells"]
+        rows = [(", ".join(map(str, each["values"])), each["people"], each["least"], each["most"]) for each in cells]
+        return Svg(bars("People", rows))
+
     def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
         """Return the rows that a run of *synthesis* drew: a column for each of the schema, the class column last.
 
@@ -100,9 +107,9 @@ class Results(Runs):
         """Put the published model of a run into a stage: candidate, production or archived. For operators."""
         return self._json("POST", at("models", id_of(run), "stage"), json={"stage": stage})
 
-    def card(self, run: Run | str, *, version: int | None = None) -> dict[str, Any]:
+    def card(self, run: Run | str, *, version: int | None = None) -> Card:
         """Return the document of a run's model: its card, the schema of a row, and its files."""
-        return self._json("GET", at("models", id_of(run)), params=version_of(version))
+        return Card(self._json("GET", at("models", id_of(run)), params=version_of(version)))
 
     def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
         """Return the model of a run, to predict on this machine: a fitted estimator of scikit-learn.

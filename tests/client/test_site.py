@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import ipate_client.connection
@@ -97,6 +98,23 @@ def test_an_operator_gives_a_model_a_stage_and_withdraws_it(
     with pytest.raises(ProblemError, match="A defect in the data") as caught:
         site.model(pk)
     assert caught.value.status == 410
+
+
+def test_a_notebook_shows_each_document_with_its_chart(study: Study, run: Run, site: Site) -> None:
+    Run.objects.filter(pk=run.pk).update(title="<b>A & B")
+    pk = str(run.pk)
+    views = {
+        site.study("ward")._repr_html_(): ["Study ward", "HIGH", "public rows"],
+        site.study("ward").budget_plot()._repr_svg_(): ["used: 23.5 %, ε 0.443"],
+        site.run(pk)._repr_html_(): ["<b>A & B", "finished", "most frequent class", "Released labels"],
+        site.plan(**proposal(study), share=0.5)._repr_html_(): ["Forecast", "0.6764", "no better than the baseline"],
+        site.card(pk)._repr_html_(): ["<b>A & B", "ward, version 1, candidate", "data holder", "average precision"],
+        site.model(pk)._repr_html_(): ["LocalClassifier", "healthy, ill", "accuracy: 0.65 (0.433 to 0.819)"],
+    }
+    for view, words in views.items():
+        page = ElementTree.fromstring(view)
+        assert [word for word in words if word not in "\n".join(page.itertext())] == [], view
+        assert words[0] == "Study ward" or page.tag.endswith("svg") or page.find(".//{*}svg") is not None
 
 
 def number(name: str, maximum: int) -> dict[str, object]:
@@ -224,6 +242,8 @@ def test_tables_and_synthetic_rows_are_data_frames(study: Study, site: Site) -> 
     numbers = ["people", "low_95", "high_95", "weighted", "least_95", "most_95"]
     assert list(cells.columns) == ["age", "smoker", *numbers] and len(cells) == 8
     assert (cells["low_95"] < cells["people"]).all() and (cells["people"] < cells["high_95"]).all()
+    drawn = site.counts_plot(str(run.pk))
+    assert all(f'<text x="630" y="{47 + 34 * place}">' in drawn.svg for place in range(8))
     summaries = site.summaries(str(run.pk))
     assert summaries["group"].tolist() == ["no", "yes"] and (summaries["median_low"] <= summaries["median"]).all()
     rows = site.synthetic_rows(str(run_ask(run_like(study, SYNTHESIS_RUN)).pk))
