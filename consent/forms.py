@@ -259,7 +259,7 @@ class HolderAddressForm(forms.Form):
     email = forms.EmailField(
         label=_("Email address"),
         max_length=150,
-        help_text=_("We'll email a link to this address. We send nothing else until you have opened it."),
+        help_text=_("We'll email a link to this address. We won't send anything else until you have opened it."),
         error_messages={"invalid": INVALID_EMAIL},
         widget=forms.EmailInput(attrs={"autocomplete": "email"}),
     )

@@ -89,14 +89,14 @@ def register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
         MailKind("receipt", _("your decision is recorded")),
-        MailKind("address_left", _("confirm an address that you left"), address=_unconfirmed),
+        MailKind("address_left", _("confirm an address you entered"), address=_unconfirmed),
         MailKind("new_form", _("a study has new information"), _form),
-        MailKind("correction", _("a small correction of a study's information is announced"), _waiting_form),
+        MailKind("correction", _("a small correction to a study's information has been announced"), _waiting_form),
         MailKind("new_policy", _("the protection levels have changed"), _policy),
         MailKind("renewal", _("a decision needs to be renewed"), _renewal),
         MailKind("result_published", _("a result was published"), _news, wish="results"),
         MailKind("results_of_year", _("what was learned this year"), _news, wish="results"),
-        MailKind("decide_later", _("a reminder to decide that you asked for"), _later),
+        MailKind("decide_later", _("the reminder to decide that you asked for"), _later),
         MailKind("handed_over", _("another person answers now")),
         MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was made for you")),

@@ -95,7 +95,7 @@ def code_faults(text: str, groups: int) -> list[str]:
     if exact or grouped:
         return [_said(*fault) for fault in faults]
     length = _("A code has %(groups)d groups of %(size)d letters and digits.") % {"groups": groups, "size": GROUP}
-    typed = ngettext("You typed %(n)d letter.", "You typed %(n)d letters.", len(joined)) % {"n": len(joined)}
+    typed = ngettext("You typed %(n)d character.", "You typed %(n)d characters.", len(joined)) % {"n": len(joined)}
     first = [_said(*fault) for fault in faults[:1]]
     return [f"{length} {typed}", *first]
 

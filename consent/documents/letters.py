@@ -69,7 +69,9 @@ def default_texts(study: Study) -> dict[str, str]:
             "decide whether it may, and how strongly your records are protected."
         )
         % {"controller": study.controller, "study": study_text(study, "title")},
-        "refusal": _("You may say no. You don't have to give a reason, and nothing depends on it."),
+        "refusal": _(
+            "You may say no. You don't have to give a reason, and your answer has no other consequences for you."
+        ),
         "closing": _("Yours faithfully"),
     }
 
@@ -80,21 +82,21 @@ def _reasons(kind: str) -> list[str]:
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
             _(
-                "If you took part, your records may not be used until you have decided again. The page tells you if "
-                "that is so. If you did not take part, you don't need to do anything."
+                "If you took part, we may have stopped using your records until you decide again. The page tells you "
+                "whether we have. If you did not take part, you don't need to do anything."
             ),
         ],
         Letter.Kind.RENEWAL: [
             _("In this study a consent is valid only for a limited time. Please review your decision."),
             _(
-                "If you take part and do not decide again, your records are not used after that time. If you did not "
-                "take part, you don't need to do anything."
+                "If you take part and do not decide again, your records will not be used after that time. If you did "
+                "not take part, you don't need to do anything."
             ),
         ],
         Letter.Kind.ANSWERER: [
             _("From now on, you decide about these records. Until now, another person did."),
             _(
-                "Their decision does not bind you. Until you decide, the records are not used for anything new, "
+                "Their decision does not bind you. Until you decide, the records will not be used for anything new, "
                 "unless the study has told you otherwise."
             ),
         ],
@@ -112,8 +114,8 @@ def _news(study: Study) -> list[str]:
         _("This letter is about what the study has learned. Everyone who has decided and has not withdrawn gets it."),
         *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
         _(
-            "If you took part, the page shows what it cost your protection. Only you can see that. You can also "
-            "change your decision or leave there."
+            "If you took part, the page shows how much of your protection was used. Only you can see that. There you "
+            "can also change your decision or withdraw."
         ),
         _("This letter contains a new link. If you already had one, it no longer works."),
     ]
@@ -146,7 +148,7 @@ def _deadline(kind: str, answer_by: date | None) -> list[str]:
     """Date by which an answer is requested and, in a first letter, what happens to the records until then."""
     sentence = deadline(answer_by)
     return (
-        [" ".join([*sentence, _("Until you answer, your records are not used.")])]
+        [" ".join([*sentence, _("Until you answer, your records will not be used.")])]
         if sentence and not kind
         else sentence
     )

@@ -102,7 +102,7 @@ def _odds(right: int, right_records: int) -> str:
         ) % {"right": right}
     else:
         sentence = _(
-            "A guess about whether you took part (whether your records were used) could be right nearly always."
+            "A guess about whether you took part (whether your records were used) could nearly always be right."
         )
     if right_records < 100:
         records = _(
@@ -111,8 +111,8 @@ def _odds(right: int, right_records: int) -> str:
         ) % {"right": right_records}
     else:
         records = _(
-            "Others may know that you take part and guess which of two sets of records is yours. They could be right "
-            "nearly always."
+            "Others may know that you take part and guess which of two sets of records is yours. They could nearly "
+            "always be right."
         )
     condition = _("Both figures assume that the two answers are equally likely beforehand.")
     return " ".join((sentence, records, condition))
@@ -156,7 +156,7 @@ def _records_fate(event: ConsentEvent) -> str:
     first = rows.order_by("sequence").first()
     if first is not None and first.kind == Disposal.Kind.KEPT:
         return _("They stay stored, as you asked, but are not used. You can have them erased at any time.")
-    return _("They are erased here within a day.")
+    return _("They will be erased here within a day.")
 
 
 def _before(event: ConsentEvent) -> list[tuple[str, str]]:
@@ -174,20 +174,20 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
         "records_now": record_odds_words(now),
     }
     sentence = _(
-        "%(level)s: a guess about whether you took part is right %(before)s; about which records are yours, "
-        "%(records_before)s"
+        "%(level)s: a guess about whether you took part is right %(before)s; a guess about which records are yours "
+        "is right %(records_before)s"
     )
     facts = [(_("Before this decision"), sentence % odds)]
     if event.epsilon_before is not None:
         sentence = _(
-            "accepted in a separate yes: a guess about whether you took part is right %(now)s (before: %(before)s); "
-            "about which records are yours, %(records_now)s (before: %(records_before)s)"
+            "accepted separately: a guess about whether you took part is right %(now)s (before: %(before)s); a guess "
+            "about which records are yours is right %(records_now)s (before: %(records_before)s)"
         )
         facts.append((_("Weaker protection"), sentence % odds))
     elif before.can_be_kept and before.epsilon == now.epsilon:
         sentence = _(
-            "kept as before: a guess about whether you took part is right %(now)s; about which records are yours, "
-            "%(records_now)s"
+            "kept as before: a guess about whether you took part is right %(now)s; a guess about which records are "
+            "yours is right %(records_now)s"
         )
         facts.append((_("Promise"), sentence % odds))
     return facts

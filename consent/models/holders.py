@@ -68,7 +68,7 @@ class Answerer(models.TextChoices):
 class Authority(models.TextChoices):
     """Right by which someone decides for another person, as they declare it."""
 
-    PARENTS = "parents", _("parental responsibility, which I have alone or which we share and agree on")
+    PARENTS = "parents", _("parental responsibility: I have it alone, or we share it and agree")
     GUARDIANSHIP = "guardianship", _("guardianship, by decision of a court or authority")
     COURT = "court", _("legal representation, by decision of a court")
     POWER = "power", _("power of attorney from the person")

@@ -76,7 +76,7 @@ class AccountChange(InstallationChained):
         ADMIN = "admin", _("given access to the site administration")
         NO_ADMIN = "no_admin", _("no longer has access to the site administration")
         DELETED = "deleted", _("account deleted")
-        REVIEWED = "reviewed", _("has reviewed all staff accounts after a restored backup")
+        REVIEWED = "reviewed", _("has reviewed all staff accounts after a backup was restored")
 
     user = actor()
     kind = models.CharField(max_length=20, choices=Kind)

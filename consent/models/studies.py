@@ -71,7 +71,9 @@ class Study(Recorded):
         _("address of the controller"), blank=True, help_text=_("Postal address, as on a letter.")
     )
     data_protection_officer = models.TextField(
-        _("data protection officer"), blank=True, help_text=_("Name or office, and how to contact it.")
+        _("data protection officer"),
+        blank=True,
+        help_text=_("Name or office, and contact details."),
     )
     without_officer = models.BooleanField(
         _("no data protection officer is required"),
@@ -86,7 +88,7 @@ class Study(Recorded):
         _("contact person"),
         max_length=200,
         blank=True,
-        help_text=_("A person who answers questions, such as a physician the people know."),
+        help_text=_("A person who answers questions, such as a doctor whom people know."),
     )
     contact_telephone = models.CharField(
         _("phone"),
@@ -113,8 +115,8 @@ class Study(Recorded):
         _("who else sees raw records"),
         blank=True,
         help_text=_(
-            "People or organisations other than the controller, including processors. If one is outside the European "
-            "Union, say where it is and what protects the records there."
+            "People or organisations other than the controller, including processors. For each one outside the "
+            "European Union, say where it is and what protects the records there."
         ),
     )
     without_recipients = models.BooleanField(
@@ -127,7 +129,9 @@ class Study(Recorded):
         _("last day of the records"),
         null=True,
         blank=True,
-        help_text=_("The day after, the study closes and its private records are erased. Leave empty for no end date."),
+        help_text=_(
+            "On the following day, the study closes and its private records are erased. Leave empty for no end date."
+        ),
     )
     after_withdrawal = models.CharField(
         _("stored records after a withdrawal"),
@@ -152,7 +156,7 @@ class Study(Recorded):
         max_length=10,
         choices=Afterwards,
         default=Afterwards.ENDS,
-        help_text=_("Data holders read this before they decide. If it ends, we ask the legal proxy again."),
+        help_text=_("Data holders read this before they decide. If the consent ends, we ask the legal proxy again."),
     )
     alliance = models.JSONField(
         _("learning together"),
@@ -211,7 +215,7 @@ class Study(Recorded):
         default=False,
         help_text=_(
             "For data that is not secret: the study asks no one and makes no promises. Use it for comparisons and "
-            "tuning. It cannot be changed later."
+            "tuning. This cannot be changed later."
         ),
     )
     retain_votes = models.BooleanField(
@@ -225,7 +229,7 @@ class Study(Recorded):
         blank=True,
         validators=[MinValueValidator(0), MaxValueValidator(1)],
         help_text=_(
-            "As a part of the budget, such as 0.1. Operators get an email, and the pages show a warning, when a "
+            "A fraction of the budget, such as 0.1. Operators get an email, and the pages show a warning, when a "
             "privacy group has less than this left. Leave empty for no warning."
         ),
     )

@@ -47,8 +47,8 @@ def _key(study: Study) -> bytes:
         raise ValidationError(
             _(
                 "The key to the pseudonyms of people whose records were erased is missing from private storage. "
-                "Without it, people who come back look like new people and would be promised too much. Restore the "
-                "file."
+                "Without this key, people who return would look like new people and be promised too much. Restore "
+                "the file."
             )
         ) from None
 
@@ -266,8 +266,8 @@ def _names_check(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in COLUMNS]
     if unknown or len(set(names)) < len(names) or COLUMNS[0] not in names:
         message = _(
-            "The first line must name the columns %(names)s. Write pseudonym and any of %(others)s that you need, "
-            "each once."
+            "The first line must name the columns %(names)s. Write pseudonym and, if you need them, any of "
+            "%(others)s, each only once."
         )
         raise ValidationError(message % {"names": ", ".join(names), "others": ", ".join(COLUMNS[1:])})
 
@@ -312,7 +312,10 @@ def _people(
             continue
         known = rows.setdefault(person.pseudonym, (row, person))
         if known[1] != person:
-            message = _("Row %(row)d: “%(name)s” also appears in row %(other)d with different cells. Keep one of them.")
+            message = _(
+                "Row %(row)d: “%(name)s” also appears in row %(other)d with different values. Keep only one "
+                "of the two rows."
+            )
             problems.append(message % {"row": row, "name": person.pseudonym, "other": known[0]})
         yield person
 
@@ -326,7 +329,7 @@ def _person(cells: dict[str, str], row: int, problems: list[str]) -> Invited | N
         problems.append(_("Row %(row)d: until must be a date such as 2031-05-04.") % {"row": row})
         return None
     if answers not in ("", *ANSWERS) or not cells["pseudonym"]:
-        message = _("Row %(row)d: write a pseudonym, then one of %(answers)s, or nothing.")
+        message = _("Row %(row)d: write a pseudonym followed by one of %(answers)s or nothing.")
         problems.append(message % {"row": row, "answers": ", ".join(ANSWERS)})
         return None
     if language and language not in dict(settings.LANGUAGES):

@@ -65,7 +65,7 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
         (
             _("What does high protection mean?"),
             (
-                _("The most is learned from my records."),
+                _("The study learns the most from my records."),
                 _("No, it is the other way round. With high protection guesses about you are right least often."),
             ),
             (
@@ -82,8 +82,8 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             (
                 _("How often a guess about whether I took part can be right."),
                 _(
-                    "Yes. Tossing a coin would be right 50 times. With everything that is ever released, it is at "
-                    "most %(right)d, if both answers are equally likely beforehand."
+                    "Yes. Tossing a coin would be right 50 times. With everything that is ever released, a guess is "
+                    "right at most %(right)d times, if both answers are equally likely beforehand."
                 )
                 % odds,
             ),
@@ -103,7 +103,7 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
                 _("No. Results released before that cannot be taken back. The limit you chose still applies to them."),
             ),
             (
-                _("My records are not used for anything new."),
+                _("My records will not be used for anything new."),
                 _("Yes, from that moment. Results released before that cannot be taken back."),
             ),
         ),

@@ -207,7 +207,7 @@ class Standing:
         if self.current is None and self.is_closed:
             return [_("You have not decided. Your records are not used.")]
         if self.current is None:
-            return [_("You have not decided yet. Until you do, your records are not used.")]
+            return [_("You have not decided yet. Until you do, your records will not be used.")]
         if self.current.kind == ConsentEvent.Kind.WITHDRAWN:
             return [_("You withdrew. Your records are no longer used.")]
         if not self.grants:
@@ -248,13 +248,14 @@ class Standing:
             )
         else:
             reason = _(
-                "Your records are not used at present. You agreed (%(level)s), but there is new information since then."
+                "Your records are not used at present. You agreed (%(level)s), but there has been new information "
+                "since then."
             )
             reason %= values
         if self.is_closed:
             return [reason, *self._promised()]
         if self.ends_with_form:
-            return [reason, _("You can decide again when there is a new form."), *self._promised()]
+            return [reason, _("You can decide again when there is new information."), *self._promised()]
         return [reason, _("Read it and decide again."), *self._promised()]
 
     def _promised(self) -> list[str]:
@@ -270,8 +271,8 @@ class Standing:
         if last.agreed > last.epsilon:
             sentences = [
                 _(
-                    "Your protection is stronger than when you decided: a guess is right %(promise)s. "
-                    "Before, it was %(before)s."
+                    "Your protection is stronger than when you decided: a guess is right %(promise)s. Before, it was "
+                    "right %(before)s."
                 )
             ]
         else:

@@ -126,7 +126,7 @@ class Result:
     def predicts(self) -> str:
         """Return a sentence on what the model predicts for a record, or what the table contains."""
         if self.cells:
-            return _("It is a table of %(number)s counts of people, with random noise in each.") % {
+            return _("It is a table of %(number)s counts of people, with random noise added to each.") % {
                 "number": number_format(self.cells, force_grouping=True)
             }
         if self.rows:
@@ -135,13 +135,17 @@ class Result:
             }
         match self.outcome:
             case "numbers":
-                return _("It estimates a number for a new record, and the range that probably contains the true one.")
+                return _("For a new record, it estimates a number and a range that probably contains the true number.")
             case "times":
                 return _(
-                    "It estimates for a new record how likely it is that something has not happened after some time."
+                    "For a new record, it estimates how likely it is that an event will not have happened by a given "
+                    "time."
                 )
             case "labels":
-                return _("It answers several yes/no questions about a new record, each with the probability of yes.")
+                return _(
+                    "It answers several yes/no questions about a new record and gives the probability of a "
+                    "yes for each."
+                )
         if len(self.classes) > _MOST_CLASSES:
             return _("It says which of %(number)d answers fits a new record best.") % {"number": len(self.classes)}
         return _("It says which of these fits a new record best: %(answers)s.") % {"answers": ", ".join(self.classes)}
@@ -150,13 +154,13 @@ class Result:
     def quality(self) -> str:
         """Return a sentence on the quality of the model or table."""
         if self.cells:
-            return _("Each count has a range that contains the true number in about 95 of 100 cases.")
+            return _("Each count comes with a range that contains the true number in about 95 of 100 cases.")
         if self.rows:
             return _("No row is a real person's record. Together they resemble the people of the study.")
         if self.worth is not None:
             return self._worth
         if self.right is None or self.commonest is None:
-            return _("How often it is right has not been tested.")
+            return _("No one has tested how often it is right.")
         points = number_format(self.points, force_grouping=True)
         values = {"right": self.right, "commonest": self.commonest, "points": points}
         return (
@@ -180,13 +184,13 @@ class Result:
                 )
             case "times":
                 text = _(
-                    "Measured on %(points)s test records: given two people, it is right in about %(number)d of 100 "
-                    "cases about who experiences the event first. Guessing would be right in 50."
+                    "Measured on %(points)s test records: given two people, it correctly predicts who experiences "
+                    "the event first in about %(number)d of 100 cases. Guessing would be right in 50."
                 )
             case _:
                 text = _(
-                    "Measured on %(points)s test records: given two records with different answers, it is right in "
-                    "about %(number)d of 100 cases about which one is the yes. Guessing would be right in 50."
+                    "Measured on %(points)s test records: given two records with different answers, it correctly "
+                    "identifies the one with the yes in about %(number)d of 100 cases. Guessing would be right in 50."
                 )
         return text % values
 
@@ -213,8 +217,8 @@ class Result:
         if self.predictions:
             sentences.append(
                 ngettext(
-                    "This site has made a prediction for %(number)s record with it.",
-                    "This site has made predictions for %(number)s records with it.",
+                    "This site has used it to make a prediction for %(number)s record.",
+                    "This site has used it to make predictions for %(number)s records.",
                     self.predictions,
                 )
                 % {"number": number_format(self.predictions, force_grouping=True)}

@@ -46,7 +46,7 @@ def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
     client.post(url("withdraw"))
     assert consent_current(holder).kind == "withdrawn"
     assert holders_waiting(study) == {holder.pk}
-    assert "They are erased here within a day." in client.get(reverse("consent:receipt", args=["digits", 2])).text
+    assert "They will be erased here within a day." in client.get(reverse("consent:receipt", args=["digits", 2])).text
     assert "stored records must be erased" in client.get(url("choice")).text
 
 
@@ -165,6 +165,6 @@ def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
     assert Client().get(reverse("closed")).headers["Location"] == reverse("join")
     assert client.get(url("study")).status_code == 410
     page = client.get(url("choice")).text
-    assert "It does not learn anything new" in page and url("withdraw") in page and "Read again or change" not in page
+    assert "It no longer learns anything new" in page and url("withdraw") in page and "Read again or change" not in page
     client.post(url("withdraw"), {"records": "erase"})
     assert consent_current(holder).kind == "withdrawn" and holders_waiting(study) == {holder.pk}

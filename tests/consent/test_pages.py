@@ -63,7 +63,7 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
         "General facts about people like you can be found out whether or not you take part.",
         f"up to {average} times (average) or {low} times (low) as much from your records as at high",
         *("sent over a network", "your family", "several pseudonyms", "other studies"),  # not covered by the limit
-        *("You can complain to", "Nothing depends on it", "download a copy", "corrected", "erased"),
+        *("You can complain to", "no other consequences", "download a copy", "corrected", "erased"),
         *("You can withdraw at any time.", "No computer program makes decisions about you here."),
     ):
         assert part in text(response), part

@@ -30,7 +30,7 @@ def test_pages_say_that_the_database_is_away(broken: Client) -> None:
         broken.post("/join/", {"code": "AAAA"}),
     ):
         assert (response.status_code, response["Retry-After"]) == (503, "30")
-        assert "database does not answer" in response.content.decode()
+        assert "database is not responding" in response.content.decode()
 
 
 def test_programs_read_a_problem_document_while_the_database_is_away(broken: Client) -> None:

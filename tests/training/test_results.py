@@ -119,7 +119,7 @@ def test_results_count_the_uses_of_a_model_and_say_that_it_was_withdrawn() -> No
     page = page_of(holder)
     assert "It has been in use since" in page
     assert "2 people and programs have downloaded it or asked it for predictions." in page
-    assert "This site has made predictions for 1,503 records with it." in page
+    assert "This site has used it to make predictions for 1,503 records." in page
     assert "olga" not in page and "dan" not in page
     student_withdraw(run=run, version=1, reason="It misreads ages.", acting_user=olga)
     page = page_of(holder)

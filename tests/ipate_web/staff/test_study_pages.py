@@ -343,7 +343,7 @@ def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_
     assert (row.kind, row.reason, row.recorded_by.username) == ("closed", "Done.", "olga")
     for (who, name), offer in offers.items():
         page = as_(who).get(url(name, ending)).text
-        assert page.count("It does not learn anything new") == 1 and f'href="{url(offer, ending)}' not in page, offer
+        assert page.count("It no longer learns anything new") == 1 and f'href="{url(offer, ending)}' not in page, offer
     form = ConsentForm.objects.get(study=ending)
     assert olga.post(url("consent_form_publish", ending), {"seen": form.digest}).status_code == 302
     page = olga.post(url("run_new", ending), sent | {"confirmed": "1"})
