@@ -34,7 +34,7 @@ class Release(StudyChained):
         MODEL = "model", _("student model")
         CHOICE = "choice", _("choice of the published student")
         DOWNLOAD = "download", _("download")
-        WITHDRAWAL = "withdrawal", _("withdrawal of what was published")
+        WITHDRAWAL = "withdrawal", _("withdrawal of a published result")
         STAGE = "stage", _("stage of a model")
         THRESHOLD = "threshold", _("threshold of a model")
         GAP = "gap", _("gap after a restore")

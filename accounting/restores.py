@@ -28,7 +28,7 @@ def lock_check(study: Study) -> None:
         raise ValidationError(
             _(
                 "This study is locked: its database was restored from a backup and lacks later releases and "
-                "withdrawals. An administrator resolves this with ipate settle_restore."
+                "withdrawals. An administrator can resolve this with ipate settle_restore."
             )
         )
 

@@ -108,7 +108,7 @@ def opened_share(study: Study) -> float:
 def share_check(share: float) -> None:
     """Raise ValidationError unless ``share`` is above 0 and at most 1."""
     if not 0 < share <= 1:
-        raise ValidationError({"share": _("Enter a share above 0 and at most 1, which is everything that is left.")})
+        raise ValidationError({"share": _("Enter a share above 0 and up to 1, where 1 is everything that is left.")})
 
 
 @transaction.atomic

@@ -55,7 +55,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
         "consent.invite_holders",
     )
     counts = step(
-        gettext_lazy("When holders have decided, draw head counts or enter public ones"),
+        gettext_lazy("Once holders have decided, draw head counts or enter public ones"),
         counted,
         operator,
         "head_counts",
@@ -66,7 +66,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
     roles = Membership.objects.filter(study=study, user__is_active=True).values_list("user_id", "role")
     watching = {user for user, role in roles if role in (Role.COMMITTEE, Role.CHAIR)}
     people = step(
-        gettext_lazy("Appoint an operator, a data steward, and two people of the ethics committee"),
+        gettext_lazy("Appoint an operator, a data steward, and two members of the ethics committee"),
         len(watching) > 1 and {Role.OPERATOR, Role.STEWARD, Role.CHAIR} <= {role for _user, role in roles},
         operator,
         "people_new" if makes_accounts else "members",

@@ -43,16 +43,18 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
     # Shares of few points are rounded to whole per cent, and say no more here.
     digits = DECIMALS if rounding_steps(evaluation.get("points") or 0) > FEWEST_STEPS else 2
     share = {"name": majority.get("class"), "share": decimal(majority.get("share"), digits)}
-    message = _("“%(name)s”, the most frequent class, for every point: %(share)s") % share
+    message = _("always predicting “%(name)s”, the most frequent class: %(share)s") % share
     above = _("difference %(gain)s (%(interval)s)") % gain
-    base = _("the classes' shares for every point: %(loss)s") % {"loss": decimal(evaluation.get("base_log_loss"))}
+    base = _("predicting the class shares for every point: %(loss)s") % {
+        "loss": decimal(evaluation.get("base_log_loss"))
+    }
     rows = (
         ("accuracy", "interval", _("Accuracy"), f"{message}; {above}"),
-        ("area", "area_interval", _("Area under the ROC curve"), _("by chance: 0.5, the best: 1")),
-        ("average_precision", "average_precision_interval", _("Area under precision and recall"), ""),
+        ("area", "area_interval", _("Area under the ROC curve"), _("chance: 0.5, best: 1")),
+        ("average_precision", "average_precision_interval", _("Area under the precision–recall curve"), ""),
         ("log_loss", "log_loss_interval", _("Log loss"), base),
-        ("brier", "brier_interval", _("Brier score"), _("the best: 0")),
-        ("calibration_error", "calibration_error_interval", _("Expected calibration error"), _("the best: 0")),
+        ("brier", "brier_interval", _("Brier score"), _("best: 0")),
+        ("calibration_error", "calibration_error_interval", _("Expected calibration error"), _("best: 0")),
     )
     entries = []
     for key, ends, name, compared in rows:

@@ -67,7 +67,9 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 400 for a request that Django itself refuses, such as one for another host or with too many fields."""
     if _is_for_a_program(request):
-        detail = _("The request cannot be read: its host, its headers or the number of its fields is not allowed.")
+        detail = _(
+            "This request cannot be processed because its host, its headers or the number of its fields is not allowed."
+        )
         return problem(KINDS["invalid-fields"], detail)
     return defaults.bad_request(request, exception)
 

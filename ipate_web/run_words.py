@@ -72,7 +72,7 @@ def majority_words(evaluation: Mapping[str, Any] | None) -> str:
     if not evaluation or not majority:
         return ""
     share = right_ones(majority["share"], evaluation)
-    return _("“%(name)s” for every point: %(share)s") % {"name": majority["class"], "share": share}
+    return _("always “%(name)s”: %(share)s") % {"name": majority["class"], "share": share}
 
 
 @lru_cache(maxsize=8192)  # a run's page has hundreds, and asks for them again every two seconds

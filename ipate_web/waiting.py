@@ -166,11 +166,11 @@ def _forms(desk: _Desk) -> Iterator[Waiting]:
     approved = approved_by(desk.user_id, form__in=waiting)
     for proposal in waiting:
         url = reverse("staff:consent_form_proposal", args=[proposal.study.slug, proposal.sequence])
-        words = _("Consent form after version %(version)d")
+        words = _("Consent form that follows version %(version)d")
         if proposal.is_correction:
             words = _("Small correction to version %(version)d of the consent form: you can object")
         elif proposal.renewal != Renewal.NOT_ASKED:
-            words = _("Consent form after version %(version)d that asks people again")
+            words = _("Consent form that follows version %(version)d and asks people again")
         elif proposal.follows == 0:
             words = _("First version of the consent form")
         text = words % {"version": proposal.follows}
@@ -217,7 +217,7 @@ def _versions(desk: _Desk) -> Iterator[Waiting]:
     versions = StudentModel.objects.filter(run__study__in=desk.may("training.approve_run"), withdrawn_at=None)
     for version in versions.filter(waits | Q(run__student=None)).select_related("run__study"):
         run = version.run
-        text = _("Publish or withdraw version %(number)d of the student of “%(title)s”") % {
+        text = _("Publish or withdraw version %(number)d of the student from “%(title)s”") % {
             "number": version.version,
             "title": run.title,
         }
@@ -280,7 +280,9 @@ def _drafts_of_forms(desk: _Desk) -> Iterator[Waiting]:
     studies = desk.may("consent.publish_consentform")
     for draft in ConsentFormDraft.objects.filter(study__in=studies).select_related("study"):
         url = reverse("staff:consent_form_publish", args=[draft.study.slug])
-        yield Waiting(draft.study, Kind.DRAFT, _("Draft of a consent form that can be proposed"), url, draft.saved_at)
+        yield Waiting(
+            draft.study, Kind.DRAFT, _("Draft consent form that is ready to be proposed"), url, draft.saved_at
+        )
 
 
 def _translations(desk: _Desk) -> Iterator[Waiting]:
@@ -375,7 +377,7 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
                 asks and study.has_form and study.is_promised and not study.has_counts,
                 "training.approve_run",
                 "head_counts",
-                _("When holders have decided, draw head counts or enter public ones"),
+                _("Once holders have decided, draw head counts or enter public ones"),
             ),
             (has_data and (study.has_counts or not asks), "training.propose_run", "run_new", _("Propose a first run")),
         )

@@ -205,7 +205,9 @@ def mail_kinds_register() -> None:
         MailKind("budget_low", _("a privacy group has little of its budget left"), _low, wish="shares"),
         MailKind("joint_proposed", _("a hub proposes a run across sites"), _proposal, wish="approvals"),
         MailKind("key_waiting", _("a site's new key needs to be confirmed"), _key, wish="approvals"),
-        MailKind("site_silent", _("a run over sites is waiting for a site or the hub"), _waiting_alliance, wish="ends"),
+        MailKind(
+            "site_silent", _("a run across sites is waiting for a site or the hub"), _waiting_alliance, wish="ends"
+        ),
         MailKind("model_withdrawn", _("a model that you downloaded was withdrawn"), _model),
         MailKind("result_withdrawn", _("a table that you downloaded was withdrawn"), _result),
         MailKind("new_use", _("a new run has started"), _run),

@@ -55,7 +55,7 @@ def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[st
         message = _("Write the example in every language of the study. Missing: %(names)s.")
         raise ValidationError(message % {"names": ", ".join(own_name(code) for code in missing)})
     if any(len(text.strip()) > HARM_LENGTH for text in texts.values()):
-        message = _("Write at most %(longest)d characters, because people read it on a phone.")
+        message = _("Write at most %(longest)d characters, because people will read this on a phone.")
         raise ValidationError(message % {"longest": HARM_LENGTH})
     translations = {code: dict(facts) for code, facts in study.translations.items()}
     for code in (code for code in texts if code != first and texts[code].strip()):
@@ -74,7 +74,9 @@ def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> S
     study = study_lock(study.pk)
     study_asks_check(study)
     if selectors.policies_waiting(study) or selectors.forms_waiting(study):
-        raise ValidationError(_("A proposal is waiting for approval under the current number. Decide about it first."))
+        raise ValidationError(
+            _("A proposal is still waiting under the current number of approvals. Decide on it first.")
+        )
     return study_update(study=study, acting_user=acting_user, quorum=quorum)
 
 
@@ -126,7 +128,7 @@ def approval_record(
         raise ValidationError(message, code=SECOND_PERSON)
     if last and len(earlier) + 1 < study.quorum:
         raise ValidationError(
-            _("%(given)d of %(quorum)d approvals so far. It takes effect with the last one.")
+            _("%(given)d of %(quorum)d approvals so far. It takes effect with the last approval.")
             % {"given": len(earlier), "quorum": study.quorum}
         )
     about = {"policy": proposal} if isinstance(proposal, EpsilonPolicy) else {"form": proposal}
@@ -183,7 +185,7 @@ def answer_day(wish: date | None) -> date:
     today = day_of(timezone.now())
     day = wish or today + timedelta(days=ANSWER_DAYS)
     if not today <= day <= today + timedelta(days=MOST_ANSWER_DAYS):
-        message = _("Enter a day from today on, at most %(days)d days ahead.")
+        message = _("Enter today or a later day, at most %(days)d days ahead.")
         raise ValidationError(message % {"days": MOST_ANSWER_DAYS})
     return day
 

@@ -156,8 +156,8 @@ def consent_form_propose(
         relied = [name for name in changed_facts(latest.facts, facts) if name in RELIED_ON]
         if relied:
             message = _(
-                "People consented to other facts (%(facts)s), so their consent cannot cover the new ones before they "
-                "answer. Choose that it is suspended until they do."
+                "People consented to different facts (%(facts)s), so their consent cannot cover the new ones until "
+                "they answer. Choose to suspend it until then."
             )
             raise ValidationError({"renewal": message % {"facts": ", ".join(map(fact_label, relied))}})
     return _proposal_append(
@@ -220,8 +220,8 @@ def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> Non
         most = max(CORRECTED_WORDS, int(CORRECTED_PART * len(words)))
         if max(len(old), len(new)) > most:
             message = _(
-                "More than %(most)d words of the text in %(language)s change, which is too much for a correction. "
-                "Propose this as a new version."
+                "More than %(most)d words of the text in %(language)s would change, which is too many for a "
+                "correction. Propose this as a new version."
             )
             raise ValidationError(message % {"most": most, "language": own_name(language)})
         telling = sorted(word for word in changed if word in _TURNING or re.search(r"[\d@]|\w\.\w|n['’]t$", word))
@@ -352,11 +352,11 @@ def consent_form_check(
             in force, a change in some languages only, or a validity that has already ended.
     """
     if valid.until is not None and valid.until <= day_of(timezone.now()):
-        raise ValidationError({"valid_until": _("No one could consent to it any longer. Choose a later day.")})
+        raise ValidationError({"valid_until": _("No one would be able to consent any more. Choose a later day.")})
     facts = facts_of(study) if facts is None else facts
     texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:
-        raise ValidationError({"texts": _("The form needs an English text.")})
+        raise ValidationError({"texts": _("The form needs an English version.")})
     missing = _names(code for code in study.languages if code not in texts)
     if missing:
         raise ValidationError(
@@ -395,8 +395,8 @@ def _facts_check(study: Study, texts: Mapping[str, str]) -> None:
     lacking = facts_missing(study)
     if lacking:
         message = _(
-            "The law requires you to tell people this (GDPR, Articles 13 and 14), but the study does not say "
-            "it yet: %(facts)s."
+            "The GDPR (Articles 13 and 14) requires you to tell people the following, which the study does not say "
+            "yet: %(facts)s."
         )
         raise ValidationError({"facts": message % {"facts": ", ".join(missing.label for missing in lacking)}})
     silent_languages = texts_missing(study)

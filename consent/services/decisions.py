@@ -124,10 +124,7 @@ def consent_give(
     weakens = last is not None and policy_in_force.epsilon(level) > last.epsilon
     if weakens and accepts_weaker_than is None:
         raise ValidationError(
-            _(
-                "This protection is weaker than you were promised. It applies only if you agree to it in a "
-                "separate yes."
-            ),
+            _("This protection is weaker than you were promised. It applies only if you agree to it separately."),
             code="weaker",
         )
     return _take_part(
@@ -272,8 +269,8 @@ def _take_part(holder: DataHolder, current: ConsentEvent | None, decision: Decis
     if not answers.consents:
         raise ValidationError(
             _(
-                "We have recorded that this person cannot decide, and no one is recorded who answers for them. Write "
-                "to the study. You can withdraw at any time."
+                "We have recorded that this person cannot decide, but not who answers for them. Write to the study. "
+                "You can withdraw at any time."
             )
         )
     declared = decision.declared

@@ -53,7 +53,7 @@ def erasure_ask(*, holder: DataHolder, acting_user: AbstractBaseUser | None, rea
     locked(holder)
     current = consent_current(holder)
     if current is not None and current.grants:
-        raise ValidationError(_("You take part, so your records are in use. Withdraw first, then they are erased."))
+        raise ValidationError(_("You take part, so your records are in use. Withdraw first; then they will be erased."))
     if holder.pk in holders_waiting(study):
         return False
     disposal_record(study=study, kind=Disposal.Kind.ASKED, acting_user=acting_user, holder=holder, reason=reason)

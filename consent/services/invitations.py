@@ -361,7 +361,7 @@ def _account_link(holder: DataHolder, user: User, pending: User | None) -> None:
         study_lock(study_id)
     before = holder.user_id
     if locked(holder).user_id != before:
-        raise ValidationError(_("These records got another account a moment ago. Sign in with it."))
+        raise ValidationError(_("Another account was linked to these records a moment ago. Sign in with that account."))
     holder_link(holder=holder, user=user)
     if pending and pending != user:
         pending.delete()

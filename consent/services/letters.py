@@ -101,11 +101,11 @@ class ContactWay(models.TextChoices):
     """Ways of informing people about decisions and news."""
 
     ACCOUNT = "account", gettext_lazy("emails to the account")
-    ADDRESS = "address", gettext_lazy("emails to an address they left")
+    ADDRESS = "address", gettext_lazy("emails to an address they gave us")
     UNCONFIRMED = "unconfirmed", gettext_lazy("letters, until their email address is confirmed")
     WISH = "wish", gettext_lazy("letters including receipts, as they asked")
     NO_NEWS = "no_news", gettext_lazy("only letters that ask for a decision, as they asked")
-    LETTER = "letter", gettext_lazy("letters, because they left no address")
+    LETTER = "letter", gettext_lazy("letters, because they gave no email address")
 
 
 def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[str, str]]:

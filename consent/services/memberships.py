@@ -145,7 +145,9 @@ def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) 
     _waiting_check(study, proposal)
     giving = proposal.kind == RoleChange.Kind.TO_GIVE
     if giving and proposal.user_id == acting_user.pk:
-        raise ValidationError(_("You cannot confirm your own role. Another person who oversees the study must."))
+        raise ValidationError(
+            _("You cannot confirm your own role. Another person who oversees the study must confirm it.")
+        )
     second_person_check(
         study,
         proposal.changed_by_id,

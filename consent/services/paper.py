@@ -340,7 +340,7 @@ class _Paper:
                 fault = spelling_fault(consent.pseudonym)
                 yield Problem(consent.row, fault or message % {"name": consent.pseudonym})
             elif (event := standing.get(holders[consent.pseudonym])) and consent.signed_on <= _decided_on(event):
-                message = _("“%(name)s” decided on %(day)s, which is newer. Remove this row.")
+                message = _("“%(name)s” made a newer decision on %(day)s. Remove this row.")
                 yield Problem(consent.row, message % {"name": consent.pseudonym, "day": _decided_on(event).isoformat()})
             if consent.level not in ANSWERS:
                 message = _("the level is “%(level)s”. Write one of %(levels)s.")
@@ -368,7 +368,7 @@ class _Paper:
             elif not self._policies_since(consent.signed_on):
                 yield Problem(consent.row, _("no ε policy was in force on that day. Check the date."))
             if consent.evidence not in scans:
-                message = _("the scan “%(name)s” is missing. Hand it in with the list.")
+                message = _("the scan “%(name)s” is missing. Upload it with the list.")
                 yield Problem(consent.row, message % {"name": consent.evidence})
 
     def events(
@@ -459,8 +459,8 @@ def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterato
         return
     if rights and consent.authority not in rights:
         message = _(
-            "“%(role)s” signed for “%(name)s”. In authority, write which right they ticked next to the statement, "
-            "one of %(rights)s. The paper does not count without a declaration."
+            "“%(role)s” signed for “%(name)s”. In the authority column, write the right that they ticked next to the "
+            "statement (one of %(rights)s). The form is not valid without a declaration."
         )
         values = {"role": Answerer(answered.role).label, "name": consent.pseudonym, "rights": ", ".join(rights)}
         yield Problem(consent.row, message % values)

@@ -50,7 +50,10 @@ def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
         )
     if low > settings.EPSILON_CAP:
         raise ValidationError(
-            _("ε at low protection is %(value)g, above this installation's limit of %(cap)g. Choose a smaller value.")
+            _(
+                "ε at low protection is %(value)g, which is above this installation's limit of %(cap)g. "
+                "Choose a smaller value."
+            )
             % {"value": low, "cap": settings.EPSILON_CAP}
         )
 
@@ -69,8 +72,8 @@ def _name_reason(study: Study, *, high: float, average: float, low: float, reaso
     ]
     if named and not reason.strip():
         message = _(
-            "The odds are worse than these names suggest: %(levels)s. Choose a smaller ε, or explain why you keep "
-            "the name. People read this when they choose a level."
+            "The odds are worse than these names suggest: %(levels)s. Choose a smaller ε, or explain why you are "
+            "keeping the names. People read this when they choose a level."
         )
         raise ValidationError({"name_reason": message % {"levels": ", ".join(named)}})
     return reason.strip() if named else ""

@@ -89,7 +89,7 @@ def study_asks_check(study: Study) -> None:
 def study_open_check(study: Study) -> None:
     """Refuse what a closed study does not do any more. Raises ValidationError."""
     if study.is_closed:
-        raise ValidationError(_("This study is closed. It no longer asks anyone, stores anything new, or learns."))
+        raise ValidationError(_("This study is closed. It no longer invites people, stores new data or trains models."))
 
 
 def is_study_fixed(study: Study) -> bool:
@@ -133,19 +133,19 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
     if are_facts_fixed(study) and (changed := _facts_differing(facts_of(study), facts_of(draft))):
         message = _(
             "This information belongs to the version of the consent form that people read. To change it, propose a "
-            "new version, which a second person approves."
+            "new version, which a second person has to approve."
         )
         raise ValidationError({name if name in fields else "translations": message for name in changed})
     if is_study_fixed(study) and fields.get("delta", study.delta) != study.delta:
         message = _(
-            "A consent form and an ε policy are in force. Data holders decide on this δ, so it can no longer change. "
-            "Create a new study instead."
+            "A consent form and an ε policy are in force. Data holders decide on this δ, so it can no longer be "
+            "changed. Create a new study instead."
         )
         raise ValidationError({"delta": message})
     if is_study_fixed(study) and any(_harm(draft).get(code) != text for code, text in _harm(study).items()):
         message = _(
             "A consent form and an ε policy are in force. Data holders decide on this text and this δ, so they can "
-            "no longer change. Create a new study instead."
+            "no longer be changed. Create a new study instead."
         )
         raise ValidationError({"harm": message})
     for name, value in fields.items():

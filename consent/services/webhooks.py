@@ -48,7 +48,7 @@ EVENTS: dict[str, str | Promise] = {
     "share.used": gettext_lazy("a group has used most or all of a run's share"),
     "alliance.key": gettext_lazy("a site's new key needs to be confirmed"),
     "joint.proposed": gettext_lazy("a hub proposes a run across sites"),
-    "site.silent": gettext_lazy("a run over sites is waiting for a site or the hub"),
+    "site.silent": gettext_lazy("a run across sites is waiting for a site or the hub"),
     "policy.proposed": gettext_lazy("an ε policy is waiting for approval"),
     "policy.approved": gettext_lazy("an ε policy was approved"),
     "form.proposed": gettext_lazy("a consent form is waiting for approval"),

@@ -230,7 +230,7 @@ def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         return redirect("consent:choice", holder.study.slug)
     if "forget" in request.POST:
         answer_forget(request, holder)
-        messages.success(request, _("Your ticks have been deleted."))
+        messages.success(request, _("The boxes you ticked have been cleared."))
         return redirect("consent:study", holder.study.slug)
     form = LaterForm(request.POST or None, reached=is_reached(holder))
     if form.is_valid():

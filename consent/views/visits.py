@@ -184,7 +184,7 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
                 request,
                 _(
                     "Nothing was changed, because your invitation's link no longer works. It may have been replaced "
-                    "by a newer one, you may have an account by now, or you may no longer answer for this person. "
+                    "by a newer one, you may already have an account, or you may no longer answer for this person. "
                     "Open the newer link, sign in, or ask the people who invited you."
                 ),
             )

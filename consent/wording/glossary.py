@@ -14,7 +14,7 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _("Study"),
         _(
             "One purpose for which one organisation wants to learn from people's records. Everything ever released "
-            "for it counts together."
+            "for it counts towards the same limit."
         ),
     ),
     "records": (
@@ -28,8 +28,8 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _("Protection"),
         _(
             "A limit on how often a guess about a person can be right: whether they took part, or which records are "
-            "theirs. It applies to guesses from everything that is released. High protection is the strictest limit, "
-            "low protection the loosest."
+            "theirs. It applies to guesses based on everything that is released. High protection is the strictest "
+            "limit, low protection the loosest."
         ),
     ),
     "times": (
@@ -37,9 +37,9 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _(
             "Imagine 100 guesses between two answers that are equally likely beforehand. One question is whether a "
             "person took part. Another, for someone who knows that they did, is which of two possible sets of "
-            "records is theirs. Tossing a coin would be right 50 times. The number says how many guesses could be "
-            "right at most, even if the guesser knows everything else. Someone with other reasons to believe one "
-            "answer starts closer to it."
+            "records is theirs. Tossing a coin would be right 50 times. The number is an upper limit on how many "
+            "guesses could be right, even if the guesser knows everything else. Someone with other reasons to "
+            "believe one answer starts closer to it."
         ),
     ),
     "model": (
@@ -69,7 +69,7 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     ),
     "withdrawing": (
         _("Withdrawing"),
-        _("Ending your consent. From that moment your records are not used for anything new."),
+        _("Ending your consent. From that moment your records will not be used for anything new."),
     ),
     "receipt": (_("Receipt"), _("A copy of your decision that you can keep and show.")),
     "pseudonym": (
@@ -110,8 +110,8 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "heads": (
         _("Head count"),
         _(
-            "How many people chose a level: either drawn once with noise, or a number that is public anyway. Plans "
-            "use this number, never an exact count."
+            "How many people chose a level: either counted once with noise added, or a number that is already "
+            "public. Plans use this number, never an exact count."
         ),
     ),
     "run": (

@@ -212,8 +212,8 @@ def _factors_given(request: HttpRequest, user: User, joins: int | None = None, *
         messages.error(
             request,
             gettext(
-                "You are signed in, but the invitation was not added to your account, because it has ended or your "
-                "account already decides for other records in this study."
+                "You are signed in, but we could not add the invitation to your account. Either it is no longer "
+                "valid, or your account already decides for other records in this study."
             ),
         )
 

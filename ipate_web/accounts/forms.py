@@ -209,11 +209,11 @@ class KeyForm(Worded, AddWebAuthnForm):
     """Form for a passkey or security key."""
 
     words = {
-        "name": (_("Name of the key"), _("For you to tell your keys apart.")),
+        "name": (_("Name of the key"), _("Helps you tell your keys apart.")),
         "credential": (_("Key"), ""),
         "passwordless": (
             _("Sign in with only this key, without a password"),
-            _("The key then asks for your finger, face or PIN."),
+            _("The key then asks for your fingerprint, face or PIN."),
         ),
     }
 

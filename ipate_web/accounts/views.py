@@ -210,7 +210,7 @@ class TokenForm(forms.Form):
         label=gettext_lazy("Name"),
         max_length=60,
         help_text=gettext_lazy(
-            "The program that will use it, to help you later to know which token to revoke: “analysis notebook”."
+            "The program that will use it, such as “analysis notebook”, so that you know later which token to revoke."
         ),
     )
     lifetime = forms.ChoiceField(label=gettext_lazy("Valid for"), choices=LIFETIMES, initial="90")
@@ -317,7 +317,10 @@ _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
         gettext_lazy("File storage"),
         gettext_lazy("Check that the folders or buckets for private files and models can be written to."),
     ),
-    "worker": (gettext_lazy("Workers"), gettext_lazy("Start a worker. Until then runs, emails and erasures wait.")),
+    "worker": (
+        gettext_lazy("Workers"),
+        gettext_lazy("Start a worker. Until then runs, emails and erasures will wait."),
+    ),
     "verification": (gettext_lazy("Verification"), ""),
     "backup": (gettext_lazy("Backup"), ""),
     "beat": (gettext_lazy("Periodic tasks"), ""),

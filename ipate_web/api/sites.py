@@ -101,9 +101,12 @@ def _of_another_key(alliance: Alliance, signer: Callable[[Mapping[str, str]], st
     return None
 
 
-_WAITS = gettext_noop("The hub has not confirmed %(site)s's new key yet. Read its fingerprint to an operator there.")
+_WAITS = gettext_noop(
+    "The hub has not confirmed %(site)s's new key yet. Read its fingerprint out to an operator there."
+)
 _REPLACED = gettext_noop(
-    "The hub has replaced %(site)s's key and does not accept signatures by the old one. Ask the people who run the hub."
+    "The hub has replaced %(site)s's key and does not accept signatures made with the old one. Ask the people who "
+    "run the hub."
 )
 
 
@@ -137,7 +140,7 @@ def answer(request: HttpRequest, site: AllianceSite, run: str, number: int) -> H
     try:
         content = bytes.fromhex(request.headers.get(CONTENT, "")).decode()
     except ValueError as error:
-        raise Refused(gettext_noop("The answer is not described.")) from error
+        raise Refused(gettext_noop("The answer's description is missing or cannot be read.")) from error
     answer_keep(site, _joint(site, run), number, content, request.headers.get(SIGNATURE, ""), request.body)
     return HttpResponse(status=HTTPStatus.NO_CONTENT)
 

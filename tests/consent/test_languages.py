@@ -85,5 +85,5 @@ def test_after_a_decision_translations_can_be_added_and_not_changed(study: Study
     study.refresh_from_db()
     assert study.translations["de"] == {"title": "Andere Ziffern", "purpose": "Ziffern lesen lernen."}
     changed = added | {"translations": facts["translations"] | {"de": {"purpose": "Mehr."}}}
-    with pytest.raises(ValidationError, match=r"People consented to other facts \(Purpose"):
+    with pytest.raises(ValidationError, match=r"People consented to different facts \(Purpose"):
         factories.form_publish(study, TEXTS, facts=changed)

@@ -117,12 +117,12 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
     ways = told()
     assert ways == {
         "account": "emails to the account",
-        "left": "emails to an address they left",
+        "left": "emails to an address they gave us",
         "fresh": "letters, until their email address is confirmed",
         "waits": "letters, until their email address is confirmed",
         "wish": "letters including receipts, as they asked",
         "quiet": "only letters that ask for a decision, as they asked",
-        "plain": "letters, because they left no address",
+        "plain": "letters, because they gave no email address",
     }
     found = as_("olga").get(LETTERS, {"name": "PLA"}).text
     assert '<th scope="row">plain</th>' in found and '<th scope="row">left</th>' not in found

@@ -70,7 +70,7 @@ def test_an_encoder_is_registered_and_withdrawn_on_its_page(study: Study) -> Non
 
     confirm = reverse("staff:encoder_withdraw", args=[study.slug, encoder.pk])
     assert confirm in steward.get(page).text and confirm not in operator.get(page).text
-    assert "its file and its vectors are deleted" in steward.get(confirm).text
+    assert "its file and its vectors will be deleted" in steward.get(confirm).text
     assert operator.post(confirm, {"reason": "I want to."}).status_code == 403
     assert steward.post(confirm, {"reason": ""}).status_code == 422
     assert steward.post(confirm, {"reason": "It was the wrong file."}).status_code == 302

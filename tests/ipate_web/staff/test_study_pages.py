@@ -347,7 +347,7 @@ def test_a_study_is_closed_once_with_a_last_day_and_then_offers_nothing_that_is_
     form = ConsentForm.objects.get(study=ending)
     assert olga.post(url("consent_form_publish", ending), {"seen": form.digest}).status_code == 302
     page = olga.post(url("run_new", ending), sent | {"confirmed": "1"})
-    assert page.status_code == 422 and "It no longer asks anyone, stores anything" in page.text
+    assert page.status_code == 422 and "It no longer invites people, stores new data or" in page.text
     assert 'value="Typed at length"' in page.text and not ending.runs.exists()
 
 
