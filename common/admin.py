@@ -1,4 +1,4 @@
-"""Base classes for Django's admin: read-only, with repairable fields named by each module."""
+"""Base classes for Django's admin: read-only, with the fields that each module declares as repairable."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 
 class FilteredAsListed(admin.ModelAdmin):
-    """Admin that filters by ``list_filter`` only, whatever the URL asks for.
+    """Admin that filters only by ``list_filter``, regardless of the URL.
 
     Filtering by a hidden value would reveal it.
     """
@@ -19,7 +19,7 @@ class FilteredAsListed(admin.ModelAdmin):
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """Admin without adding or deleting; only the fields in ``repairable`` can be changed."""
+    """Admin without adding or deleting, in which only the fields in ``repairable`` can be changed."""
 
     repairable: tuple[str, ...] = ()
 

@@ -1,15 +1,15 @@
-"""Tables that only grow: enforced by triggers in the database, chained by hashes.
+"""Append-only tables, enforced by triggers in the database and chained by hashes.
 
-A model that inherits :class:`AppendOnly` can be inserted and read. UPDATE and DELETE (on PostgreSQL also TRUNCATE, on
-SQLite also an INSERT that would replace a row) are refused by triggers for every client: the ORM, the admin, or a
-person with an SQL prompt. The triggers are put in place after every ``migrate``, because SQLite's schema changes
-rebuild tables and lose them.
+Rows of a model that inherits :class:`AppendOnly` can be inserted and read. Triggers refuse UPDATE and DELETE (on
+PostgreSQL also TRUNCATE, on SQLite also an INSERT that would replace a row) for every client: the ORM, the admin, or a
+person with an SQL prompt. They are installed after every ``migrate``, because SQLite's schema changes rebuild tables
+and lose them.
 
 :class:`Chained` adds, for each study, a sequence number without gaps and a SHA-256 over every other column and the
-previous row's hash, so that a row edited, removed, inserted or reordered despite the triggers is found. The end of a
-chain is stored separately in a :class:`Head`, signed with a key which the database does not hold: with only the
-database, an attacker can neither shorten or empty a chain nor recompute it undetected. They could restore an older
-state of everything; against that, heads are noted outside (see ``ipate verify_ledger --noted``).
+previous row's hash, so that editing, removing, inserting or reordering rows despite the triggers is detected. The end
+of a chain is stored separately in a :class:`Head`, signed with a key that is not in the database, so an attacker with
+only the database cannot shorten, empty or recompute a chain undetected. They could restore an older state of
+everything; to detect this, heads are also noted outside (see ``ipate verify_ledger --noted``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ GENESIS = "0" * 64
 
 
 class AppendOnlyError(Exception):
-    """An attempt to change or delete a row of an append-only table."""
+    """Raised when a row of an append-only table would be changed or deleted."""
 
 
 class AppendOnlyQuerySet(models.QuerySet):
@@ -41,7 +41,7 @@ class AppendOnlyQuerySet(models.QuerySet):
 
 
 class AppendOnly(models.Model):
-    """Abstract model of append-only rows: insert and read, no update, no delete."""
+    """Abstract model of append-only rows, which can be inserted and read, but not updated or deleted."""
 
     objects = AppendOnlyQuerySet.as_manager()
 
@@ -60,8 +60,8 @@ class AppendOnly(models.Model):
 class Head(models.Model):
     """Signed end of a study's chain: ``sequence`` and ``hash`` of its last row.
 
-    A head whose signature is wrong stays unsigned after any number of appends: an append never makes a forged head
-    good.
+    A head with a wrong signature becomes unsigned with the next append, so that appending never validates a forged
+    head.
     """
 
     chain = models.CharField(max_length=100, help_text="The model whose rows are chained.")
@@ -81,7 +81,7 @@ class Head(models.Model):
 
     @property
     def is_genuine(self) -> bool:
-        """Whether the head was signed with the key for signatures, or with an earlier one."""
+        """Whether the head was signed with the current signing key or an earlier one."""
         try:
             _signer().unsign(f"{self._signed}:{self.signature}")
         except BadSignature:
@@ -105,18 +105,18 @@ def _signer() -> Signer:
 
 
 class Chained(AppendOnly):
-    """Abstract model of rows in a per-study hash chain; the subclass has a foreign key ``study``, or its lookup."""
+    """Abstract model of rows in one hash chain per study; subclasses have a foreign key ``study``, or its lookup."""
 
-    #: The table with the end of each chain; the app that defines studies sets it.
+    #: The table with the end of each chain, set by the app that defines studies.
     head_model: ClassVar[type[Any]]
     #: Query lookup for the rows of a study; a row itself has a ``study_id``.
     study_lookup: ClassVar[str] = "study_id"
     #: Whether the installation has one chain instead of one for each study.
     of_installation: ClassVar[bool] = False
-    #: Columns that were added after the first rows, with the value of those rows: it is left out of the hash, so that
-    #: older hashes stay valid.
+    #: Columns added after the first rows, with the value of those rows, which is left out of the hash so that older
+    #: hashes stay valid.
     added_columns: ClassVar[dict[str, Any]] = {}
-    #: Whether the journal keeps every row, to apply it again if a restored database has lost it.
+    #: Whether the journal keeps every row, so that rows missing from a restored database can be added again.
     is_act: ClassVar[bool] = False
 
     sequence = models.PositiveBigIntegerField(editable=False)
@@ -128,7 +128,7 @@ class Chained(AppendOnly):
         ordering = ["sequence"]
 
     def computed_hash(self) -> str:
-        """Return the hash of the row's content, equal to ``hash`` unless it was changed; see :func:`row_hash`."""
+        """Return the hash of the row's content (see :func:`row_hash`), equal to ``hash`` unless it was changed."""
         return row_hash(self)
 
     @classmethod
@@ -138,9 +138,9 @@ class Chained(AppendOnly):
 
     @classmethod
     def head(cls, study_id: int | None) -> Head:
-        """Return the head of a study's chain; unsigned if it is missing.
+        """Return the head of a study's chain, unsigned if it is missing from the database.
 
-        Every chain has had one since its study began (:func:`chains_begin`), so a missing one is never signed.
+        Every chain gets a head when its study begins (:func:`chains_begin`), so a missing one is never signed.
         """
         chain = cls._meta.label_lower
         row = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).order_by("pk").first()
@@ -162,18 +162,18 @@ class Chained(AppendOnly):
             rows: unsaved rows, all of one study.
 
         Returns:
-            The rows. A single one has its primary key; several have none.
+            The rows. A single row gets its primary key; several rows do not.
 
         Raises:
-            ValidationError: a value that its column refuses.
+            ValidationError: a value is invalid for its column.
         """
         rows = list(rows)
         if not rows:
             return rows
         study_id = rows[0].study_id  # type: ignore[attr-defined]
         head = cls.head(study_id)
-        # A row that was added outside of this method must not keep the site from recording; the chain shows where it
-        # is.
+        # Rows added without this method must not prevent the site from recording; checking the chain shows where they
+        # are.
         last = cls._last_sequence(study_id)
         previous = head.hash
         # The database itself checks that references exist.
@@ -186,32 +186,32 @@ class Chained(AppendOnly):
         rows_insert(rows)
         head.advance(sequence=rows[-1].sequence, hash=previous)
         label = cls._meta.label_lower
-        # Growth of a chain that has lost rows must not hide the loss.
+        # A chain that has lost rows may grow, but this must not hide the loss.
         heads = {} if cls.rows_missing(study_id) else {label: (rows[-1].sequence, previous)}
         note(study_id, heads=heads, acts=[{"chain": label} | row.as_act() for row in rows] if cls.is_act else ())
         return rows
 
     @classmethod
     def _last_sequence(cls, study_id: int | None) -> int:
-        """Return the sequence number of a chain's last row, 0 for an empty one; every append asks for it."""
+        """Return the sequence number of a chain's last row, or 0 if it is empty; used in every append."""
         if cls.of_installation or cls.study_lookup != "study_id":
             return cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
         connection = connections[router.db_for_write(cls)]
         table, column = map(connection.ops.quote_name, (cls._meta.db_table, "study_id"))
-        # Without the ORM, which needs ten times longer to write this statement than the database to execute it.
+        # Without the ORM, which takes ten times longer to build this statement than the database takes to execute it.
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT MAX(sequence) FROM {table} WHERE {column} = %s", [study_id])  # noqa: S608
             return cursor.fetchone()[0] or 0
 
     def as_act(self) -> dict[str, Any]:
-        """Return every column except the key, for the journal; :meth:`from_act` reads it."""
+        """Return every column except the key, for the journal; the inverse of :meth:`from_act`."""
         return {column: getattr(self, column) for column in (*hashed_columns(type(self)), "hash")}
 
     @classmethod
     def from_act(cls, act: dict[str, Any]) -> Self:
-        """Return an unsaved row with the content of a lost one, for the end of its chain. Raises ValidationError.
+        """Return an unsaved row with the content of a lost row, to append to its chain. Raises ValidationError.
 
-        Acts recorded before a column was added have no value for it.
+        A column that was added after the act was recorded gets the value of older rows.
         """
         act = {**cls.added_columns, **act}
         columns = set(hashed_columns(cls)) - {"sequence", "previous_hash"}
@@ -220,12 +220,12 @@ class Chained(AppendOnly):
 
     @classmethod
     def acts_lost(cls, study_id: int) -> tuple[list[dict[str, Any]], bool]:
-        """Return acts that the journal knows and the chain has lost.
+        """Return acts that are in the journal but missing from the chain.
 
-        Every row names the one before it, so that acts which were noted and never committed are excluded.
+        Acts are followed back from the last noted hash, so acts that were noted but never committed are excluded.
 
         Returns:
-            The acts, oldest first, and whether they are complete: the journal may have forgotten old ones.
+            The acts, oldest first, and whether they are complete, because the journal may have deleted old ones.
         """
         if not cls.rows_missing(study_id):
             return [], True
@@ -242,7 +242,7 @@ class Chained(AppendOnly):
 
     @classmethod
     def rows_missing(cls, study_id: int | None) -> int:
-        """Return how many rows the journal knows and the chain has lost; at least 1 for a chain with another past."""
+        """Return how many rows in the journal are missing from the chain, at least 1 if their histories differ."""
         noted = journal_read(study_id)["heads"].get(cls._meta.label_lower)
         if noted is None:
             return 0
@@ -255,13 +255,12 @@ class Chained(AppendOnly):
     def chain_faults(
         cls, study_id: int | None, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter, *, after: int = 0
     ) -> Iterator[str]:
-        """Verify a study's chain row by row; each passes through ``watch``, a progress bar, for example.
+        """Verify a study's chain row by row, passing the rows through ``watch``, such as a progress bar.
 
-        Rows up to number ``after`` are skipped.
+        Rows with sequence numbers up to ``after`` are skipped.
 
         Yields:
-            One sentence for each fault, none for an intact chain. Rows after one with a value that its column cannot
-            store are not checked.
+            One sentence for each fault. After a row with a value that its column cannot store, no rows are checked.
         """
         name, columns, chain = cls._meta.verbose_name, hashed_columns(cls), cls.chain(study_id)
         rows = chain.filter(sequence__gt=after).values_list("sequence", "previous_hash", "hash", *columns)
@@ -291,9 +290,9 @@ class Chained(AppendOnly):
 
 
 def pending_settle(study_id: int | None) -> None:
-    """Find out whether the last transaction in the journal was committed: a process may have died during it.
+    """Find out whether the last transaction in the journal was committed, because a process may have died during it.
 
-    The caller holds the study's lock: that transaction is over.
+    The caller holds the study's lock, so that transaction has ended.
     """
     pending = journal_read(study_id)["pending"]
     if not pending:
@@ -303,7 +302,7 @@ def pending_settle(study_id: int | None) -> None:
         _by_label()[chain].chain(study_id).filter(sequence=sequence, hash=hash).exists()
         for chain, (sequence, hash) in ends.items()
     )
-    # Unknown for a restored database: better one row too many.
+    # For a restored database this is unknown; keeping a row too many is the safe choice.
     chains = installation_chains() if study_id is None else chained_models()
     if is_there or any(model.rows_missing(study_id) for model in chains):
         pending_confirm(study_id)
@@ -312,7 +311,7 @@ def pending_settle(study_id: int | None) -> None:
 
 
 def chains_begin(study_id: int) -> None:
-    """Sign the heads of all (empty) chains of a new study; from then on a missing head is a fault."""
+    """Sign the heads of all (empty) chains of a new study, after which a missing head is a fault."""
     heads = [model.head_model(study_id=study_id, chain=model._meta.label_lower) for model in chained_models()]
     for head in heads:
         head.sign()
@@ -328,12 +327,12 @@ def append_only_models() -> list[type[AppendOnly]]:
 
 
 def chained_models() -> list[type[Chained]]:
-    """Return the models of the chains that every study has."""
+    """Return the models whose chains exist for every study."""
     return [model for model in _chains() if not model.of_installation]
 
 
 def installation_chains() -> list[type[Chained]]:
-    """Return the models of the chains that belong to no study; their methods take None instead of its id."""
+    """Return the models whose chains belong to no study; their methods take None instead of a study id."""
     return [model for model in _chains() if model.of_installation]
 
 
@@ -386,9 +385,9 @@ def triggers_install(connection: BaseDatabaseWrapper) -> None:
 
 
 def _rows_in_the_way(model: type[models.Model]) -> str:
-    """Return SQL for rows that conflict with NEW: same key, or values of an unconditional unique constraint."""
+    """Return SQL for rows that conflict with NEW: same key, or same values under an unconditional unique constraint."""
     options = model._meta
-    unique: list[Sequence[str]] = [[field.name] for field in options.concrete_fields if field.unique]  # the key, too
+    unique: list[Sequence[str]] = [[field.name] for field in options.concrete_fields if field.unique]  # and the key
     unique += [*options.unique_together, *(constraint.fields for constraint in options.total_unique_constraints)]
     columns = [[options.get_field(name).column for name in names] for names in unique]  # type: ignore[union-attr]
     same = " OR ".join("(" + " AND ".join(f"{name} = NEW.{name}" for name in names) + ")" for names in columns)
@@ -396,7 +395,7 @@ def _rows_in_the_way(model: type[models.Model]) -> str:
 
 
 def triggers_remove(connection: BaseDatabaseWrapper) -> None:
-    """Remove the triggers: only for a test database that must be emptied."""
+    """Remove the triggers; only for a test database that must be emptied."""
     with connection.cursor() as cursor:
         for model in append_only_models():
             table = model._meta.db_table
@@ -406,5 +405,5 @@ def triggers_remove(connection: BaseDatabaseWrapper) -> None:
 
 
 def install_after_migrate(*, using: str, **_: object) -> None:
-    """Install the triggers on ``post_migrate``."""
+    """Install the triggers after ``migrate`` (signal ``post_migrate``)."""
     triggers_install(connections[using])

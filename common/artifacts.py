@@ -1,4 +1,4 @@
-"""Storage of arrays (npz, never pickles) and models in the storages from the settings."""
+"""Functions that store arrays (npz, never pickles) and models in the configured storages."""
 
 import hashlib
 import shutil
@@ -23,17 +23,17 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Parts:
-    """Bytes to store as an array (size,) of uint8, which are made as they are written."""
+    """Bytes to store as an array (size,) of uint8, generated while they are being written."""
 
     size: int
     parts: Iterable[bytes]
 
 
 class ArraysFile(File):
-    """File of arrays for a storage to save; it can be read once.
+    """File of arrays to be saved in a storage; it can be read only once.
 
     Attributes:
-        sha256: Of the content read so far.
+        sha256: Digest of the content read so far.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray | Parts]) -> None:
@@ -60,7 +60,7 @@ class ArraysFile(File):
 
 
 class _Written:
-    """The latest output of a writer, as a stream that cannot seek."""
+    """Write-only stream without seeking that keeps the latest output of a writer."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -78,7 +78,7 @@ class _Written:
 
 
 def _npy(array: np.ndarray | Parts) -> tuple[dict[str, object], Iterable[bytes | memoryview]]:
-    """Return the header of an array in a file, and its content."""
+    """Return the npy header of an array, and its content."""
     if isinstance(array, Parts):
         return {"descr": "|u1", "fortran_order": False, "shape": (array.size,)}, array.parts
     array = np.asarray(array, order="C")
@@ -91,7 +91,7 @@ def _npy(array: np.ndarray | Parts) -> tuple[dict[str, object], Iterable[bytes |
 
 try:
     from botocore.exceptions import BotoCoreError, ClientError
-except ImportError:  # S3 is one of many storages
+except ImportError:  # only installed where S3 is used
     _S3_ERRORS: tuple[type[Exception], ...] = ()
 else:
     _S3_ERRORS = (BotoCoreError, ClientError)
@@ -99,7 +99,7 @@ else:
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise OSError, as files do, if an S3 storage does not respond: work is then tried again, not abandoned."""
+    """Raise OSError, as for local files, if an S3 storage does not respond, so that work is retried."""
     try:
         yield
     except _S3_ERRORS as error:
@@ -111,7 +111,7 @@ def _save(storage: Storage, name: str, file: File) -> None:
     """Store a file under exactly ``name``, replacing an earlier one."""
     storage.delete(name)
     stored = storage.save(name, file)
-    if stored != name:  # another process wrote in between; the name in the database must lead to this content
+    if stored != name:  # another process wrote at the same time; the recorded name must refer to this content
         storage.delete(stored)
         raise OSError(f"{name} is being written by another process; try again.")
 
@@ -125,13 +125,13 @@ def arrays_save(name: str, **arrays: np.ndarray | Parts) -> str:
 
 @contextmanager
 def arrays_open(name: str) -> Iterator[NpzFile]:
-    """Open arrays that :func:`arrays_save` stored under ``name``, each loaded on access."""
+    """Open arrays that :func:`arrays_save` stored under ``name``; each is loaded on access."""
     with _as_os_errors(), storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
 
 
 def arrays_load(name: str, *keys: str) -> dict[str, np.ndarray]:
-    """Load arrays that :func:`arrays_save` stored under ``name``: all, or only those named by ``keys``."""
+    """Load arrays that :func:`arrays_save` stored under ``name``: all of them, or only ``keys``."""
     with arrays_open(name) as arrays:
         return {key: arrays[key] for key in keys or arrays.files}
 
@@ -143,7 +143,7 @@ def private_save(name: str, file: File) -> None:
 
 @_as_os_errors()
 def private_replace(name: str, content: bytes) -> None:
-    """Store a file in private storage, replacing an earlier one; readers see one of them, whole."""
+    """Store a file in private storage, replacing an earlier one atomically for readers."""
     cast(SealedStorage, storages["private"]).replace(name, ContentFile(content))
 
 
@@ -156,7 +156,7 @@ def private_load(name: str) -> bytes:
 
 @contextmanager
 def private_copy(name: str, called: str) -> Iterator[Path]:
-    """Copy a file in private storage for the duration of the block, for readers that need a path.
+    """Copy a file from private storage for the duration of the block, for readers that need a path.
 
     Args:
         name: Name in private storage.
@@ -170,10 +170,10 @@ def private_copy(name: str, called: str) -> Iterator[Path]:
 
 @_as_os_errors()
 def arrays_digest(name: str) -> str:
-    """Return the SHA-256 of the file that :func:`arrays_save` stored as ``name``; empty if it is no longer such a file.
+    """Return the SHA-256 of the file that :func:`arrays_save` stored as ``name``; empty if it was replaced or damaged.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
     """
     try:
         with storages["private"].open(name) as file:

@@ -1,4 +1,4 @@
-"""When to send a request again after it has failed."""
+"""Pauses before a failed request is sent again."""
 
 import math
 import random
@@ -7,12 +7,12 @@ from threading import Lock
 
 from django.utils.http import parse_http_date_safe
 
-#: Largest random part of a pause: clients that failed together must not return together.
+#: Largest random part of a pause, so that clients that failed together do not return together.
 _JITTER = 0.25
 
 
 def retry_after_seconds(header: str | None) -> float:
-    """Return the seconds that a `Retry-After` header (RFC 9110) asks for: 0 if it is absent, past or invalid."""
+    """Return the seconds that a `Retry-After` header (RFC 9110) requests: 0 if it is absent, past or invalid."""
     text = (header or "").strip()
     if text.isascii() and text.isdecimal():
         return float(text)
@@ -23,14 +23,14 @@ def retry_after_seconds(header: str | None) -> float:
 def pause_after(
     failures: int, *, least: float, most: float, retry_after: str | None = None, most_asked: float | None = None
 ) -> float:
-    """Return the seconds to wait after a number of failures in a row, with a random part.
+    """Return the seconds to wait after several failures in a row, with a random part.
 
     Args:
-        failures: At least 1.
-        least: Seconds after the first failure; each further one doubles them.
-        most: Seconds at which they no longer double.
+        failures: Number of failures, at least 1.
+        least: Seconds after the first failure, doubled by each further failure.
+        most: Seconds at which the pause stops doubling.
         retry_after: The last response's `Retry-After`, which can make the pause longer.
-        most_asked: Seconds that a `Retry-After` can ask for; ``most`` by default.
+        most_asked: Longest pause in seconds that a `Retry-After` can request; ``most`` by default.
     """
     doubled = min(math.ldexp(least, min(failures, 64) - 1), most)
     asked = min(retry_after_seconds(retry_after), most if most_asked is None else most_asked)
@@ -38,12 +38,12 @@ def pause_after(
 
 
 class Backoff:
-    """The pause before the next request to one server, for all threads of this process.
+    """Pause before the next request to one server, shared by all threads of this process.
 
     Args:
         least: Seconds after the first failure.
-        most: Seconds at which they no longer double.
-        most_asked: Seconds that a `Retry-After` can ask for.
+        most: Seconds at which the pause stops doubling.
+        most_asked: Longest pause in seconds that a `Retry-After` can request.
     """
 
     def __init__(self, least: float, most: float, most_asked: float) -> None:

@@ -1,4 +1,4 @@
-"""Many rows at once: checked column by column, and sent in the database's native way."""
+"""Bulk writes: rows are checked column by column and sent in the database's native way."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -12,9 +12,9 @@ from common.row_hashes import zeros_without_sign
 
 
 def rows_clean(rows: Sequence[models.Model], *, exclude: Collection[str]) -> None:
-    """Validate and normalise rows as ``clean_fields`` would, once for each distinct value of a column.
+    """Validate and normalise rows like ``clean_fields``, but only once for each distinct value of a column.
 
-    Zeros in JSON lose their sign, which not every database would keep.
+    Zeros in JSON lose their sign, because not every database keeps it.
 
     Args:
         rows: rows of one model, at least one; changed in place.
@@ -41,7 +41,7 @@ def rows_clean(rows: Sequence[models.Model], *, exclude: Collection[str]) -> Non
 def rows_insert(rows: Sequence[models.Model]) -> None:
     """Insert rows of one table.
 
-    PostgreSQL copies several rows from a stream, SQLite repeats one prepared statement.
+    For several rows, PostgreSQL copies from a stream and SQLite repeats one prepared statement.
 
     Args:
         rows: unsaved rows of one model, at least one. A single row gets its primary key; several rows do not.
@@ -76,11 +76,11 @@ def rows_insert(rows: Sequence[models.Model]) -> None:
 def missing_insert(
     model: type[models.Model], columns: Mapping[str, Sequence[Any]], returned: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Insert those of some rows that conflict with no unique constraint, and return fields of the rows inserted.
+    """Insert the rows that violate no unique constraint, and return fields of the inserted rows.
 
     Args:
-        columns: field → its value in each row; other columns must take NULL. SQLite takes 32,766 values at once.
-        returned: names of the fields.
+        columns: field → its value in each row. Other columns must allow NULL, and SQLite allows 32,766 values at once.
+        returned: names of the fields to return.
     """
     connection, meta = connections[router.db_for_write(model)], model._meta
     fields = [meta.get_field(name) for name in columns]
@@ -112,11 +112,11 @@ def _cleaned(field: models.Field, row: models.Model, value: Any) -> Any:
 
 
 def _each_once(work: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
-    """Return results of ``work`` for all values, computed once for equal ones."""
+    """Return results of ``work`` for all values, computing each distinct value once."""
     done: dict[Any, Any] = {}
     results = []
     for value in values:
-        # Values without a hash are computed once if rows share the same object.
+        # Unhashable values are computed once only if rows share the same object.
         key = (type(value), id(value) if isinstance(value, (list, dict)) else value)
         if key not in done:
             done[key] = work(value)

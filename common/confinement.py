@@ -1,9 +1,9 @@
 """Processes for untrusted files: limits on memory and time, no network, no other programs, no other files.
 
-Network and programs are refused by a seccomp filter, files by Landlock; neither needs privileges. `protections` reports
-which of these this machine supports: without Linux, on machines other than x86_64 and aarch64, and with a kernel before
-5.13 (or one without Landlock) some are missing. Files that a reader needs at a path are copied to scratch folders;
-leftovers of killed processes are swept.
+A seccomp filter refuses network and programs, Landlock refuses files; neither needs privileges. `protections` reports
+which of these work on this machine. Some are missing on systems other than Linux, on machines other than x86_64 and
+aarch64, and with a kernel before 5.13 or without Landlock. Files that a reader needs at a path are copied to scratch
+folders; folders left by killed processes are swept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER =
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1  # EPERM
 _X32 = 0x40000000
-#: By machine: its name in the kernel, and its numbers of socket, connect, execve, execveat, ptrace, kill,
+#: For each machine, its name in the kernel and its numbers of socket, connect, execve, execveat, ptrace, kill,
 #: process_vm_readv, process_vm_writev and io_uring_setup (linux/audit.h, asm/unistd.h).
 _CALLS = {
     "x86_64": (0xC000003E, (41, 42, 59, 322, 101, 62, 310, 311, 425)),
@@ -42,12 +42,12 @@ _CALLS = {
 #: Numbers of landlock_create_ruleset, landlock_add_rule and landlock_restrict_self, the same on every machine.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _BENEATH = 1, 1
-#: Rights to files (linux/landlock.h): to read them, to list folders; all rights of the first version; to move between
-#: folders (from version 2 on), to truncate (3).
+#: Rights to files (linux/landlock.h): to read files and list folders; all rights of version 1; to move files between
+#: folders (from version 2 on); to truncate files (from version 3 on).
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _READ, _ALL, _MOVE, _CUT = _EXECUTE | _READ_FILE | _READ_FOLDER, (1 << 13) - 1, 1 << 13, 1 << 14
 _ROOT = Path(__file__).parents[1]
-#: Sources of programs and libraries, and of the facts about the machine that they read.
+#: Folders of programs and libraries, and files with the facts about the machine that they read.
 _PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/proc/self", "/proc/cpuinfo", "/proc/meminfo")
 _ENVIRONMENT = {
     "PATH": os.defpath,
@@ -60,9 +60,9 @@ _ENVIRONMENT = {
 
 
 class ConfinedProcess:
-    """A module of this program in a separate process, as a context manager; the process has ended when the block ends.
+    """Context manager that runs a module of this program in a separate process, which ends with the block.
 
-    It gets neither settings nor secrets. The module has to call `confine`, and writes its answers to `answers`.
+    The process gets neither settings nor secrets. The module must call `confine` and write its answers to `answers`.
 
     Args:
         arguments: Arguments of its command line.
@@ -70,7 +70,7 @@ class ConfinedProcess:
     Attributes:
         stdin: Stream for requests.
         stdout: Stream of answers.
-        late: Whether it was ended because it took too long.
+        late: Whether the process was ended because it took too long.
     """
 
     def __init__(self, module: str, *arguments: str) -> None:
@@ -96,7 +96,7 @@ class ConfinedProcess:
     ) -> None:
         self._process.kill()
         self.stdout.close()
-        with suppress(BrokenPipeError):  # closing writes the rest
+        with suppress(BrokenPipeError):  # closing writes the remaining input
             self.stdin.close()
         self._process.wait()
 
@@ -112,7 +112,7 @@ class ConfinedProcess:
             timer.cancel()
 
     def ended(self) -> int:
-        """Wait for its end, and return its exit status: 0, or the negative number of a signal."""
+        """Wait for the process to end; return its exit status, which is 0 or the negative number of a signal."""
         return self._process.wait()
 
     def _stop(self) -> None:
@@ -121,7 +121,7 @@ class ConfinedProcess:
 
 
 def answers() -> IO[bytes]:
-    """Return this process's standard output, reserved for answers: output of libraries goes to standard error."""
+    """Return this process's standard output, reserved for answers; other output goes to standard error."""
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return stream
@@ -134,21 +134,21 @@ class _Program(ctypes.Structure):
 def confine(
     *, memory: int, seconds: int | None = None, reads: Sequence[Path] = (), writes: Sequence[Path] = ()
 ) -> None:
-    """Confine this process permanently from now on.
+    """Confine this process permanently.
 
     Memory and time used so far do not count. On Linux, the process ends when its parent does. It can no longer open
-    connections, start programs, or open files other than program files and the files named below; see `protections`.
+    connections, start programs, or open files except program files and those below; see `protections`.
 
     Args:
-        memory: Bytes that it may take in addition to the current ones. Then MemoryError is raised.
-        seconds: Limit of processor time, if any. Then the process is killed.
+        memory: Bytes that it may allocate in addition to its current memory; beyond that, MemoryError is raised.
+        seconds: Limit of processor time, if any, at which the process is killed.
         reads: Files and folders that it may read.
         writes: Folders that it may also write to.
     """
     _limit(resource.RLIMIT_AS, _address_space() + memory)
     if seconds is not None:
         _limit(resource.RLIMIT_CPU, ceil(time.process_time()) + seconds)
-    _limit(resource.RLIMIT_CORE, 0)  # a dump would hold records
+    _limit(resource.RLIMIT_CORE, 0)  # a core dump would contain records
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         _end_with_parent(libc)
@@ -158,12 +158,12 @@ def confine(
 
 
 def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
-    """Call a function in a fork of this process, so that the call leaves nothing behind here.
+    """Call a function in a fork of this process, so that the call leaves no trace here.
 
-    For confined processes with one thread: the copy inherits their limits.
+    Only for confined processes with one thread; the fork inherits their limits.
 
     Args:
-        seconds: Processor time that it may take, and a quarter of the elapsed time allowed.
+        seconds: Limit of processor time; four times this is the limit of elapsed time.
 
     Returns:
         The function's result; None if it raised, crashed or took too long.
@@ -188,7 +188,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
 
 
 def protections() -> dict[str, bool]:
-    """Return the protections that work on this machine: ``network``, and other ``files``."""
+    """Return which protections work on this machine: ``network``, and ``files`` outside the program."""
     with ConfinedProcess("common.confinement") as process:
         return json.loads(process.stdout.read() or "{}")
 
@@ -218,7 +218,7 @@ class _Beneath(ctypes.Structure):
 
 
 def _refuse_files(libc: ctypes.CDLL, reads: Sequence[Path], writes: Sequence[Path]) -> None:
-    """Refuse all files except those of programs and those named, by Landlock, if the kernel has it."""
+    """Refuse all files except program files and the given ones, with Landlock if the kernel has it."""
     version = libc.syscall(_CREATE_RULESET, None, 0, _VERSION)
     if version < 1:
         return
@@ -237,7 +237,7 @@ def _refuse_files(libc: ctypes.CDLL, reads: Sequence[Path], writes: Sequence[Pat
 
 
 def _allow(libc: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
-    """Allow files at or beneath a path; if the path does not exist, allow nothing."""
+    """Allow access to files at or below a path; if the path does not exist, do nothing."""
     try:
         parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -248,14 +248,14 @@ def _allow(libc: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
 
 
 def _refuse_calls(libc: ctypes.CDLL) -> None:
-    """Refuse system calls that reach beyond this process, by a seccomp filter."""
+    """Refuse system calls that reach beyond this process, with a seccomp filter."""
     if platform.machine() not in _CALLS:
         return
     machine, calls = _CALLS[platform.machine()]
     count = len(calls)
-    steps = [  # instruction, steps skipped if it holds, steps skipped if not, operand
+    steps = [  # instruction, steps skipped if true, steps skipped if false, operand
         (_LOAD, 0, 0, 4),
-        (_EQUAL, 0, count + 3, machine),  # calls of another machine are refused
+        (_EQUAL, 0, count + 3, machine),  # calls for another architecture are refused
         (_LOAD, 0, 0, 0),
         (_AT_LEAST, count + 1, 0, _X32),
         *((_EQUAL, count - place, 0, call) for place, call in enumerate(calls)),
@@ -292,13 +292,13 @@ _PREFIX = "ipate-scratch-"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Provide a folder for this process for the duration of the block; no other user may read it."""
+    """Provide a folder for the duration of the block; no other user may read it."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         yield Path(folder)
 
 
 def scratch_sweep(seconds: float) -> None:
-    """Delete folders on this machine that are older than this, because their processes were killed."""
+    """Delete this machine's scratch folders older than this, whose processes were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             is_old = folder.stat().st_mtime < time.time() - seconds

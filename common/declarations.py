@@ -1,6 +1,6 @@
-"""Declarations: frozen dataclasses whose fields are those of a JSON document, described by JSON Schema.
+"""Declarations: frozen dataclasses with the fields of a JSON document, described by JSON Schema.
 
-pydantic reads and writes them; made in Python they are plain dataclasses, and check themselves in ``__post_init__``.
+pydantic reads and writes them. In Python they are plain dataclasses that check themselves in ``__post_init__``.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from common.sentences import Sentence
 
 
 def _described(schema: dict[str, Any], kind: type) -> None:
-    """Describe a class by its first line, and require the tags that tell it from others."""
+    """Describe a class by the first line of its docstring, and require the tags that distinguish it from others."""
     schema["description"] = (kind.__doc__ or "").partition("\n")[0]
     tags = [name for name, declared in schema["properties"].items() if "const" in declared]
     for name, declared in schema["properties"].items():
@@ -28,20 +28,20 @@ def _described(schema: dict[str, Any], kind: type) -> None:
 
 
 DECLARED = ConfigDict(extra="forbid", json_schema_extra=_described)
-"""What a declaration has as ``__pydantic_config__``."""
+"""Value of ``__pydantic_config__`` in every declaration."""
 
 OMITTED = Field(exclude_if=lambda value: not value)
-"""Marks a field that documents leave out where it is empty."""
+"""Marker for a field that documents omit if it is empty."""
 
 UNTOLD = Field(exclude=True)
-"""Marks a field of a plan that the API leaves out."""
+"""Marker for a field of a plan that the API omits."""
 
 MAY_BE_MISSING = "may be missing"
-"""Marks a field that not every document has."""
+"""Marker for a field that some documents lack."""
 
 
 def _number(value: object) -> object:
-    """A number as it is written: a whole one stays whole."""
+    """Return a number unchanged, so that a whole number stays whole."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PydanticCustomError("float_type", "This is no number.")
     return value
@@ -59,7 +59,7 @@ Number = Annotated[
 
 
 class Pairs:
-    """Marks pairs that are an object in documents, with values of this type."""
+    """Marker for pairs that documents contain as an object, with values of this type."""
 
     def __init__(self, values: Any) -> None:
         self.values = values
@@ -89,7 +89,7 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 
 def stored(value: Any) -> Any:
-    """Return a dataclass, or a list of them, as JSON."""
+    """Return a dataclass, or a list of dataclasses, as JSON."""
     if isinstance(value, Sentence):
         return value.to_json()
     if is_dataclass(value):
@@ -98,16 +98,16 @@ def stored(value: Any) -> Any:
 
 
 class Stored:
-    """Base of dataclasses that are read back."""
+    """Base class of dataclasses that are stored as JSON and read back."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON for `from_json`."""
+        """Return JSON that `from_json` can read."""
         document: dict[str, Any] = stored(self)
         return document
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Return what `to_json` wrote."""
+        """Return an object from the output of `to_json`."""
         hints = _hints(cls)  # type: ignore[arg-type]
         return cls(**{name: _read(hints[name], value) for name, value in document.items()})
 

@@ -1,13 +1,13 @@
-"""Distinct values of very long arrays, such as the holders of all records, and those that two have in common."""
+"""Distinct values of very long arrays, such as the holders of all records, and values common to two of them."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return `(n,)` in rising order, each once, like `np.unique`.
+    """Return the distinct values `(n,)` in ascending order, like `np.unique`.
 
-    NumPy looks each of them up in a table: a second for a million, while sorting them takes some milliseconds.
+    NumPy looks each value up in a table, which takes a second for a million; sorting them takes some milliseconds.
 
     >>> distinct(np.array([3, 1, 3]))
     array([1, 3])
@@ -17,7 +17,7 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def are_among(numbers: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return `(N,)` whether each number is in another array in rising order, like `np.isin`, which would sort both.
+    """Return `(N,)` whether each number is in another, ascending array; `np.isin` would sort both.
 
     >>> are_among(np.array([3, 9, 1]), np.array([1, 3])).tolist()
     [True, False, True]

@@ -1,4 +1,4 @@
-"""Messages between two processes: a line of JSON, and the bytes of an array if it has one."""
+"""Messages between two processes: one line of JSON, followed by the bytes of an array if there is one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def frame_read(stream: IO[bytes], *, most: int = 0) -> tuple[dict[str, Any], NDA
     """Read a message.
 
     Args:
-        most: Most bytes that its array may have; the sender may be a process that an untrusted file has taken over.
+        most: Maximum size of its array in bytes; the sender may be a process that an untrusted file has taken over.
 
     Raises:
-        EOFError: there is none, or only a part of one.
-        ValueError: it was not written by `frame_write`, or is too large.
+        EOFError: there is no message, or only part of one.
+        ValueError: the message was not written by `frame_write`, or is too large.
     """
     line = stream.readline(_LONGEST_LINE)
     if not line.endswith(b"\n"):

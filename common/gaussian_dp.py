@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: from μ to (ε, δ) and back, and the odds of a guess at a given μ."""
+"""Gaussian differential privacy: conversion between μ and (ε, δ), and the odds of a guess at a given μ."""
 
 from collections.abc import Callable
 
@@ -8,32 +8,32 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 FloatArray = NDArray[np.float64]
 
-#: Share of δ that `gdp_mu` leaves unused, and that `gdp_epsilon` leaves unused: many times the relative error of
-#: `gdp_delta` (below 1e-12). The second is smaller, so that gdp_epsilon(gdp_mu(ε, δ), δ) never exceeds ε.
+#: Parts of δ that `gdp_mu` and `gdp_epsilon` leave unused, many times the relative error of `gdp_delta` (below 1e-12).
+#: The second is smaller, so that gdp_epsilon(gdp_mu(ε, δ), δ) never exceeds ε.
 MU_RESERVE = 1e-10
 EPSILON_RESERVE = 5e-11
 
 _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-_SMALL_MU = 0.5  # below, the difference of the two normal tails is integrated, not subtracted
+_SMALL_MU = 0.5  # below this, the difference of the two normal tails is integrated, not subtracted
 _UNDERFLOW = 40.0  # φ(40) is 0 in doubles
 
 
 def gdp_delta(mu: ArrayLike, epsilon: ArrayLike) -> FloatArray:
     """Return the smallest δ such that every μ-GDP mechanism is (ε, δ)-DP.
 
-    Dong, Roth and Su, "Gaussian Differential Privacy" (2022), Corollary 2.13; Balle and Wang (2018), Theorem 8:
-    δ = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2). The relative error is below 1e-12 wherever δ ≥ 1e-100, however small μ is.
+    Dong, Roth and Su, "Gaussian Differential Privacy" (2022), Corollary 2.13; Balle and Wang (2018), Theorem 8: δ =
+    Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2). The relative error is below 1e-12 if δ ≥ 1e-100, however small μ is.
 
     Args:
         mu: μ ≥ 0, any shape; 0 means that nothing was released, so δ = 0.
-        epsilon: ε ≥ 0, a shape that broadcasts with that of mu.
+        epsilon: ε ≥ 0, in a shape that broadcasts with ``mu``.
 
     Returns:
         δ, in the common shape.
 
     Raises:
-        ValueError: μ or ε negative, infinite or NaN; shapes that do not broadcast.
+        ValueError: μ or ε is negative, infinite or NaN, or shapes do not broadcast.
 
     >>> gdp_delta([0.0, 0.26805, 1.0], 1.0)
     array([0.00000000e+00, 9.99930428e-06, 1.26936738e-01])
@@ -44,21 +44,21 @@ def gdp_delta(mu: ArrayLike, epsilon: ArrayLike) -> FloatArray:
 
 
 def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> FloatArray:
-    """Return the largest μ making all μ-GDP mechanisms (ε, δ)-DP; never too large: gdp_delta(gdp_mu(ε, δ), ε) ≤ δ.
+    """Return the largest μ for which every μ-GDP mechanism is (ε, δ)-DP, rounded so that gdp_delta(μ, ε) ≤ δ.
 
     ln δ(μ) is concave and increasing: δ(μ) = ∫₀^μ φ(ε/m − m/2) dm, whose integrand is log-concave in m. Newton's method
-    that starts below the solution therefore stays below it. It starts from √2·(√(L + ε) − √L), L = ln(1/δ), and
-    solves for δ·(1 − 1e-10), so that rounding cannot carry it across.
+    therefore stays below the solution if it starts below it. It starts from √2·(√(L + ε) − √L), L = ln(1/δ), and solves
+    for δ·(1 − 1e-10), so that rounding cannot carry it beyond the solution.
 
     Args:
         epsilon: ε ≥ 0, any shape. At ε = 0 this is 2·Φ⁻¹((1 + δ)/2), which is small but not 0.
-        delta: 0 < δ < 1, a shape that broadcasts with that of epsilon.
+        delta: 0 < δ < 1, in a shape that broadcasts with ``epsilon``.
 
     Returns:
         μ > 0, in the common shape. A million holders with few different ε take a fraction of a second.
 
     Raises:
-        ValueError: an argument out of range; shapes that do not broadcast.
+        ValueError: an argument is out of range, or shapes do not broadcast.
 
     >>> gdp_mu([0.1, 1.0, 8.0], 1e-5).round(5)
     array([0.03252, 0.26805, 1.66603])
@@ -67,20 +67,20 @@ def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> FloatArray:
 
 
 def gdp_epsilon(mu: ArrayLike, delta: ArrayLike) -> FloatArray:
-    """Return the smallest ε ≥ 0 such that every μ-GDP mechanism is (ε, δ)-DP; never too small: gdp_delta(μ, ε) ≤ δ.
+    """Return the smallest ε ≥ 0 for which every μ-GDP mechanism is (ε, δ)-DP, rounded so that gdp_delta(μ, ε) ≤ δ.
 
     ln δ(ε) is concave and decreasing: δ(ε) = ∫ e^{ε−s}·Pr[L > s] ds over s > ε, a convolution of log-concave functions.
-    Newton's method that starts above the solution, at μ²/2 + μ·√(2·ln(1/δ)), therefore stays above it.
+    Newton's method, started above the solution at μ²/2 + μ·√(2·ln(1/δ)), therefore stays above it.
 
     Args:
         mu: μ ≥ 0, any shape; ε is 0 if 2Φ(μ/2) − 1 ≤ δ.
-        delta: 0 < δ < 1, a shape that broadcasts with that of mu.
+        delta: 0 < δ < 1, in a shape that broadcasts with ``mu``.
 
     Returns:
         ε, in the common shape. gdp_epsilon(gdp_mu(ε, δ), δ) is at most ε; for δ < 1/2, by no more than 1e-9·(1 + ε).
 
     Raises:
-        ValueError: an argument out of range; shapes that do not broadcast.
+        ValueError: an argument is out of range, or shapes do not broadcast.
 
     >>> gdp_epsilon([0.0, 0.26805, 1.66603], 1e-5).round(4)
     array([0., 1., 8.])
@@ -89,13 +89,13 @@ def gdp_epsilon(mu: ArrayLike, delta: ArrayLike) -> FloatArray:
 
 
 def guess_odds(mu: ArrayLike) -> FloatArray:
-    """Return the largest probability of a right guess whether a holder took part, with even odds before: Φ(μ/2).
+    """Return the largest probability of guessing correctly whether a holder took part, with even prior odds: Φ(μ/2).
 
-    The two errors of a test add up to at least 1 − (2Φ(μ/2) − 1) for a μ-GDP mechanism, and a guess is right with
+    For a μ-GDP mechanism, the two errors of a test add up to at least 1 − (2Φ(μ/2) − 1), and a guess is right with
     probability 1 minus half their sum.
 
     Raises:
-        ValueError: μ negative, infinite or NaN.
+        ValueError: μ is negative, infinite or NaN.
 
     >>> np.ceil(100 * guess_odds(gdp_mu([0.1, 1.0, 8.0], 1e-5)))
     array([51., 56., 80.])
@@ -104,13 +104,13 @@ def guess_odds(mu: ArrayLike) -> FloatArray:
 
 
 def record_guess_odds(mu: ArrayLike) -> FloatArray:
-    """Return the largest probability of a right guess which of two equally likely records is a holder's: Φ(μ).
+    """Return the largest probability of guessing which of two equally likely records is a holder's: Φ(μ).
 
-    An attacker who knows that the holder takes part compares two datasets that are two steps apart, one removal and one
-    addition: 2μ-GDP (Dong, Roth and Su 2022, Theorem 2.14).
+    An attacker who knows that the holder takes part compares two datasets that differ by one removal and one addition,
+    which is 2μ-GDP (Dong, Roth and Su 2022, Theorem 2.14).
 
     Raises:
-        ValueError: μ negative, infinite or NaN.
+        ValueError: μ is negative, infinite or NaN.
 
     >>> round(float(record_guess_odds(0.26805)), 3)
     0.606
@@ -148,7 +148,7 @@ def _epsilon(mu: FloatArray, delta: FloatArray) -> FloatArray:
 
 
 def _newton(step: Callable[[FloatArray], FloatArray], start: FloatArray) -> FloatArray:
-    """Follow the steps, all in one direction, until they no longer matter."""
+    """Repeat the steps, which all go in one direction, until they are negligible."""
     value = start
     for _ in range(100):
         change = step(value)
@@ -161,9 +161,9 @@ def _newton(step: Callable[[FloatArray], FloatArray], start: FloatArray) -> Floa
 def _log_delta(mu: FloatArray, epsilon: FloatArray) -> FloatArray:
     """Return ln δ, −∞ where μ is 0.
 
-    With x = ε/μ − μ/2, y = x + μ and the Mills ratio R(z) = Φ(−z)/φ(z), φ(x) = e^ε·φ(y), so that
-    δ = φ(x)·(R(x) − R(y)), and R(x) − R(y) is the integral of −R′(z) = 1 − z·R(z) from x to y. Where x < 0, R(x) may
-    overflow, but δ = Φ(−x) − φ(x)·R(y) loses nothing.
+    With x = ε/μ − μ/2, y = x + μ and the Mills ratio R(z) = Φ(−z)/φ(z), φ(x) = e^ε·φ(y), so that δ = φ(x)·(R(x) −
+    R(y)), and R(x) − R(y) is the integral of −R′(z) = 1 − z·R(z) from x to y. Where x < 0, R(x) may overflow, but δ =
+    Φ(−x) − φ(x)·R(y) is accurate.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
@@ -184,7 +184,7 @@ def _mills(z: FloatArray) -> FloatArray:
 def _on_distinct(
     function: Callable[[FloatArray, FloatArray], FloatArray], first: FloatArray, second: FloatArray
 ) -> FloatArray:
-    """Return the function of every pair, computed once for each distinct pair."""
+    """Apply a function to every pair, computing each distinct pair once."""
     both = np.broadcast_arrays(first, second)
     distinct, place = np.unique(both[0] + 1j * both[1], return_inverse=True)
     return function(distinct.real, distinct.imag)[place].reshape(both[0].shape)[()]

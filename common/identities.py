@@ -1,6 +1,6 @@
-"""Pseudonyms: one spelling for each, whichever way it comes in, and look-alikes.
+"""Pseudonyms: one spelling for each, regardless of its source, and look-alikes.
 
-Files, lists, forms, commands and the API all spell pseudonyms with `canonical`, so the same person is found from each.
+Files, lists, forms, commands and the API all spell pseudonyms with `canonical`, so each of them finds the same person.
 """
 
 import re
@@ -14,25 +14,25 @@ from common.sentences import gettext_noop as _
 from common.spreadsheets import is_formula
 
 LONGEST = 200
-"""Most characters of a pseudonym."""
+"""Maximum length of a pseudonym in characters."""
 ERASED = "erased:"
 """Prefix of the value that replaces the pseudonym of a person whose records were erased."""
 
-#: From here on floating-point columns no longer hold every whole number, and spreadsheets from 16 digits on.
+#: Magnitudes from which floating-point columns cannot hold every whole number, or spreadsheets every digit.
 _INEXACT, _DIGITS_16 = 2**53, 10**15
 _SHOWN = 60
-#: Most pseudonyms look like this, and are then their own canonical spelling.
+#: Pattern of most pseudonyms, for which the canonical spelling is the pseudonym itself.
 _PLAIN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST - 1}}}")
 _POINT_ZERO = re.compile(r"([+-]?[0-9]+)\.0+")
 _SHORTENED = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?E\+[0-9]+", re.IGNORECASE)
-#: Characters that Unicode counts as letters, marks or signs and that are invisible.
+#: Invisible characters that Unicode classifies as letters, marks or signs.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 class PseudonymError(ValueError):
-    """An invalid pseudonym; ``problem`` and ``remedy`` are sentences that pages translate."""
+    """Raised for an invalid pseudonym; ``problem`` and ``remedy`` are sentences that pages translate."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")
@@ -43,7 +43,7 @@ def canonical(value: object) -> str:
     r"""Return the canonical spelling of a pseudonym, which may be a text or a number.
 
     Raises:
-        PseudonymError: it is invalid.
+        PseudonymError: the pseudonym is invalid.
 
     >>> canonical(" Mu\u0308ller\xa0") == "M\xfcller", canonical(101.0), canonical("101.0"), canonical("007")
     (True, '101', '101', '007')
@@ -102,7 +102,7 @@ def spelling(value: object) -> str:
 
 
 def is_inexact(value: object) -> bool:
-    """Return whether a number is so large, or so far from whole, that a file may hold a different one than intended."""
+    """Return whether a number is so large that a file may hold a different one than intended."""
     if isinstance(value, str | bool) or not isinstance(value, Integral | Real | Decimal):
         return False
     least = _DIGITS_16 if isinstance(value, float) else _INEXACT
@@ -110,7 +110,7 @@ def is_inexact(value: object) -> bool:
 
 
 def former_spellings(name: str) -> list[str]:
-    """Return a canonical pseudonym, and its spellings from when only its ends were trimmed."""
+    """Return a canonical pseudonym, and its spellings before canonicalisation, when only its ends were trimmed."""
     spelled = [name, unicodedata.normalize("NFD", name)]
     return list(dict.fromkeys([*spelled, f"{name}.0"] if name.isdecimal() else spelled))
 
@@ -144,7 +144,7 @@ def _shown(name: str) -> str:
 
 # --- Look-alikes ----------------------------------------------------------------------------------------------------
 
-#: Letters and digits that are easily confused, in lower case: Latin ones with digits, Cyrillic and Greek ones.
+#: Letters and digits that are easily confused, in lower case: Latin with digits, Cyrillic and Greek letters with Latin.
 _TAKEN_FOR = str.maketrans(
     "01i|\u0131\u0142"
     "\u0430\u0431\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455\u04bb\u04cf\u0501\u051b\u051d"
@@ -159,8 +159,8 @@ _COMMA_ZERO = re.compile(r"(\d+),0+")
 def resemblance(name: str) -> str:
     r"""Return a key that is the same for pseudonyms that are easily confused.
 
-    Case, punctuation, leading zeros, and letters that look like other letters or digits make no difference. A separator
-    between two digits does.
+    The key ignores case, punctuation, leading zeros, and differences between similar letters and digits, but not a
+    separator between two digits.
 
     >>> resemblance("P-0017") == resemblance("p17") == resemblance("\u0420_l7")
     True

@@ -1,7 +1,7 @@
-"""Work in the background: claims on rows, parts that are done once, guards against errors, and the sweep.
+"""Background work: claims on rows, parts that are done once, guards against errors, and the sweep.
 
-A claim, a lease with a heartbeat, keeps two workers from doing the same work twice, and lets another take over the work
-of a dead process. Correct charges and labels do not depend on it: the transactions of the services ensure them, even if
+A claim is a lease with a heartbeat. It keeps two workers from doing the same work, and lets another worker take over
+from a dead process. Correct charges and labels do not depend on claims: the services' transactions ensure them even if
 two workers believe that they own a row.
 """
 
@@ -31,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 
 def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
-    """Return a task with this full name, which calls a service.
+    """Return a task with this full name that calls a service.
 
     Args:
-        name: The name that :func:`send` and the timetable use.
-        ids: How many of the sent values the service takes; the task ignores the rest, for rolling updates.
+        name: The name used by :func:`send` and the timetable.
+        ids: Number of sent values that the service takes; the task ignores the rest, to allow rolling updates.
     """
 
     def call(*sent: str, **_: object) -> None:
@@ -47,7 +47,7 @@ def task_of(name: str, service: Callable[..., object], ids: int = 0) -> Any:
 def send(task: str, *ids: object) -> None:
     """Queue a task by its full name. If the broker is unavailable, a periodic task does the work later.
 
-    Names are used because the tasks call the services that call this.
+    Tasks are identified by name because they call the services that call this function.
     """
 
     def publish() -> None:
@@ -59,14 +59,14 @@ def send(task: str, *ids: object) -> None:
     transaction.on_commit(publish)
 
 
-#: Length of the part of a worker's name in a claim, which also has its process and a unique suffix.
+#: Length of the worker's name in a claim, which also contains its process and a unique suffix.
 _NAMED = 62
-#: How many workers may die over one part before it is abandoned: more than accidents explain.
+#: Number of workers that may die on one part before it is abandoned, more than accidents would explain.
 DEATHS = 20
 
 
 def stale_before() -> datetime:
-    """Return the time before which a heartbeat belongs to a dead worker."""
+    """Return the time before which a last heartbeat means that the worker is dead."""
     return timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
 
 
@@ -81,17 +81,17 @@ def without_worker() -> Q:
 
 
 def worker_claims(name: str, claim: str) -> bool:
-    """Return whether the worker of this name, as in its heartbeat, made a claim."""
+    """Return whether the worker with this name in its heartbeat made a claim."""
     return claimant(claim) == name[-_NAMED:]
 
 
 def claimant(claim: str) -> str:
-    """Return the maker of a claim: a worker, or host and process of a command; the end of its name if it is long."""
+    """Return who made a claim: a worker, or the host and process of a command. Long names keep only their end."""
     return claim.rpartition(":")[0]
 
 
 def claiming_process(claim: str) -> int:
-    """Return the id of the process that holds a claim, on its host: the worker's process that carries out the task."""
+    """Return the id, on its host, of the process that holds a claim; in a worker, the one carrying out the task."""
     return int(claim.rpartition(":")[2].partition("-")[0])
 
 
@@ -132,11 +132,11 @@ def _beat(mine: models.QuerySet, done: threading.Event) -> None:
 
 
 class PartDied(Exception):
-    """Too many workers died over a part. The message is for staff and says what to do."""
+    """Raised after too many workers died on a part. The message is for staff and says what to do."""
 
 
 class Part(models.Model):
-    """Work that is done in one task, on any worker."""
+    """Part of a job that one task carries out, on any worker."""
 
     class State(models.TextChoices):
         PENDING = "pending", _("pending")
@@ -160,19 +160,19 @@ def parts_send(parts: models.QuerySet, task: str) -> None:
 
 
 def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], str], died: str) -> bool:
-    """Do a part once.
+    """Do a part unless it is done already.
 
     Args:
         part: The row, a :class:`Part`.
-        is_due: Whether the row, looked up again under the claim, is to be done.
-        work: Computes the part's result and returns the name of the file; empty if it leaves none.
-        died: Message if workers died over it repeatedly.
+        is_due: Whether the row, read again under the claim, should be done now.
+        work: Computes the part's result and returns the name of its file; empty if there is none.
+        died: Message if workers repeatedly died on the part.
 
     Returns:
-        Whether this call did it.
+        Whether this call did the part.
 
     Raises:
-        PartDied: Too many workers died over it.
+        PartDied: Too many workers died on the part.
     """
     if part.state == Part.State.DONE:
         return False
@@ -180,12 +180,12 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
     with lease(type(part), part.pk) as token:
         if token is None:
             return False
-        # Looked up under the claim: the process that ends a job waits for claims to end.
+        # Read under the claim, because the process that ends a job waits for claims to end.
         row = rows.first()
         if row is None or row.state == Part.State.DONE or not is_due(row):
             return False
         mine = rows.filter(claimed_by=token)
-        if row.state == Part.State.RUNNING:  # but without a claim: the worker on it died
+        if row.state == Part.State.RUNNING:  # but unclaimed, so its worker died
             mine.update(deaths=row.deaths + 1)
             if row.deaths + 1 >= DEATHS:
                 raise PartDied(died)
@@ -197,7 +197,7 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
             raise
         if not mine.update(state=Part.State.DONE, artifact=artifact):
             if artifact:
-                arrays_delete(artifact)  # another worker has done it again, or nothing waits for it any more
+                arrays_delete(artifact)  # another worker has done it again, or it is not needed any more
             return False
     return True
 
@@ -211,14 +211,14 @@ def guarded(
     unexpected: str,
     retry: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """End work that cannot continue; leave it to the sweep if the database or storage does not respond.
+    """End work that fails with an error, but leave it to the sweep if the database or storage does not respond.
 
     Args:
         work: Name of the work, for the log.
-        expected: Errors whose messages say what to do, and hold nothing of private data.
+        expected: Errors whose messages say what to do and contain no private data.
         fail: Ends the work with a message for staff.
         unexpected: The message for all other errors.
-        retry: Called if it will be tried again.
+        retry: Called if the work will be tried again.
     """
     try:
         yield
@@ -236,8 +236,8 @@ def guarded(
 def send_on(rows: QuerySet, task: str) -> list[Any]:
     """Queue a task for each row that no live worker is working on; return their keys.
 
-    The heartbeat then shows that the row was just sent, so that no other sweep sends it again; the dead worker's claim
-    is removed, because a fresh heartbeat would make it look alive.
+    The heartbeat is set so that no other sweep sends the row again, and the dead worker's claim is removed, because
+    with a fresh heartbeat it would look alive.
     """
     waiting, sent = rows.filter(silent()), []
     for pk in waiting.values_list("pk", flat=True):

@@ -1,15 +1,15 @@
-"""Journal outside the database: the last known end of every chain (condition 7 of the guarantee).
+"""Journal outside the database with the last known end of every chain (condition 7 of the guarantee).
 
-A restored backup lacks the releases since then, and the withdrawals. The journal does not: a study whose chains end
-earlier than the journal records is locked until :mod:`accounting.restores` has settled the difference. The journal is a
-directory with two files for each study, and ``installation.json`` for the chains that belong to none (their study id is
-None); it must not be restored together with the database.
+A restored backup lacks later releases and withdrawals, but the journal does not: a study whose chains end earlier than
+in the journal is locked until :mod:`accounting.restores` has settled the difference. The journal is a directory with
+two files for each study, and ``installation.json`` for chains that belong to no study (their study id is None). It must
+not be restored together with the database.
 
 - ``study-N.json``: ``heads`` (chain → sequence and hash), ``facts`` (data to settle a gap), and ``pending``: the notes
-  of a transaction that was about to commit. A crash in between leaves them there; the next transaction of the study
-  sees in the database whether it was committed (:meth:`common.append_only.Chained.append`).
-- ``study-N.acts``: rows that must not be lost with the database, encrypted with a key that is not in the database:
-  decisions, circumstances, erasures. One line for each transaction.
+  of a transaction that was about to commit. If a crash leaves them there, the study's next transaction checks in the
+  database whether it was committed (:meth:`common.append_only.Chained.append`).
+- ``study-N.acts``: rows that must not be lost with the database (decisions, circumstances, erasures), encrypted with a
+  key that is not in the database. One line for each transaction.
 """
 
 import fcntl
@@ -37,13 +37,13 @@ _ACTS = Purpose.RECORDS, "journal"
 
 @dataclass(eq=False)
 class Note:
-    """Note of a transaction in the journal of a study: written right before its commit, confirmed after it.
+    """Note of a transaction in a study's journal, written right before its commit and confirmed after it.
 
     Attributes:
         study_id: the study; None for the installation.
         heads: chain → sequence and hash of its last row.
         facts: data to settle a gap.
-        acts: rows that must not be lost, each with the name of its chain as ``chain``.
+        acts: rows that must not be lost, each with the name of its chain in ``chain``.
         replace: whether ``heads`` replace all earlier ones.
     """
 
@@ -55,26 +55,26 @@ class Note:
     token: str = field(default="", init=False)
 
     def __call__(self) -> None:
-        """Confirm, after the commit, the notes made before it."""
+        """Confirm, after the commit, the notes written before it."""
         with _rewriting(self.study_id, sync=False) as content:
             if self.token and content["pending"].get("token") == self.token:
                 _fold(content)
 
 
 def note(study_id: int | None, **noted: Any) -> None:
-    """Note this transaction in the journal right before its commit; see :class:`Note` for the possible fields."""
+    """Note this transaction in the journal right before its commit; :class:`Note` lists the possible fields."""
     transaction.on_commit(Note(study_id, **noted), robust=True)
 
 
 def notes_write(notes: Iterable[Note]) -> None:
-    """Write a transaction's notes; the database calls it right before the commit. Raises OSError."""
+    """Write a transaction's notes; called by the database backend right before the commit. Raises OSError."""
     by_study: dict[int | None, list[Note]] = {}
     for each in notes:
         by_study.setdefault(each.study_id, []).append(each)
     for study_id, own in by_study.items():
         token = uuid4().hex
         with _rewriting(study_id) as content:
-            if content["pending"]:  # of a transaction that could not be looked up: better one row too many
+            if content["pending"]:  # of a transaction that could not be looked up; keep a row too many to be safe
                 _fold(content)
             heads: dict[str, Any] = {}
             facts: dict[str, Any] = {}
@@ -97,32 +97,32 @@ def journal_read(study_id: int | None) -> dict[str, Any]:
 
 
 def is_noted(study_id: int) -> bool:
-    """Return whether a study with this number was ever noted, even if the database no longer has it."""
+    """Return whether a study with this number was ever noted, even if the database lacks it now."""
     return _path(study_id).exists()
 
 
 def pending_confirm(study_id: int | None) -> None:
-    """Treat the pending notes as committed: they are in the database, or this cannot be known."""
+    """Treat the pending notes as committed, because they are in the database or this cannot be determined."""
     with _rewriting(study_id) as content:
         if content["pending"]:
             _fold(content)
 
 
 def pending_forget(study_id: int | None) -> None:
-    """Drop the pending notes: their transaction was never committed."""
+    """Drop the pending notes, because their transaction was never committed."""
     with _rewriting(study_id) as content:
         content["pending"] = {}
 
 
 def head_note(study_id: int | None, chain: str, sequence: int, hash: str, **facts: Any) -> None:
-    """Note at once, regardless of the database, that a chain has reached ``sequence``, and ``facts``."""
+    """Record ``facts``, and that a chain has reached ``sequence``, immediately and independently of the database."""
     with _rewriting(study_id) as content:
         content["heads"][chain] = [sequence, hash]
         content["facts"].update(facts)
 
 
 def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
-    """Yield rows that were noted as acts, oldest first. Rows that can no longer be decrypted or read are left out."""
+    """Yield rows noted as acts, oldest first, except rows that can no longer be decrypted or read."""
     try:
         lines = _acts_path(study_id).read_text().splitlines()
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
 
 
 def acts_forget(study_id: int | None, age: timedelta) -> None:
-    """Delete acts that are older than ``age``: no backup that lacks them is kept any longer."""
+    """Delete acts older than ``age``, because all backups that lack them have been deleted."""
     path, oldest = _acts_path(study_id), timezone.now() - age
     with _locked(study_id):
         if path.exists():
@@ -145,7 +145,7 @@ def acts_forget(study_id: int | None, age: timedelta) -> None:
 
 
 def acts_rotate() -> int:
-    """Encrypt the acts of all studies again with the current key; return how many lines. Unreadable ones stay."""
+    """Encrypt the acts of all studies again with the current key; return the number of lines. Unreadable ones stay."""
     done = 0
     for path in sorted(Path(settings.JOURNAL_DIR).glob("study-*.acts")):
         study_id = int(path.stem.removeprefix("study-"))
@@ -166,7 +166,7 @@ def acts_rotate() -> int:
 def _moment(line: str) -> datetime:
     try:
         return datetime.fromisoformat(json.loads(line)["at"])
-    except (ValueError, KeyError):  # a line that a crash cut off
+    except (ValueError, KeyError):  # a line cut off by a crash
         return timezone.now() - timedelta(days=365_000)
 
 
@@ -191,7 +191,7 @@ def _locked(study_id: int | None) -> Iterator[None]:
 
 @contextmanager
 def _rewriting(study_id: int | None, *, sync: bool = True) -> Iterator[dict[str, Any]]:
-    """Change a study's file: one process at a time, and atomically."""
+    """Change a study's file atomically, one process at a time."""
     with _locked(study_id):
         content = journal_read(study_id)
         yield content
@@ -209,7 +209,7 @@ def _replace(path: Path, content: str, *, sync: bool) -> None:
 
 
 def _fold(content: dict[str, Any]) -> None:
-    """Merge pending notes into the known ones; a later state of a chain that was noted before stays."""
+    """Merge pending notes into the known ones; if a chain was already noted in a later state, that state stays."""
     pending, content["pending"] = content["pending"], {}
     content["facts"].update(pending["facts"])
     if pending["replace"]:
@@ -221,12 +221,12 @@ def _fold(content: dict[str, Any]) -> None:
 
 
 def _acts_write(study_id: int | None, acts: list[dict[str, Any]]) -> None:
-    """Append one encrypted line with ``acts``; the study's files are locked."""
+    """Append one encrypted line with ``acts``, with the study's files locked."""
     if not acts:
         return
     plain = json.dumps(acts, cls=DjangoJSONEncoder).encode()
     line = {"at": timezone.now().isoformat(), "rows": cipher(*_ACTS).encrypt(zlib.compress(plain)).decode()}
-    # If a crash has cut off a line, it ends with the next one's line break.
+    # If a crash has cut off the last line, the next one's leading line break ends it.
     with open(_acts_path(study_id), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(f"\n{json.dumps(line)}")
         file.flush()

@@ -1,9 +1,8 @@
-"""Keys of people's records: one for each person in each dataset, destroyed when their records are erased.
+"""Keys of people's records: one for each person in each dataset, destroyed when the person's records are erased.
 
-A ring holds the keys of one dataset by the numbers of the people whose rows they encrypt, or the only key of a scan.
-Rings are kept in a separate storage and are in no backup that holds records: with an old backup and the current rings,
-only the records of people who have not had theirs erased since can be read. Rings are changed under the lock of their
-study.
+A ring holds the keys of one dataset, identified by the numbers of the people whose rows they encrypt, or the only key
+of a scan. Rings are kept in a separate storage and never in a backup that holds records. So an old backup with the
+current rings only gives access to records that have not been erased since. Rings are changed under their study's lock.
 """
 
 import secrets
@@ -25,25 +24,25 @@ _AT_ONCE = 10_000
 
 
 class KeyGoneError(Exception):
-    """A key was destroyed because the data that it belongs to were erased."""
+    """Raised if a key was destroyed because its data were erased."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """Keys by number: ``numbers`` (N,) in rising order, ``keys`` (N, 32) bytes."""
+    """Keys identified by numbers: ``numbers`` (N,) ascending, ``keys`` (N, 32) bytes."""
 
     numbers: np.ndarray
     keys: np.ndarray
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
-        """Return whether there is a key for each of some numbers."""
+        """Return whether there is a key for each of the given numbers."""
         return are_among(numbers, self.numbers)
 
     def keys_of(self, numbers: np.ndarray) -> Iterator[bytes]:
-        """Return the keys of some numbers, in their order.
+        """Return the keys of the given numbers, in their order.
 
         Raises:
-            KeyGoneError: one of them has no key.
+            KeyGoneError: one of the numbers has no key.
         """
         parts = [numbers[start : start + _AT_ONCE] for start in range(0, len(numbers), _AT_ONCE)]
         if not all(self.has(part).all() for part in parts):
@@ -52,7 +51,7 @@ class Ring:
 
 
 def ring_load(name: str) -> Ring:
-    """Return the ring of this name; empty if there is none (any more)."""
+    """Return the ring with this name, or an empty ring if it does not exist or was destroyed."""
     try:
         with _storage().open(name) as file, np.load(file, allow_pickle=False) as arrays:
             return Ring(arrays["numbers"], arrays["keys"])
@@ -61,7 +60,7 @@ def ring_load(name: str) -> Ring:
 
 
 def keys_make(name: str, numbers: np.ndarray) -> Ring:
-    """Return the ring of this name with keys for some more numbers (N,); existing keys stay."""
+    """Return the ring with this name after adding keys for ``numbers`` (N,); existing keys are kept."""
     ring = ring_load(name)
     all_numbers = distinct(np.concatenate([ring.numbers, numbers]))
     if len(all_numbers) == len(ring.numbers):
@@ -77,7 +76,7 @@ def keys_make(name: str, numbers: np.ndarray) -> Ring:
 
 
 def keys_destroy(name: str, numbers: Collection[int]) -> None:
-    """Destroy the keys of some numbers permanently: the data encrypted with them can never be read again."""
+    """Permanently destroy the keys of the given numbers, so that data encrypted with them can never be read again."""
     ring = ring_load(name)
     stays = ~np.isin(ring.numbers, list(numbers))
     if not stays.all():
@@ -85,13 +84,13 @@ def keys_destroy(name: str, numbers: Collection[int]) -> None:
 
 
 def ring_destroy(name: str) -> None:
-    """Destroy all keys of a ring permanently, including those left next to it by a writer that died."""
+    """Permanently destroy all keys of a ring, including those in an unfinished file left by a writer that died."""
     for each in (f"{name}{UNFINISHED}", name):
         _storage().delete(each)
 
 
 def content_seal(name: str, content: bytes) -> bytes:
-    """Return content, encrypted with the only key of the ring ``name``, which is made if there is none."""
+    """Encrypt content with the only key of the ring ``name``, which is created if necessary."""
     (key,) = keys_make(name, np.zeros(1, dtype=np.int64)).keys_of(np.zeros(1, dtype=np.int64))
     nonce = secrets.token_bytes(_NONCE)
     return nonce + AESGCM(key).encrypt(nonce, content, name.encode())
@@ -102,7 +101,7 @@ def content_open(name: str, sealed: bytes) -> bytes:
 
     Raises:
         KeyGoneError: the ring was destroyed.
-        SealError: it was changed.
+        SealError: the sealed content was changed.
     """
     (key,) = ring_load(name).keys_of(np.zeros(1, dtype=np.int64))
     try:

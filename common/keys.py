@@ -1,6 +1,6 @@
-"""Secret keys of the installation, one for each purpose, the data that they encrypt, and signatures for others.
+"""Secret keys of the installation, one for each purpose, with their ciphers and signatures.
 
-One of them gives no access to the others. If a purpose has no key, its keys are derived from the site's secret key.
+No key gives access to another one. If a purpose has no key, its keys are derived from the site's secret key.
 """
 
 import base64
@@ -19,12 +19,12 @@ from django.conf import settings
 
 
 class Purpose(StrEnum):
-    """Purpose of a key; the settings are named after it."""
+    """Purpose of a key; settings are named after it."""
 
     SESSIONS = "SECRET"
-    """Sessions, forms, links in mails, limits on tries."""
+    """Sessions, forms, links in emails, limits on attempts."""
     SIGNING = "SIGNING"
-    """Documents that others check, ends of chains, numbers of receipts, digests of sealed changes."""
+    """Documents that others verify, ends of chains, numbers of receipts, digests of sealed changes."""
     FACTORS = "FACTOR"
     """Second factors, and secrets of webhooks."""
     RECORDS = "RECORDS"
@@ -32,13 +32,13 @@ class Purpose(StrEnum):
 
 
 def keys_of(purpose: Purpose) -> list[str]:
-    """Return keys of a purpose: the current one, then earlier ones, which still verify signatures and decrypt."""
+    """Return the keys of a purpose: the current one, then earlier ones, which still verify signatures and decrypt."""
     own, earlier = (getattr(settings, f"{purpose}_KEY{end}") for end in ("", "_FALLBACKS"))
     return [own, *earlier] if own else [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
 
 
 def digest(use: str, content: str, key: str | None = None) -> str:
-    """Return 64 hexadecimal digits for ``content``: its HMAC-SHA256 under the key for signatures, or ``key``."""
+    """Return the HMAC-SHA256 of ``content``, 64 hexadecimal digits, under ``key`` or the current signing key."""
     keyed = hmac.HMAC(key_derive(key or keys_of(Purpose.SIGNING)[0], use), hashes.SHA256())
     keyed.update(content.encode())
     return keyed.finalize().hex()
@@ -46,12 +46,12 @@ def digest(use: str, content: str, key: str | None = None) -> str:
 
 @lru_cache(maxsize=64)
 def key_derive(key: str, use: str) -> bytes:
-    """Return 32 bytes derived from a key, for one use: HKDF-SHA256 (RFC 5869)."""
+    """Return 32 bytes derived from a key for one use, with HKDF-SHA256 (RFC 5869)."""
     return HKDF(hashes.SHA256(), 32, salt=None, info=f"ipate: {use}".encode()).derive(key.encode())
 
 
 def cipher(purpose: Purpose, use: str) -> MultiFernet:
-    """Return a cipher for one use of a purpose's keys: it encrypts with the current key and decrypts with all."""
+    """Return a cipher for one use of a purpose's keys, which encrypts with the current one and decrypts with all."""
     return MultiFernet([Fernet(base64.urlsafe_b64encode(key_derive(key, use))) for key in keys_of(purpose)])
 
 
@@ -60,7 +60,7 @@ _USE = "signatures for others"
 
 
 def signed(content: dict[str, Any]) -> str:
-    """Return the content as a JSON Web Signature (RFC 7515, 8037), which names its key in `public_keys`."""
+    """Return the content as a JSON Web Signature (RFC 7515, 8037) with the id of its key in `public_keys`."""
     key = _private_key(keys_of(Purpose.SIGNING)[0])
     return jwt.encode(content, key, algorithm=ALGORITHM, headers={"kid": _public_key(key)["kid"]})
 
@@ -77,7 +77,7 @@ def _private_key(secret: str) -> Ed25519PrivateKey:
 def _public_key(private: Ed25519PrivateKey) -> dict[str, str]:
     public = private.public_key()
     x = _base64url(public.public_bytes_raw())
-    # the thumbprint of RFC 7638: its members in this order, without spaces
+    # The thumbprint of RFC 7638 requires these members in this order, without spaces.
     thumbprint = hashlib.sha256(f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'.encode()).digest()
     pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
     return {

@@ -1,4 +1,4 @@
-"""Tables that belong to no single app."""
+"""Models that belong to no single app."""
 
 import json
 from typing import Any, TypeVar
@@ -13,10 +13,10 @@ _MARK = '{"template": '
 
 
 def row_add(row: models.Model) -> None:
-    """Save a new row that was checked. Of two with the same unique values, added at once, the second is refused, too.
+    """Save a new, checked row. Of two with the same unique values, added at the same moment, the second is refused.
 
     Raises:
-        ValidationError: by field, as ``full_clean`` would have refused it a moment later.
+        ValidationError: errors by field, as ``full_clean`` would raise them a moment later.
     """
     try:
         with transaction.atomic():
@@ -27,22 +27,22 @@ def row_add(row: models.Model) -> None:
 
 
 def locked(row: Row) -> Row:
-    """Lock a row until the transaction ends, and replace what was read before with its current values.
+    """Lock a row until the transaction ends, and refresh it with its current values.
 
     Take the study's lock first, so that all transactions lock in the same order.
 
     Raises:
-        DoesNotExist: the row is gone.
+        DoesNotExist: the row was deleted.
     """
     row.refresh_from_db(from_queryset=type(row)._base_manager.select_for_update(of=("self",)))
     return row
 
 
 class ThrottleEntry(models.Model):
-    """One counted event, such as a failed sign-in, under a keyed hash of the subject of the count.
+    """One counted event, such as a failed sign-in, stored under a keyed hash of its subject.
 
     ``common.throttle`` writes and reads these rows. ``key`` is an HMAC-SHA256 in hexadecimal; no name, address,
-    password or code is stored. From ``expires_at`` on the row no longer counts.
+    password or code is stored. The row stops counting at ``expires_at``.
     """
 
     key = models.CharField(max_length=64)
@@ -60,7 +60,7 @@ class ThrottleEntry(models.Model):
 
 
 class WorkerHeartbeat(models.Model):
-    """Time at which a Celery worker was last heard from; ``common.worker_heartbeats`` writes it."""
+    """Time at which a Celery worker was last heard from, written by ``common.worker_heartbeats``."""
 
     name = models.CharField(max_length=300, unique=True, help_text="Celery's name of the worker, and its process.")
     heard_at = models.DateTimeField(db_index=True)
@@ -73,7 +73,7 @@ class WorkerHeartbeat(models.Model):
 
 
 class BackupRecord(models.Model):
-    """Backup that succeeded; ``ipate_web.backups.installation`` writes it."""
+    """Successful backup, recorded by ``ipate_web.backups.installation``."""
 
     made_at = models.DateTimeField(db_index=True)
     encrypted = models.BooleanField()
@@ -86,7 +86,7 @@ class BackupRecord(models.Model):
 
 
 class Pulse(models.Model):
-    """Time at which a recurring event last happened; ``ipate_web.watching`` writes and reads it."""
+    """Time at which a recurring event last happened, written and read by ``ipate_web.watching``."""
 
     name = models.CharField(max_length=50, unique=True)
     at = models.DateTimeField()
@@ -101,10 +101,10 @@ class Pulse(models.Model):
 
 
 class HandledRequest(models.Model):
-    """Request that must not be handled twice, with its answer; ``common.repeats`` writes and reads these rows.
+    """Request that must not be handled twice, with its answer; written and read by ``common.repeats``.
 
-    Neither the one-time key nor anything else about the request is stored readably: ``key`` and ``digest`` are keyed
-    hashes, and the answer is encrypted with a key derived from the one-time key.
+    Nothing about the request is stored in readable form: ``key`` and ``digest`` are keyed hashes, and the answer is
+    encrypted with a key derived from the one-time key.
     """
 
     key = models.CharField(max_length=64, unique=True)
@@ -120,7 +120,7 @@ class HandledRequest(models.Model):
 
 
 class SentenceField(models.TextField):
-    """Text, or a :class:`~common.sentences.Sentence`, which is stored as JSON and restored as one."""
+    """Field for a text or a :class:`~common.sentences.Sentence`, which is stored as JSON and restored as a Sentence."""
 
     def deconstruct(self) -> Any:
         name, _path, args, given = super().deconstruct()

@@ -1,11 +1,11 @@
 """Sources of noise.
 
-`SystemNoise` is the only source a real vote may use: the privacy proofs assume that nobody can predict the noise, and
-the output of a statistical generator can be predicted from a few of its values. `SimulationNoise` repeats itself from a
-seed and is marked, so that code that writes to a ledger can refuse it.
+`SystemNoise` is the only source that a real vote may use: the privacy proofs assume that nobody can predict the noise,
+but the output of a statistical generator can be predicted from a few values. `SimulationNoise` is reproducible from a
+seed and marked as such, so that code that writes to a ledger can refuse it.
 
-Numbers that are released, not only compared, take their noise from `rounded_normal`: integers, without the low bits
-that distinguish a floating-point draw from an ideal one.
+Numbers that are released, and not only compared, get noise from `rounded_normal`: integers, without the low bits that
+distinguish a floating-point draw from an ideal one.
 """
 
 import math
@@ -24,42 +24,42 @@ ROUNDED_NORMAL_DISTANCE = 2.0**-256
 """Bound on the total variation between one number of `SystemNoise.rounded_normal` and an ideal rounded Gaussian."""
 
 LARGEST_ROUNDED_SCALE = 2.0**34
-"""The largest standard deviation of `SystemNoise.rounded_normal`."""
+"""Largest standard deviation of `SystemNoise.rounded_normal`."""
 
 JOINT_NORMAL_DISTANCE = 2.0**-236
-"""The same for a sum of up to a million of them, each of a scale of at least `LARGEST_ROUNDED_SCALE` / 2, and a rounded
-sum of one Gaussian and other noise that is independent of it: docs/sites.md."""
+"""Bound as above for a sum of up to a million of them, each of scale at least `LARGEST_ROUNDED_SCALE` / 2, and for a
+rounded sum of one Gaussian and other, independent noise; see docs/sites.md."""
 
 GRID = 2.0**-16
-"""Unit of noise: it is a multiple of this, and so are the weights of votes."""
+"""Unit of noise and of the weights of votes, which are both multiples of it."""
 
 _QUANTILE_ERROR = 1e-13  # a hundred times the largest relative error of ndtri and log, 1e-15
 _MORE_BYTES = 32
 
 
 class Noise(Protocol):
-    """A source of independent, centred noise; `is_simulation` is True if it can be repeated."""
+    """Source of independent, centred noise; `is_simulation` is True if the noise is reproducible."""
 
     is_simulation: ClassVar[bool]
 
     def normal(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Return Gaussian noise of standard deviation `scale`."""
+        """Return Gaussian noise with standard deviation `scale`."""
         ...
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Return Laplace noise of density exp(-|x| / scale) / (2 scale)."""
+        """Return Laplace noise with density exp(-|x| / scale) / (2 scale)."""
         ...
 
     def rounded_normal(self, scale: float, shape: Shape) -> NDArray[np.int64]:
-        """Return Gaussian noise of standard deviation `scale`, rounded to the nearest integer."""
+        """Return Gaussian noise with standard deviation `scale`, rounded to the nearest integer."""
         ...
 
 
 class SystemNoise:
-    """Noise from the operating system's cryptographic generator, by the inverse of the distribution function.
+    """Noise from the operating system's cryptographic generator, computed by inverting the distribution function.
 
-    Noise is an integer multiple of `GRID`, see `rounded_normal`: the low bits of a draw in floating point could be
-    distinguished from those of ideal noise (Mironov 2012, "On significance of the least significant bits for
+    Noise is an integer multiple of `GRID` (see `rounded_normal`), because the low bits of a floating-point draw could
+    be distinguished from those of ideal noise (Mironov 2012, "On significance of the least significant bits for
     differential privacy").
 
     >>> SystemNoise().normal(40.0, (2, 3)).shape
@@ -69,11 +69,11 @@ class SystemNoise:
     is_simulation: ClassVar[bool] = False
 
     def normal(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Return Gaussian noise rounded to multiples of `GRID`: on counts that are, the rounded Gaussian mechanism."""
+        """Return Gaussian noise rounded to multiples of `GRID`, for counts that are such multiples."""
         return np.multiply(GRID, self.rounded_normal(scale / GRID, shape), dtype=np.float64)
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Return Laplace noise rounded to multiples of `GRID`, drawn like `rounded_normal`, and as near the ideal."""
+        """Return Laplace noise rounded to multiples of `GRID`, drawn as accurately as `rounded_normal`."""
         unit = _require_scale(scale / GRID)
         drawn = _rounded(
             shape,
@@ -86,20 +86,21 @@ class SystemNoise:
     def rounded_normal(self, scale: float, shape: Shape) -> NDArray[np.int64]:
         """Return integers k with probability Φ((k + ½)/scale) - Φ((k - ½)/scale), within `ROUNDED_NORMAL_DISTANCE`.
 
-        Added to an integer count this is round(count + N(0, scale²)): a function of the Gaussian mechanism's output, so
-        it costs no more, and its low bits reveal nothing. Sums that are not integers are counted in a finer unit.
+        Adding this to an integer count gives round(count + N(0, scale²)), a function of the Gaussian mechanism's
+        output. So it costs no more, and its low bits reveal nothing. Sums that are not integers are counted in a finer
+        unit.
 
-        The magnitude is the inverse of the distribution function at a uniform point of infinitely many bits, of which
-        53 are drawn first. They leave an interval; if both its ends, after the error of `ndtri`, round to the same
-        integer, no further bit matters. Otherwise (a share of about 1e-13·scale of the draws, and the far tail) 256
-        more bits are drawn and compared with the boundary between two integers in 512-bit arithmetic.
+        The magnitude is the inverse distribution function of a uniform number with infinitely many bits, of which 53
+        are drawn first. If both ends of the remaining interval, with the error of `ndtri`, round to one integer, no
+        further bit matters. Otherwise (a share of about 1e-13·scale of the draws, and the far tail) 256 more bits are
+        drawn and compared with the boundary between two integers in 512-bit arithmetic.
 
         Args:
             scale: standard deviation, above 0, at most 2^34.
             shape: shape of the result. A million numbers take about 0.1 s.
 
         Raises:
-            ValueError: scale out of range.
+            ValueError: the scale is out of range.
 
         >>> SystemNoise().rounded_normal(40.0, (2, 3)).dtype
         dtype('int64')
@@ -114,7 +115,7 @@ class SystemNoise:
 
 
 class SimulationNoise:
-    """Noise that a seed repeats, for benchmarks and tests.
+    """Noise that is reproducible from a seed, for benchmarks and tests.
 
     >>> bool(SimulationNoise(7).normal(1.0, 1) == SimulationNoise(7).normal(1.0, 1))
     True
@@ -136,7 +137,7 @@ class SimulationNoise:
 
 
 def require_positive(name: str, value: float) -> float:
-    """Return `value` as a float; ValueError unless it is a finite number above 0.
+    """Return `value` as a float; raise ValueError unless it is a finite number above 0.
 
     >>> require_positive("sigma", 40)
     40.0
@@ -159,23 +160,23 @@ def _rounded(
     guess: Callable[[float], float],
     tail_beyond: Callable[[Any, Any], Any],
 ) -> NDArray[np.int64]:
-    """Return symmetric noise rounded to the nearest integer, see `SystemNoise.rounded_normal`.
+    """Return symmetric noise rounded to the nearest integer; see `SystemNoise.rounded_normal`.
 
     quantile: magnitude at a tail probability in (0, 1/2), with a relative error below `_QUANTILE_ERROR`.  guess: the
-    same from the logarithm of the probability.  tail_beyond: in multiple precision, the probability beyond a magnitude.
+    magnitude, given the logarithm of the probability.  tail_beyond: multi-precision probability beyond a magnitude.
     """
     bits = np.frombuffer(urandom(8 * int(np.prod(shape))), dtype=np.uint64).reshape(shape)
     cell = bits >> np.uint64(11)  # the tail probability lies between cell and cell + 1, in units of 2^-54
-    with np.errstate(divide="ignore"):  # no tail at all: beyond every number
+    with np.errstate(divide="ignore"):  # a tail of 0 lies beyond every number
         above = np.floor(quantile(np.float64(2.0**-54) * cell) * (1 + _QUANTILE_ERROR) + 0.5)
     below = np.floor(quantile(np.float64(2.0**-54) * (cell + np.uint64(1))) * (1 - _QUANTILE_ERROR) + 0.5)
     magnitude = np.array(below, dtype=np.int64)
     undecided = [tuple(place) for place in np.argwhere(above != below)]
     if undecided:
-        # Imported here: it is seldom needed, and takes long to import.
+        # Imported here because it is rarely needed and slow to import.
         from mpmath import MPContext
 
-        exact = MPContext()  # a separate context: another thread may change the precision of the shared one
+        exact = MPContext()  # a separate context, because another thread may change the precision of the shared one
         exact.prec = 512
         for place in undecided:
             magnitude[place] = _refined_magnitude(int(cell[place]), guess, tail_beyond, exact)
@@ -185,7 +186,7 @@ def _rounded(
 def _refined_magnitude(
     cell: int, guess: Callable[[float], float], tail_beyond: Callable[[Any, Any], Any], exact: Any
 ) -> int:
-    """Return the rounded magnitude if its first bits, `cell`, do not decide it; ``exact`` is the arithmetic to use."""
+    """Return the rounded magnitude if its first bits `cell` do not determine it, using the arithmetic ``exact``."""
     half = exact.mpf(0.5)
     more = int.from_bytes(urandom(_MORE_BYTES), "little")
     tail = (cell + (more + half) / 2 ** (8 * _MORE_BYTES)) / 2**54

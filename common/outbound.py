@@ -1,7 +1,7 @@
-"""Requests of the site to addresses named by its users: only to public hosts, over TLS, never redirected.
+"""Requests by the site to addresses that users enter: only to public hosts, over TLS, without redirects.
 
-The host's name is resolved once, all its addresses are checked, and the connection goes to a checked one: a DNS answer
-that changes between check and connection has no effect. The certificate is checked for the name.
+The host's name is resolved once, all its addresses are checked, and the connection goes to a checked one, so a DNS
+answer that changes between check and connection has no effect. The certificate is checked against the name.
 """
 
 import http.client
@@ -17,18 +17,18 @@ from django.conf import settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Seconds for each step of a request, and for all of it, even if the other side is slow.
+#: Time limits in seconds for each step of a request, and for the whole request even if the server is slow.
 STEP, WHOLE = 10.0, 30.0
-#: Ways to write an IPv4 address as an IPv6 one that could make a private one look public: NAT64, 6to4, Teredo.
+#: IPv6 ranges that embed an IPv4 address, so that a private one could look public: NAT64, 6to4, Teredo.
 _WRAPPED = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")]
-#: No public hosts either, though `ipaddress` calls them global: relays of 6to4 (RFC 7526), examples (RFC 9637).
+#: Ranges that are not public although `ipaddress` calls them global: 6to4 relays (RFC 7526), examples (RFC 9637).
 _SPECIAL = [ipaddress.ip_network(each) for each in ("192.88.99.0/24", "3fff::/20")]
-#: The port of HTTPS: on others, programs may listen that were not made for the public.
+#: The HTTPS port, because programs on other ports may not be meant for the public.
 _PORT = 443
 
 
 class RefusedAddressError(ValueError):
-    """The address may not be requested; ``code`` is the reason, for the message to people."""
+    """Raised if an address may not be requested; ``code`` is the reason, from which the message is chosen."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -37,7 +37,7 @@ class RefusedAddressError(ValueError):
 
 @dataclass(frozen=True)
 class Response:
-    """Status of a response, and its header `Retry-After`."""
+    """Status of a response, and its `Retry-After` header."""
 
     status: int
     retry_after: str | None = None
@@ -45,7 +45,7 @@ class Response:
 
 @dataclass(frozen=True)
 class _Target:
-    """Destination of a request: ``address`` is checked, ``host`` must be named in the certificate."""
+    """Destination of a request: ``address`` is checked, and the certificate must be valid for ``host``."""
 
     host: str
     port: int
@@ -54,21 +54,21 @@ class _Target:
 
 
 def url_check(url: str) -> None:
-    """Check that a request to ``url`` would be made.
+    """Check that requests to ``url`` are allowed.
 
     Raises:
-        RefusedAddressError: it is not https, contains a password, or leads to an address that is not allowed.
-        OSError: the host's name is not known.
+        RefusedAddressError: the URL is not https, contains a password, or refers to an address that is not allowed.
+        OSError: the host's name is unknown.
     """
     _target(url)
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-    """Post ``body`` to ``url``; return the response, whatever its status. Redirections are not followed.
+    """Post ``body`` to ``url``; return the response regardless of its status. Redirects are not followed.
 
     Raises:
-        RefusedAddressError: as :func:`url_check`.
-        OSError, http.client.HTTPException: there is no answer, or not in time, or not as HTTP over TLS.
+        RefusedAddressError: see :func:`url_check`.
+        OSError, http.client.HTTPException: there is no answer in time, or it is not HTTP over TLS.
     """
     target = _target(url)
     connection = _PinnedConnection(target)
@@ -108,7 +108,7 @@ def _target(url: str) -> _Target:
 
 
 def is_allowed(address: Address) -> bool:
-    """Return whether requests may go to ``address``: public ones, and those of the networks in WEBHOOK_NETWORKS."""
+    """Return whether requests may go to ``address``: a public one, or one in the networks of WEBHOOK_NETWORKS."""
     if _is_named(address):
         return True
     address = _unmapped(address)
@@ -120,7 +120,7 @@ def is_allowed(address: Address) -> bool:
 
 
 def _is_named(address: Address) -> bool:
-    """Return whether it is in one of the networks in WEBHOOK_NETWORKS."""
+    """Return whether an address is in one of the networks of WEBHOOK_NETWORKS."""
     address = _unmapped(address)
     return any(address in network for network in settings.WEBHOOK_NETWORKS if network.version == address.version)
 
@@ -130,7 +130,7 @@ def _unmapped(address: Address) -> Address:
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
-    """HTTPS connection to a checked address, for a host with another name."""
+    """HTTPS connection to a checked address instead of the host's name."""
 
     def __init__(self, target: _Target) -> None:
         self._tls = ssl.create_default_context()
@@ -146,7 +146,7 @@ class _PinnedConnection(http.client.HTTPSConnection):
             raise
 
     def abort(self) -> None:
-        """Abort, so that a thread waiting for the other side gets an OSError."""
+        """Abort the connection, so that a thread waiting for the server gets an OSError."""
         if self.sock is not None:
             try:
                 self.sock.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Output of commands: numbers with nouns, and progress bars, which are occasional lines in logs and files."""
+"""Output of commands: numbers with nouns, and progress bars, which become occasional lines in logs and files."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """Return a number with the matching word.
+    """Return a number with the singular or plural of a noun.
 
     >>> counted(1, "person", "people"), counted(0, "run", "runs"), counted(12000, "row", "rows")
     ('1 person', '0 runs', '12,000 rows')
@@ -19,7 +19,7 @@ def counted(number: int, one: str, many: str) -> str:
 Progress = Callable[[int, int], None]
 """Called as ``progress(done, total)`` during long work."""
 
-#: Seconds between two lines.
+#: Seconds between two lines of progress.
 _EVERY = 10.0
 
 
@@ -28,14 +28,14 @@ def silent(done: int, total: int) -> None:
 
 
 def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
-    """Return a progress bar like tqdm's: of ``items``, or to be updated. On a terminal it disappears when done."""
+    """Return a progress bar like tqdm's, over ``items`` or updated by hand. On a terminal it disappears when done."""
     if sys.stderr.isatty():
         return tqdm(items, **{"leave": False, **options})
     return _Lines(items, **{**options, "leave": True, "mininterval": _EVERY, "miniters": 1, "ncols": 0})
 
 
 class _Lines(tqdm):
-    """Progress in lines, each complete."""
+    """Progress bar that writes complete lines."""
 
     @staticmethod
     def status_printer(file: TextIO) -> Callable[[str], None]:
@@ -50,17 +50,17 @@ class _Lines(tqdm):
     _last_count: float | None = None
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
-        """Print a line, unless the last one said the same."""
+        """Print a line unless the count has not changed."""
         if self.n == self._last_count:
             return None
         self._last_count = self.n
         return super().display(msg, pos)
 
     def moveto(self, n: int) -> None:
-        """Stay: several bars write their lines one after another."""
+        """Do nothing, because several bars write their lines one after another."""
 
     def close(self) -> None:
-        """Print the final count; tqdm itself would end its one line, which does not exist here."""
+        """Print the final count; tqdm itself would end an open line, which does not exist here."""
         if not self.disable:
             self.display()
             self.disable = True

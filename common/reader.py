@@ -1,4 +1,4 @@
-"""The process that reads a list, a document or a picture: asked through standard input. See `reading`."""
+"""The process that reads a list, document or picture on request from standard input; see `reading`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.confinement import answers, confine
 
 
 def main() -> None:
-    """Read the request, confined, and write lines of JSON; the last one marks the end, or reports the error."""
+    """Read the request, confine this process, write lines of JSON; the last one marks the end or reports an error."""
     output = answers()
     request = json.loads(sys.stdin.buffer.readline())
     if request["ask"] == "picture":
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 class Unreadable(Exception):
-    """The content does not have the declared form. The message is for the sender."""
+    """Raised if the content does not have the declared format. The message is for the sender."""
 
 
 def _table(content: bytes, request: dict[str, Any]) -> Iterator[Any]:
@@ -59,7 +59,7 @@ def _picture(content: bytes, request: dict[str, Any]) -> Iterator[Any]:
 
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
-            if max(picture.size) > request["most_pixels"]:  # before it is unpacked
+            if max(picture.size) > request["most_pixels"]:  # checked before decompression
                 raise Unreadable("too large")
             drawn = picture.convert("RGBA")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

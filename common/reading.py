@@ -12,29 +12,29 @@ from django.conf import settings
 from common.confinement import ConfinedProcess
 
 _MB = 1 << 20
-#: A reader that waits takes no processor time.
+#: Elapsed seconds allowed per second of processor time, because a waiting reader uses no processor time.
 _PATIENCE = 2
 
 
 class UnreadableError(Exception):
-    """The content does not have the declared form, or takes too much to read. The message says which."""
+    """Raised if content lacks the declared format or takes too much time or memory to read; the message says which."""
 
 
 def table_read(text: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file, each with the number of its last line.
 
     Raises:
-        UnreadableError: it is not CSV.
+        UnreadableError: the text is not CSV.
     """
     for line, cells in _read("table", text.encode(), delimiter=delimiter):
         yield line, list(cells)
 
 
 def table_read_named(text: str, *, delimiter: str = ",") -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield a CSV file's rows by the names in its first line, which comes first; missing cells are empty.
+    """Yield a CSV file's rows, header first, as dictionaries keyed by the header; missing cells are empty.
 
     Raises:
-        UnreadableError: it is not CSV.
+        UnreadableError: the text is not CSV.
     """
     names: list[str] | None = None
     for line, cells in table_read(text, delimiter=delimiter):
@@ -51,22 +51,22 @@ def document_parse(content: bytes | str) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        UnreadableError: it is not JSON.
+        UnreadableError: the content is not JSON.
     """
     ((document,),) = _read("document", content.encode() if isinstance(content, str) else content)
     return document
 
 
 def picture_redraw(content: bytes, *, most_pixels: int, pixels: int) -> bytes:
-    """Return a PNG redrawn from the pixels of another, without any of its other content.
+    """Return a PNG redrawn from the pixels of another one, without its other content.
 
     Args:
         content: Content of a PNG file.
-        most_pixels: Largest width and height that it may have.
-        pixels: Largest width and height of the result.
+        most_pixels: Maximum width and height of that file.
+        pixels: Maximum width and height of the result.
 
     Raises:
-        UnreadableError: it is not a PNG, or too large.
+        UnreadableError: the content is not a PNG, or too large.
     """
     ((drawn,),) = _read("picture", content, most_pixels=most_pixels, pixels=pixels)
     return bytes.fromhex(drawn)
@@ -80,7 +80,7 @@ def _read(ask: str, content: bytes, **about: Any) -> Iterator[list[Any]]:
             process.stdin.write(json.dumps(request).encode() + b"\n" + content)
             process.stdin.close()
         except BrokenPipeError:
-            pass  # its exit status says more
+            pass  # its exit status is more informative
         for line in process.stdout:
             answer = json.loads(line)
             if isinstance(answer, list):

@@ -1,7 +1,7 @@
-"""Requests that are handled once, however often they are sent.
+"""Requests that are handled once, no matter how often they are sent.
 
-The first request with a one-time key is handled in one transaction with the row that remembers it, so either both are
-there or neither is. A later one, or one sent at the same time, waits for that transaction and gets the same answer.
+The first request with a one-time key is handled in the same transaction that stores its row, so either both take effect
+or neither does. A later or simultaneous request waits for that transaction and gets the same answer.
 """
 
 import base64
@@ -20,11 +20,11 @@ from common.throttle import keyed_hash
 Answer = TypeVar("Answer")
 
 KEPT = timedelta(days=7)
-"""Time for which a repeated request gets the first one's answer."""
+"""How long a repeated request gets the first one's answer."""
 
 
 class RepeatedKeyError(Exception):
-    """The one-time key was used for a request with other contents."""
+    """Raised if the one-time key was already used for a request with different content."""
 
 
 def handled_once(
@@ -36,15 +36,15 @@ def handled_once(
     stored: Callable[[Answer], bytes | None],
     restored: Callable[[bytes], Answer],
 ) -> Answer:
-    """Handle a request unless it was handled before, and return its answer.
+    """Handle a request unless it has already been handled, and return its answer.
 
     Args:
-        handle: Handles the request. If it raises, everything that it changed is undone.
+        handle: Handles the request. If it raises an error, all its changes are undone.
         key: The one-time key that the sender chose.
-        of: What the key belongs to: the user and the address.
-        digest: Digest of what was sent.
-        stored: Turns the answer into bytes; None if nothing was done, so that the key can be used again.
-        restored: Turns these bytes into the answer to a repeated request.
+        of: Scope of the key: the user and the address.
+        digest: Digest of the request's content.
+        stored: Converts the answer to bytes, or to None if nothing was done, so that the key can be used again.
+        restored: Converts these bytes to the answer to a repeated request.
 
     Raises:
         RepeatedKeyError: the key was used with another ``digest``.
@@ -69,11 +69,11 @@ def handled_once(
 
 
 def _cipher(name: str, key: str) -> Fernet:
-    """Return the cipher of an answer, which only the bearer of the one-time key can decrypt."""
+    """Return the cipher of an answer, which can only be decrypted with the one-time key."""
     secret = salted_hmac(f"answer of {name}", key, algorithm="sha256")
     return Fernet(base64.urlsafe_b64encode(secret.digest()))
 
 
 def requests_sweep() -> int:
-    """Delete expired requests; return the number of rows deleted."""
+    """Delete expired requests; return their number."""
     return HandledRequest.objects.filter(expires_at__lte=timezone.now()).delete()[0]

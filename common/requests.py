@@ -1,4 +1,4 @@
-"""Requests of views: their types, where they come from, errors that their forms show."""
+"""Requests of views: their types, client addresses, and errors shown in their forms."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +12,11 @@ from django.http import HttpRequest
 
 
 class SignedInRequest(HttpRequest):
-    """Request of a view behind ``login_required``: its user is never anonymous.
+    """Request of a view behind ``login_required``, whose user is never anonymous.
 
     Attributes:
         user: the signed-in user.
-        can: the user's permissions in the study that the page is about; only if it is about one.
+        can: the user's permissions in the study that the page is about, if any.
     """
 
     user: User
@@ -25,7 +25,7 @@ class SignedInRequest(HttpRequest):
 
 @contextmanager
 def faults_in(form: BaseForm) -> Iterator[None]:
-    """Show a service's errors next to the fields of ``form`` that they name, or above them all."""
+    """Show a service's errors next to the fields of ``form`` that they refer to, or above all fields."""
     try:
         yield
     except ValidationError as error:
@@ -37,14 +37,14 @@ def faults_in(form: BaseForm) -> Iterator[None]:
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the network address of the client, for limits.
+    """Return the network address of the client, for rate limits.
 
-    Behind a proxy (``settings.BEHIND_PROXY``) it is the last entry of ``X-Forwarded-For``, which the proxy itself adds;
-    otherwise that header, which anyone can send, is not read. IPv6 addresses are cut to their /64 network, because one
-    client may own all of it.
+    Behind a proxy (``settings.BEHIND_PROXY``) this is the last entry of ``X-Forwarded-For``, which the proxy adds.
+    Otherwise that header is ignored, because anyone can send it. IPv6 addresses are reduced to their /64 network,
+    because one client may own all of it.
 
     Returns:
-        An IPv4 address, an IPv6 network, or the connection's own text if it is neither (such as a local socket's).
+        An IPv4 address, an IPv6 network, or the connection's text if it is neither (such as for a local socket).
     """
     address = request.META.get("REMOTE_ADDR", "")
     if settings.BEHIND_PROXY:

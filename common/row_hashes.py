@@ -1,4 +1,4 @@
-"""Canonical row hashes of chained tables, the same on every database."""
+"""Canonical row hashes of chained tables, which are the same on every database."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ from typing import Any
 from django.db import models
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-#: From here on every float is whole, and PostgreSQL returns it from JSON as an integer.
+#: Magnitude from which every float is whole, so that PostgreSQL returns it from JSON as an integer.
 _WHOLE = 10**16
 
 
 def row_hash(row: models.Model) -> str:
     """Return the SHA-256 (hexadecimal) of a row's canonical JSON, over every column except the key and the hash.
 
-    Values are written so that they mean the same on every database.
+    The representation of values does not depend on the database.
     """
     columns = hashed_columns(type(row))
     return _content_hash(columns, [getattr(row, column) for column in columns], getattr(row, "added_columns", {}))
@@ -27,22 +27,22 @@ def row_hash(row: models.Model) -> str:
 
 @cache
 def hashed_columns(model: type[models.Model]) -> tuple[str, ...]:
-    """Return the columns that the hash of a row covers."""
+    """Return the columns covered by the hash of a row."""
     return tuple(
         field.attname for field in model._meta.concrete_fields if not field.primary_key and field.attname != "hash"
     )
 
 
 def possible_hashes(columns: Sequence[str], values: Sequence[Any], added: Mapping[str, Any]) -> Iterator[str]:
-    """Yield hashes with which a row may have been recorded, given its current values.
+    """Yield the hashes that a row may have been recorded with, given its current values.
 
     Args:
         columns: the model's :func:`hashed_columns`.
         values: the row's value of each column.
-        added: the table's ``added_columns``, see :class:`common.append_only.Chained`.
+        added: the table's ``added_columns``; see :class:`common.append_only.Chained`.
 
     Yields:
-        Hashes; none for values that JSON cannot hold (NaN, infinity), as these were never recorded.
+        Hashes; none for values without a JSON representation (NaN, infinity), which were never recorded.
     """
     with suppress(ValueError):
         yield _content_hash(columns, values, added)
@@ -50,7 +50,7 @@ def possible_hashes(columns: Sequence[str], values: Sequence[Any], added: Mappin
 
 
 def zeros_without_sign(value: Any) -> Any:
-    """Return a JSON value without negative zeros: PostgreSQL would not return the sign."""
+    """Return a JSON value without negative zeros, because PostgreSQL would not return the sign."""
     if isinstance(value, list):
         return [zeros_without_sign(each) for each in value]
     if isinstance(value, dict):
@@ -59,7 +59,7 @@ def zeros_without_sign(value: Any) -> Any:
 
 
 def _content_hash(columns: Iterable[str], values: Iterable[Any], added: Mapping[str, Any]) -> str:
-    # A column that was added after the first rows counts only if its value differs from theirs.
+    # A column that was added after the first rows is included only if its value differs from theirs.
     content = {
         column: canonical(value)
         for column, value in zip(columns, values, strict=True)
@@ -69,12 +69,12 @@ def _content_hash(columns: Iterable[str], values: Iterable[Any], added: Mapping[
 
 
 def json_digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, in hexadecimal: the same before and after any database has stored it."""
+    """Return the SHA-256 of a JSON value in hexadecimal, which is the same before and after storage in any database."""
     return hashlib.sha256(_encode(_numbers_alike(value)).encode()).hexdigest()
 
 
 def _numbers_alike(value: Any) -> Any:
-    """Return a JSON value with all numbers as floats and no negative zero: databases may swap integers and floats."""
+    """Return a JSON value with all numbers as floats and no negative zeros; databases may swap integers and floats."""
     if isinstance(value, (list, tuple)):
         return [_numbers_alike(each) for each in value]
     if isinstance(value, dict):
@@ -84,7 +84,7 @@ def _numbers_alike(value: Any) -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """Return the value of a column in JSON form, the same on every database."""
+    """Return a column's value in JSON form, which is the same on every database."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds")
     if value is None or isinstance(value, (bool, int, float, str, list, dict)):
@@ -93,7 +93,7 @@ def canonical(value: Any) -> Any:
 
 
 def _floats_again(value: Any) -> Any:
-    """Return a JSON value as it was written, where PostgreSQL has turned floats into integers."""
+    """Return a JSON value as originally written, undoing PostgreSQL's conversion of floats to integers."""
     if isinstance(value, list):
         return [_floats_again(each) for each in value]
     if isinstance(value, dict):

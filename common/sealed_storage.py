@@ -1,10 +1,10 @@
 """Storage that encrypts every file before it reaches the underlying storage.
 
-Each file has a separate key, which encrypts its content in blocks (AES-256-GCM; the nonce of a block is its number and
-whether it is the last, as in STREAM of Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated Encryption and its
-Nonce-Reuse Misuse-Resistance", 2015). That key is at the beginning of the file, encrypted by the installation's key for
-records together with the file's name: no file passes for another, and a new key for records only requires a new
-beginning.
+Each file has a separate key that encrypts its content in blocks (AES-256-GCM; a block's nonce is its number and whether
+it is the last, as in STREAM by Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated Encryption and its
+Nonce-Reuse Misuse-Resistance", 2015). The file begins with that key, encrypted with the installation's key for records
+and bound to the file's name. So no file can be passed off as another, and a new key for records only requires rewriting
+the beginnings of files.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NONCE, _TAG, _KEY = 12, 16, 32
 _HEADER = len(_MAGIC) + _NONCE + _KEY + _TAG
 _BLOCK = 1 << 18
 _USE = "files at rest"
-#: Suffix of a file that is about to replace another one.
+#: Suffix of a file that is about to replace an existing one.
 UNFINISHED = ".new"
 
 
 class SealError(OSError):
-    """A file that differs from its stored content, or was encrypted by a key that this installation does not have."""
+    """Raised if a file was changed, or encrypted with a key that this installation does not have."""
 
 
 class SealedStorage(Storage):
@@ -63,21 +63,21 @@ class SealedStorage(Storage):
         return self.inner.get_modified_time(name)
 
     def size(self, name: str) -> int:
-        """Return the bytes of the content."""
+        """Return the size of the content in bytes."""
         return _plain_size(self.inner.size(name))
 
     def replace(self, name: str, content: File) -> None:
-        """Store a file, replacing an existing one atomically: a crash leaves one of them, complete.
+        """Store a file, replacing an existing one atomically: after a crash, one of them is there and complete.
 
-        Nothing else may write the file in the meantime.
+        Nothing else may write to the file in the meantime.
         """
         with _sealed(name, content) as sealed:
             self._put(name, sealed)
 
     def rewrap(self, name: str) -> None:
-        """Encrypt the key of a file with the current key for records. Nothing else may write the file in the meantime.
+        """Encrypt a file's key with the current key for records. Nothing else may write to the file in the meantime.
 
-        A file without any content has no key: its writer died.
+        An empty file, left by a writer that died, has no key.
         """
         with self.inner.open(name) as file, tempfile.TemporaryFile() as copy:
             if not (header := file.read(_HEADER)):
@@ -91,11 +91,11 @@ class SealedStorage(Storage):
     def _put(self, name: str, sealed: IO[bytes]) -> None:
         try:
             path = self.inner.path(name)
-        except NotImplementedError:  # an object store replaces an object at once
+        except NotImplementedError:  # an object store replaces objects atomically
             self.inner._save(name, File(sealed))  # type: ignore[attr-defined]
             return
         beside = f"{name}{UNFINISHED}"
-        self.inner.delete(beside)  # left by a writer that died; for a ring, with keys that were destroyed since
+        self.inner.delete(beside)  # left by a writer that died; for a ring, it may hold keys destroyed later
         self.inner.save(beside, File(sealed))
         with open(self.inner.path(beside), "rb") as written:
             os.fsync(written.fileno())
@@ -121,7 +121,7 @@ class SealedStorage(Storage):
 
 
 class _Opened(io.RawIOBase):
-    """Content of a file of the inner storage, decrypted block by block, from any position that is read."""
+    """Content of a file in the inner storage, decrypted block by block at any position."""
 
     def __init__(self, name: str, file: IO[bytes], size: int) -> None:
         self._name, self._file, self._size, self._at = name, file, _plain_size(size), 0
@@ -129,7 +129,7 @@ class _Opened(io.RawIOBase):
         self._known, self._content = -1, b""
         self._last = _count(size) - 1
         if self._size == 0:
-            self._block(0)  # otherwise nothing would be checked
+            self._block(0)  # otherwise an empty file would not be checked
 
     def readable(self) -> bool:
         return True
@@ -171,7 +171,7 @@ class _Opened(io.RawIOBase):
 
 @contextmanager
 def _sealed(name: str, content: File) -> Iterator[IO[bytes]]:
-    """Provide the content as it is stored under ``name``."""
+    """Provide the content in the form stored under ``name``."""
     key, number, rest = secrets.token_bytes(_KEY), 0, bytearray()
     cipher = AESGCM(key)
     with tempfile.SpooledTemporaryFile(max_size=16 * _BLOCK) as sealed:
@@ -197,7 +197,7 @@ def _count(size: int) -> int:
 
 
 def _plain_size(size: int) -> int:
-    """Return the bytes of the content of a file of ``size`` bytes."""
+    """Return the size in bytes of the content of a file of ``size`` bytes."""
     return max(0, size - _HEADER - _TAG * _count(size))
 
 
@@ -211,7 +211,7 @@ def _file_key(name: str, header: bytes) -> bytes:
     """Return the key of a file from its beginning.
 
     Raises:
-        SealError: it was not made by this storage, or was encrypted by another key for records.
+        SealError: the file was not written by this storage, or its key was encrypted with another key for records.
     """
     if not header.startswith(_MAGIC) or len(header) < _HEADER:
         raise SealError(f"{name} is not encrypted as this installation does it.")

@@ -1,4 +1,4 @@
-"""Translatable sentences for packages that import no Django: marked here, translated by the pages."""
+"""Translatable sentences for packages without Django, marked here and translated by the pages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ def gettext_noop(text: str) -> str:
 
 
 class Sentence(str):
-    """English sentence, ``template`` with its ``values`` filled in, that can be translated later.
+    """English sentence, made from ``template`` and ``values``, that can be translated later.
 
     >>> sentence = Sentence("%(count)d holders of group %(group)s", count=3, group="HIGH")
     >>> sentence, sentence.template, sentence.values
@@ -26,7 +26,7 @@ class Sentence(str):
         return sentence
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON that `from_json` reads; values that JSON does not know become their texts."""
+        """Return JSON that `from_json` reads; values without a JSON type become strings."""
         return {"template": self.template, "values": {name: _value(each) for name, each in self.values.items()}}
 
     @classmethod
@@ -44,12 +44,12 @@ def _value(value: Any) -> Any:
 
 
 def message_of(error: Exception) -> str:
-    """Return an error's message, as the sentence that it was raised with."""
+    """Return an error's message, as a Sentence if the error was raised with one."""
     return next((each for each in error.args if isinstance(each, Sentence)), str(error))
 
 
 def in_words(document: Any) -> Any:
-    """Return a JSON document with each sentence in it as English text."""
+    """Return a JSON document with each stored Sentence replaced by its English text."""
     if isinstance(document, list):
         return [in_words(each) for each in document]
     if not isinstance(document, dict):

@@ -1,6 +1,6 @@
-"""Sign-in by name or address and password, with a limit on failed tries.
+"""Sign-in by user name or email address and password, with a limit on failed attempts.
 
-The limits are those of the settings ``SIGN_IN_*``; docs/threat-model.md explains the choice.
+The settings ``SIGN_IN_*`` define the limits; docs/threat-model.md explains the choice.
 """
 
 import unicodedata
@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from common.requests import client_address
 from common.throttle import Attempt, Counter, attempt_begin, counter_reset, is_noted, keyed_hash, note_set
 
-#: How long other people's failures from an address do not count for a person who signed in from it.
+#: How long a person who signed in from an address is exempt from other people's failures there.
 KNOWN_FOR = timedelta(days=30)
 
 
@@ -32,8 +32,8 @@ def _sign_in_begin(name: str, address: str) -> Attempt:
 
 
 def _counted_name(typed: str) -> str:
-    """Return the user name for a name or address, so that both count as one; otherwise ``typed`` itself."""
-    # A database may compare names in its own way, so they are compared here as allauth does.
+    """Return the user name for a user name or email address, so that both count as one; otherwise ``typed`` itself."""
+    # A database may compare names differently, so they are compared here in the same way as in allauth.
     similar = User.objects.filter(username__iexact=typed)
     users = [user for user in similar if user.get_username().lower() == typed.lower()]
     if len(users) != 1:
@@ -43,16 +43,16 @@ def _counted_name(typed: str) -> str:
 
 
 class ThrottledBackend(AuthenticationBackend):
-    """Check of name or address and password, behind the limits; for every form that calls ``authenticate``.
+    """Check of user name or email address and password, with rate limits; used by all callers of ``authenticate``.
 
-    Failures are counted whether or not an account of the name exists.
+    Failures are counted whether or not an account with the name exists.
     """
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> User | None:
-        """Return the active user with this name or address and this password, or None.
+        """Return the active user with this name or email address and this password, or None.
 
         Raises:
-            TooManyTriesError: the limit is reached; the password was not checked.
+            TooManyTriesError: the limit is reached, so the password was not checked.
         """
         typed = credentials.get("username") or credentials.get("email")
         if not typed or not credentials.get("password"):

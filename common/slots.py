@@ -1,6 +1,6 @@
-"""Slots for requests with long computations: one at a time for each person, and few at once on a machine.
+"""Slots for requests with long computations: one per person at a time, and a few per machine.
 
-A slot is a lock on a file, so it is free again when its process ends, however it ends.
+A slot is a lock on a file, so it becomes free when its process ends for any reason.
 """
 
 import fcntl
@@ -10,22 +10,22 @@ from pathlib import Path
 
 from django.conf import settings
 
-#: Seconds after which to ask again.
+#: Seconds after which to try again.
 WAIT = 5
 
 
 class NoSlotError(Exception):
-    """All slots are taken: nothing was computed. It is worth asking again after `WAIT` seconds."""
+    """Raised if all slots are taken, so nothing was computed. Try again after `WAIT` seconds."""
 
 
 @contextmanager
 def slot(person: object) -> Iterator[None]:
-    """Hold one of the machine's `PLANS_AT_ONCE` slots, and the only one of this person, during the block.
+    """Hold one of the machine's `PLANS_AT_ONCE` slots, at most one per person, during the block.
 
-    It never waits for one: a waiting request would keep a process of the site from other people.
+    Never wait for a slot, because a waiting request would tie up a process of the site.
 
     Raises:
-        NoSlotError: the person has one, or all are taken.
+        NoSlotError: the person already has a slot, or all are taken.
     """
     with ExitStack() as stack:
         _take(stack, [f"person-{person}"])
@@ -34,7 +34,7 @@ def slot(person: object) -> Iterator[None]:
 
 
 def _take(stack: ExitStack, names: list[str]) -> None:
-    """Lock the first unlocked one of these files."""
+    """Lock the first of these files that is not locked."""
     folder = Path(settings.VAR_DIR, "slots")
     folder.mkdir(exist_ok=True, mode=0o700)
     for name in names:

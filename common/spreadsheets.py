@@ -1,4 +1,4 @@
-"""Tables and lists that the project writes: CSV that spreadsheets open as text, and long files piece by piece."""
+"""Tables and lists that the project exports: CSV that spreadsheets open as text, and long files piece by piece."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def is_formula(text: str) -> bool:
-    """Return whether a spreadsheet would evaluate a cell; numbers, their ranges and single signs are no formulas.
+    """Return whether a spreadsheet would evaluate a cell. Numbers, their ranges and single signs are not formulas.
 
     >>> is_formula("=1+1"), is_formula("@SUM(A1)"), is_formula("-1.5"), is_formula("+"), is_formula("<=50K")
     (True, True, False, False, False)
@@ -24,7 +24,7 @@ def is_formula(text: str) -> bool:
 
 
 def harmless(cell: object) -> str:
-    """Return a cell that no spreadsheet takes for a formula.
+    """Return a cell that no spreadsheet evaluates as a formula.
 
     >>> harmless("=1+1"), harmless(3)
     ("'=1+1", '3')
@@ -34,7 +34,7 @@ def harmless(cell: object) -> str:
 
 
 class CsvWriter:
-    r"""Writer of CSV without a cell that a spreadsheet takes for a formula.
+    r"""CSV writer that escapes cells that a spreadsheet would evaluate as formulas.
 
     >>> import sys
     >>> CsvWriter(sys.stdout, lineterminator="\n").writerow(["=1+1", "-5 – 3", None, 0.5])
@@ -57,7 +57,7 @@ def _is_number(cell: object) -> bool:
 
 
 def csv_pieces(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    r"""Yield a table with a header.
+    r"""Yield a CSV table with a header, piece by piece.
 
     >>> "".join(csv_pieces(("day", "kind"), [{"day": "2026-01-01", "kind": "given"}]))
     'day,kind\r\n2026-01-01,given\r\n'
@@ -74,7 +74,7 @@ def csv_pieces(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Ite
 
 
 def json_pieces(head: Mapping[str, Any], lists: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
-    r"""Yield a JSON object: its leading fields, then the lists by name.
+    r"""Yield a JSON object piece by piece: its leading fields, then the lists by name.
 
     >>> "".join(json_pieces({"study": "ward"}, {"releases": [{"sequence": 1}, {"sequence": 2}]}))
     '{"study": "ward", "releases": [{"sequence": 1}, {"sequence": 2}]}\n'

@@ -1,7 +1,7 @@
-"""Limits on failed tries, counted in the database for all processes of the site together.
+"""Limits on failed attempts, counted in the database across all processes of the site.
 
-A try is recorded before it is judged and deleted when it succeeds, so that tries at the same time, in any processes,
-cannot together exceed a limit.
+An attempt is recorded before it is checked and deleted if it succeeds, so that simultaneous attempts cannot exceed a
+limit together, in whichever processes they are.
 """
 
 import json
@@ -17,10 +17,10 @@ from common.models import ThrottleEntry
 
 
 class TooManyTriesError(Exception):
-    """A limit is reached: the try was not judged and is not counted.
+    """Raised if a limit is reached; the attempt was not checked and is not counted.
 
     Attributes:
-        until: When the next try is judged again.
+        until: Time from which attempts are checked again.
     """
 
     def __init__(self, until: datetime) -> None:
@@ -30,12 +30,12 @@ class TooManyTriesError(Exception):
 
 @dataclass(frozen=True)
 class Counter:
-    """Subject of a count of failed tries, and how many are allowed.
+    """Counter of failed attempts, and how many are allowed.
 
     Attributes:
         key: Key from :func:`keyed_hash`.
-        tries: The largest number of failed tries within ``window``.
-        window: How long a failed try counts.
+        tries: Maximum number of failed attempts within ``window``.
+        window: How long a failed attempt counts.
     """
 
     key: str
@@ -45,22 +45,22 @@ class Counter:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A recorded try; it counts as failed unless :meth:`forget` is called."""
+    """A recorded attempt, which counts as failed unless :meth:`forget` is called."""
 
     entries: list[ThrottleEntry]
 
     def forget(self) -> None:
-        """Take the try out of the count: it succeeded, or was not judged."""
+        """Remove the attempt from the count, because it succeeded or was not checked."""
         ThrottleEntry.objects.filter(pk__in=[entry.pk for entry in self.entries]).delete()
 
 
 def keyed_hash(purpose: str, *subject: str) -> str:
-    """Return a keyed hash (HMAC-SHA256 under the site's secret key, hexadecimal) of the event and its subject."""
+    """Return a keyed hash (HMAC-SHA256 under the site's secret key, hexadecimal) of an event and its subject."""
     return salted_hmac("common.throttle", json.dumps([purpose, *subject]), algorithm="sha256").hexdigest()
 
 
 def attempt_begin(counters: Sequence[Counter]) -> Attempt:
-    """Record a try with each of ``counters``. Call it outside of transactions, which would hide it from others.
+    """Record an attempt with each of ``counters``. Call this outside transactions, which would hide it from others.
 
     Raises:
         TooManyTriesError: one of the counters is at its limit.
@@ -78,7 +78,7 @@ def attempt_begin(counters: Sequence[Counter]) -> Attempt:
 
 
 def counters_check(counters: Sequence[Counter], own: Attempt | None = None) -> None:
-    """Check whether another try is allowed, leaving the entries of ``own`` out of the count.
+    """Check that another attempt is allowed, without counting the entries of ``own``.
 
     Raises:
         TooManyTriesError: one of the counters is at its limit.
@@ -101,16 +101,16 @@ def counter_reset(key: str) -> None:
 
 @transaction.atomic
 def note_set(key: str, duration: timedelta) -> None:
-    """Remember ``key`` for ``duration`` from now on."""
+    """Remember ``key`` for ``duration``, starting now."""
     counter_reset(key)
     ThrottleEntry.objects.create(key=key, expires_at=timezone.now() + duration)
 
 
 def is_noted(key: str) -> bool:
-    """Return whether :func:`note_set` was called for ``key`` and its time has not passed."""
+    """Return whether :func:`note_set` was called for ``key`` and its duration has not ended."""
     return ThrottleEntry.objects.filter(key=key, expires_at__gt=timezone.now()).exists()
 
 
 def entries_sweep() -> int:
-    """Delete expired entries; return the number of rows."""
+    """Delete expired entries; return their number."""
     return ThrottleEntry.objects.filter(expires_at__lte=timezone.now()).delete()[0]

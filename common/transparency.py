@@ -1,9 +1,9 @@
-"""Transparency logs: Merkle trees (RFC 6962, RFC 9162), and signed notes and checkpoints of C2SP, without Django.
+"""Transparency logs: Merkle trees (RFC 6962, RFC 9162), and signed notes and checkpoints (C2SP), without Django.
 
-The tree of a moment has 2^48 leaves. A row's place is derived from its name by a keyed hash, and so is the nonce that
-hides its content; a subtree that holds no row has a keyed hash instead of a root. The key is drawn for each moment. So
-every root and every proof of inclusion looks the same, whether there are ten rows or ten million: a proof has 48
-hashes; without the key it is impossible to tell which of them represent rows, and none is shared with another moment.
+Each moment has its own tree with 2^48 leaves and its own random key. A keyed hash of a row's name gives its place and
+the nonce that hides its content; a subtree without rows has a keyed hash instead of a root. So roots and proofs of
+inclusion look the same for ten rows and for ten million: a proof has 48 hashes, the key is needed to tell which of them
+represent rows, and no two moments share a hash.
 """
 
 import base64
@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 #: Height of the tree.
 DEPTH = 48
-#: Number of levels below the root whose hashes are kept, so that a proof need not compute half of the tree.
+#: Number of levels below the root whose hashes are kept, so that a proof does not recompute half of the tree.
 _KEPT_BELOW = 12
 _HASH = 32
 
@@ -37,7 +37,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def roots(leaves: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the root hash of the first leaf hash, of the first two, and so on: one for each size of the log."""
+    """Yield the root hash over the first leaf, the first two leaves, and so on: one for each size of the log."""
     complete: list[tuple[int, bytes]] = []  # the complete subtrees from left to right: number of leaves, root hash
     for leaf in leaves:
         complete.append((1, leaf))
@@ -51,7 +51,7 @@ def roots(leaves: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
-    """Return the root hash over leaf hashes; for none, the hash of nothing."""
+    """Return the root hash over leaf hashes; without leaves, the hash of the empty string."""
     *_, last = hashlib.sha256().digest(), *roots(leaves)
     return last
 
@@ -62,7 +62,7 @@ def _split(size: int) -> int:
 
 
 def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Prove that the leaf at ``index`` is in the tree, from its sibling upwards (RFC 9162, section 2.1.3.1)."""
+    """Return a proof that the tree contains the leaf at ``index``, from its sibling upwards (RFC 9162, 2.1.3.1)."""
     if len(leaves) == 1:
         return []
     middle = _split(len(leaves))
@@ -73,7 +73,7 @@ def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def consistency_path(leaves: Sequence[bytes], earlier: int) -> list[bytes]:
-    """Prove that the tree of the first ``earlier`` leaves, 1 or more, only grew (RFC 9162, section 2.1.4.1)."""
+    """Return a proof that the tree extends its first ``earlier`` leaves, at least 1 (RFC 9162, section 2.1.4.1)."""
     return _subproof(leaves, earlier, whole=True)
 
 
@@ -88,11 +88,11 @@ def _subproof(leaves: Sequence[bytes], earlier: int, *, whole: bool) -> list[byt
 
 
 class PlaceTakenError(Exception):
-    """Two rows fall on the same place under this key; another key is to be drawn."""
+    """Raised if two rows have the same place under a key, so that another key must be drawn."""
 
 
 def hiding(key: bytes, name: bytes) -> tuple[int, bytes]:
-    """Return place and nonce of the row with this name, under the key of a moment."""
+    """Return the place and the nonce of the row with this name, under the key of a moment."""
     drawn = hmac.digest(key, b"row:" + name, "sha512")
     return int.from_bytes(drawn[32 : 32 + DEPTH // 8], "big"), drawn[:32]
 
@@ -103,9 +103,9 @@ class State:
 
     Attributes:
         key: 32 secret bytes of the moment.
-        places: sorted, all different.
-        leaves: (n, 32) hashes of the leaves there.
-        kept: hashes of the inner nodes that are kept, by the beginning of their places.
+        places: (n,) places of the rows, strictly ascending.
+        leaves: (n, 32) hashes of the leaves at these places.
+        kept: hashes of inner nodes, by the common leading bits of their places.
     """
 
     key: bytes
@@ -115,10 +115,10 @@ class State:
 
     @classmethod
     def of(cls, key: bytes, rows: Iterable[tuple[bytes, bytes]]) -> "State":
-        """Return the tree of rows, each with its name and content.
+        """Return the tree of rows, which are pairs of a name and content.
 
         Raises:
-            PlaceTakenError: two rows fall on the same place.
+            PlaceTakenError: two rows have the same place.
         """
         places, leaves = [], bytearray()
         for name, content in rows:
@@ -133,13 +133,13 @@ class State:
         return cls(key, ordered, np.frombuffer(bytes(leaves), np.uint8).reshape(-1, _HASH)[order])
 
     def root(self) -> bytes:
-        """Return the root hash, and fill ``kept``."""
+        """Return the root hash and fill ``kept``."""
         if not len(self.places):
             return self._fillers(0)[:_HASH]
         return self._node(DEPTH, 0, len(self.places), self.places.tolist())
 
     def path(self, place: int) -> list[bytes]:
-        """Prove that a row is at ``place``, from its sibling upwards. Raises LookupError if there is none."""
+        """Return a proof that a row is at ``place``, from its sibling upwards. Raises LookupError if there is none."""
         low, high, siblings = 0, len(self.places), []
         for level in range(DEPTH - 1, -1, -1):
             middle = self._middle(level, low, high, self.places)
@@ -156,7 +156,7 @@ class State:
         return siblings[::-1]
 
     def _middle(self, level: int, low: int, high: int, places: object) -> int:
-        """Return the index of the first of the rows ``low`` to ``high``, all in one subtree, in its right half."""
+        """Return the index of the first row from ``low`` to ``high`` in the right half of their common subtree."""
         begin = int(places[low]) >> (level + 1)  # type: ignore[index]
         return bisect_left(places, (2 * begin + 1) << level, low, high)  # type: ignore[call-overload]
 
@@ -168,7 +168,7 @@ class State:
         return self._fillers(beside)[_HASH * level : _HASH * (level + 1)]
 
     def _node(self, level: int, low: int, high: int, places: object) -> bytes:
-        """Return the root hash of the subtree of height ``level`` with the rows ``low`` to ``high``, at least one."""
+        """Return the root hash of the subtree of height ``level`` with at least one row, from ``low`` to ``high``."""
         first = int(places[low])  # type: ignore[index]
         begin = first >> level
         if level == DEPTH - _KEPT_BELOW and begin in self.kept:
@@ -202,7 +202,7 @@ _PRIVATE = "PRIVATE+KEY"
 
 
 class NoteError(ValueError):
-    """A key or note that cannot be read, or is not signed correctly."""
+    """Raised if a key or note cannot be read or is not signed correctly."""
 
 
 def _base64(content: bytes) -> str:
@@ -215,21 +215,21 @@ def _key_id(name: str, public: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """Private key of a log: its name, which is the log's origin, and 32 secret bytes."""
+    """Private key of a log: ``name``, which is the log's origin, and 32 secret bytes."""
 
     name: str
     secret: bytes
 
     @classmethod
     def made(cls, name: str) -> "SigningKey":
-        """Return a new key. Raises NoteError for a name with spaces or a plus sign."""
+        """Return a new key. Raises NoteError if the name contains spaces or a plus sign."""
         if not name or "+" in name or any(letter.isspace() for letter in name):
             raise NoteError("The name of a key has no spaces and no plus sign, such as ipate.example/checkpoints.")
         return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
     def parsed(cls, text: str) -> "SigningKey":
-        """Return the key in the form of Go's ``golang.org/x/mod/sumdb/note``. Raises NoteError."""
+        """Return the key from the text format of Go's ``golang.org/x/mod/sumdb/note``. Raises NoteError."""
         try:
             word, other, name, number, encoded = text.strip().split("+", 4)
             material = base64.b64decode(encoded, validate=True)
@@ -257,17 +257,17 @@ class SigningKey:
 
     @property
     def public(self) -> str:
-        """The public key as a line of text, C2SP's “vkey”."""
+        """The public key as a line of text (C2SP “vkey”)."""
         return f"{self.name}+{_key_id(self.name, self._public).hex()}+{_base64(_TYPE + self._public)}"
 
     def signed(self, text: str) -> str:
-        """Return a note: the text, which ends with a line feed, and its signature."""
+        """Return a note: ``text``, which must end with a line feed, and its signature."""
         signature = _key_id(self.name, self._public) + self._private.sign(text.encode())
         return f"{text}\n\u2014 {self.name} {_base64(signature)}\n"
 
 
 def public_check(key: str) -> None:
-    """Raise NoteError unless ``key`` is a whole public key of Ed25519."""
+    """Raise NoteError unless ``key`` is a complete public key of Ed25519."""
     _public_bytes(key)
 
 
@@ -283,12 +283,12 @@ def _public_bytes(key: str) -> tuple[str, bytes]:
 
 
 def checkpoint_text(origin: str, size: int, root: bytes) -> str:
-    """Return the text of a checkpoint, to be signed."""
+    """Return the text of a checkpoint, ready to be signed."""
     return f"{origin}\n{size}\n{_base64(root)}\n"
 
 
 def note_text(note: str, keys: Iterable[str]) -> str:
-    """Return the text of a note that one of the public keys has signed. Raises NoteError."""
+    """Return the text of a note if one of the public keys has signed it. Raises NoteError otherwise."""
     text, _, signatures = note.rpartition("\n\n")
     text += "\n"
     for key in keys:
@@ -308,7 +308,7 @@ def note_text(note: str, keys: Iterable[str]) -> str:
 
 
 def note_in(text: str) -> str:
-    """Return the first note in a text, such as a mail; it has no empty line. Raises NoteError if there is none."""
+    """Return the first note in a text, such as an email; a note's body has no empty line. May raise NoteError."""
     blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n")]
     for body, signatures in pairwise(blocks):
         if signatures.startswith("\u2014 "):
@@ -324,5 +324,5 @@ def log_proof(index: int, path: Sequence[bytes], note: str) -> str:
 
 
 def extension(earlier: int, path: Sequence[bytes], note: str) -> str:
-    """Return a checkpoint and a proof that it extends that of ``earlier`` entries (the body of C2SP tlog-witness)."""
+    """Return a checkpoint and a proof that it extends the one with ``earlier`` entries (C2SP tlog-witness body)."""
     return "".join([f"old {earlier}\n", *(f"{_base64(each)}\n" for each in path), "\n", note])

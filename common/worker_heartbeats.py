@@ -1,4 +1,4 @@
-"""Heartbeats of the workers: one row for each worker, updated as long as it takes tasks."""
+"""Heartbeats of the workers: one row for each worker, updated while it takes tasks."""
 
 import logging
 import os
@@ -15,23 +15,23 @@ from common.models import WorkerHeartbeat
 
 logger = logging.getLogger(__name__)
 
-#: How long the row of a dead worker stays, for people who look for it.
+#: How long the row of a dead worker is kept, for people who look for it.
 KEPT = timedelta(days=1)
 
 
-#: Name of the worker that this process belongs to, as in its heartbeat; empty outside of workers.
+#: Name in the heartbeat of the worker that this process belongs to; empty outside workers.
 _own_name = ""
 
 
 @worker_init.connect
 def _own_name_note(sender: Any = None, **_: object) -> None:
-    """Store the worker's name before its children are forked, which inherit it."""
+    """Store the worker's name before its children, which inherit it, are forked."""
     global _own_name
     _own_name = f"{sender.hostname}:{os.getpid()}"
 
 
 def worker_name() -> str:
-    """Return the name of the worker that this process, or its parent, is; empty outside of workers."""
+    """Return the name of the worker that this process belongs to; empty outside workers."""
     return _own_name
 
 
@@ -44,7 +44,7 @@ def live_worker_count() -> int:
 class HeartbeatStep(bootsteps.StartStopStep):
     """Part of a Celery worker that writes its heartbeat while it is connected to the broker and takes tasks.
 
-    It beats in the worker's main process, so that a worker whose children are all busy with long tasks is heard, too.
+    It runs in the worker's main process, so that a worker whose children are all busy with long tasks sends heartbeats.
     """
 
     requires = {"celery.worker.consumer.tasks:Tasks"}

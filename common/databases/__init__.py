@@ -1,4 +1,4 @@
-"""Django's database backends, with one addition: writing notes outside the database before a commit."""
+"""Django's database backends with one addition: they write notes outside the database before a commit."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from common.journal import Note, notes_write
 class JournalMixin:
     """Mixin of a database backend that writes the journal's notes of a transaction right before its commit.
 
-    A note is registered as a callback of ``transaction.on_commit``, so it is dropped when its savepoint is rolled back.
-    If the journal cannot be written, the transaction fails, just as if the database could not be written.
+    A note is registered with ``transaction.on_commit``, so it is dropped when its savepoint is rolled back. If the
+    journal cannot be written, the transaction fails as if the database could not be written.
     """
 
     run_on_commit: list[tuple[Any, ...]]

@@ -1,4 +1,4 @@
-"""Columns and constraints of which migrations are made; like a migration, they are never changed."""
+"""Columns and constraints used in migrations; like migrations, they must never be changed."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from django.db import models
 from django.utils import timezone
 
 ID = ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False))
-#: What :class:`common.append_only.Chained` has.
+#: Columns of :class:`common.append_only.Chained`.
 CHAINED = (
     ("sequence", models.PositiveBigIntegerField()),
     ("previous_hash", models.CharField(max_length=64)),
@@ -16,12 +16,12 @@ CHAINED = (
 
 
 def foreign(name: str, to: str, on_delete: Any = models.PROTECT, *, related_name: str = "+", **options: Any) -> Any:
-    """Foreign key, with its name."""
+    """Return a foreign key with its name."""
     return name, models.ForeignKey(to, on_delete, related_name=related_name, **options)
 
 
 def actor(name: str, **options: Any) -> Any:
-    """Foreign key to the user who acted. No database constraint: records outlive accounts."""
+    """Return a foreign key to the user who acted, without a database constraint because records outlive accounts."""
     return foreign(name, settings.AUTH_USER_MODEL, models.DO_NOTHING, db_constraint=False, **options)
 
 

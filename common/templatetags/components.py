@@ -1,14 +1,14 @@
-"""Components of pages and mails: pieces of templates, each a tag that declares its parameters.
+"""Components of pages and emails: pieces of templates, each used as a tag with declared parameters.
 
-A template file defines a component, next to others that belong to it::
+A template file defines one or several related components::
 
     {% component badge text kind="" %}
     <span class="badge{% if kind %} badge-{{ kind }}{% endif %}">{{ text }}</span>
     {% endcomponent %}
 
-and every template can use it: ``{% badge _("closed") kind="warn" %}``. A parameter without a default is required. A
-missing or unknown argument is an error when the template that uses it is compiled. A component sees its arguments, and
-from the page only the names in :data:`_OF_REQUEST`.
+and every template can use them: ``{% badge _("closed") kind="warn" %}``. A parameter without a default is required. A
+missing or unknown argument is an error when the template that uses the component is compiled. A component has access to
+its arguments, and of the page's names only to those in :data:`_OF_REQUEST`.
 """
 
 import re
@@ -28,7 +28,7 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-#: Names from the page that a component can see.
+#: Names from the page's context that a component can use.
 _OF_REQUEST = ("csrf_token", "request", "user")
 _HEAD = re.compile(r"{% component (\w+)((?: .+?)?) %}")
 _PARAMETER = re.compile(r"""(\w+)(?:=("[^"]*"|\w+))?""")
@@ -36,7 +36,7 @@ _PARAMETER = re.compile(r"""(\w+)(?:=("[^"]*"|\w+))?""")
 
 @dataclass(frozen=True)
 class Component:
-    """A piece of a template, with the names of its parameters; those in ``defaults`` are optional, and come last."""
+    """A piece of a template with the names of its parameters; those in ``defaults`` are optional and come last."""
 
     name: str
     file: str
@@ -79,7 +79,7 @@ COMPONENTS = components_read(Path(settings.BASE_DIR, "templates"))
 
 
 def component_render(name: str, /, *, autoescape: bool = True, **values: Any) -> SafeString:
-    """Render a component outside of a template; ``values`` that it does not declare are left out."""
+    """Render a component outside a template; ``values`` that it does not declare are ignored."""
     component = COMPONENTS[name]
     context = Context(autoescape=autoescape)
     with context.bind_template(Engine.get_default().get_template(component.file)):
@@ -87,7 +87,7 @@ def component_render(name: str, /, *, autoescape: bool = True, **values: Any) ->
 
 
 class ComponentNode(Node):
-    """A use of a component in a template."""
+    """Use of a component in a template."""
 
     def __init__(self, component: Component, args: list[FilterExpression], kwargs: dict[str, FilterExpression]) -> None:
         self.component = component
@@ -99,7 +99,7 @@ class ComponentNode(Node):
 
 
 class DefinitionNode(Node):
-    """The definition of a component, which renders nothing."""
+    """Definition of a component, which renders nothing."""
 
     def render(self, context: Context) -> SafeString:
         return SafeString()
@@ -107,7 +107,7 @@ class DefinitionNode(Node):
 
 @register.tag("component")
 def component_define(parser: Parser, token: Token) -> DefinitionNode:
-    """Store the content between this tag and ``endcomponent`` with the template, for all its users."""
+    """Store the content between this tag and ``endcomponent`` with the template, for all uses of the component."""
     body: NodeList = parser.parse(("endcomponent",))
     parser.delete_first_token()
     parser.extra_data.setdefault("components", {})[token.split_contents()[1]] = body
@@ -115,7 +115,7 @@ def component_define(parser: Parser, token: Token) -> DefinitionNode:
 
 
 def _use(component: Component) -> Callable[[Parser, Token], ComponentNode]:
-    """Return the tag of a component."""
+    """Return a compiler for the tag of a component."""
 
     def compiled(parser: Parser, token: Token) -> ComponentNode:
         args, kwargs = parse_bits(  # type: ignore[call-arg]

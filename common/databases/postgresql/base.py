@@ -1,4 +1,4 @@
-"""PostgreSQL backend that notes commits in the journal beforehand."""
+"""PostgreSQL backend that writes the journal before each commit."""
 
 from django.db.backends.postgresql import base
 
@@ -6,4 +6,4 @@ from common.databases import JournalMixin
 
 
 class DatabaseWrapper(JournalMixin, base.DatabaseWrapper):
-    """Django's backend for PostgreSQL with the journal's notes."""
+    """Django's backend for PostgreSQL, extended by the journal."""

@@ -1,4 +1,4 @@
-"""SQLite backend that notes commits in the journal beforehand."""
+"""SQLite backend that writes the journal before each commit."""
 
 from django.db.backends.sqlite3 import base
 
@@ -6,4 +6,4 @@ from common.databases import JournalMixin
 
 
 class DatabaseWrapper(JournalMixin, base.DatabaseWrapper):
-    """Django's backend for SQLite with the journal's notes."""
+    """Django's backend for SQLite, extended by the journal."""
