@@ -1,4 +1,4 @@
-"""Votes by every holder: the mechanism, its release, its forecast and its rounds. Nothing here imports Django."""
+"""Votes by every holder: the mechanism, its releases, its forecast and its rounds. Imports no Django."""
 
 from learning.mechanisms.neighbours.votes import neighbour_votes
 

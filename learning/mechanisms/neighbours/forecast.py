@@ -1,17 +1,17 @@
-"""Forecast of a round, from only public points, caps and noisy head counts.
+"""Forecast of a round from public points, caps and noisy head counts only.
 
-Public points stand in for records: the number of them within a query's radius, and the number of queries' radii that
-each of them lies in, are counted exactly and scaled to the number of holders. So the number of voters, and how often a
-holder is asked, are forecast without any private records. The assumption is that holders' records are spread like the
-public points; if it fails, fewer or more vote, and the released counts show it.
+Public points stand in for records. The number of them within a query's radius, and the number of radii that each of
+them lies in, are counted exactly and scaled to the number of holders. This forecasts the number of voters, and how
+often a holder is asked, without private records. The assumption is that holders' records are distributed like the
+public points. If it is wrong, fewer or more holders vote, which the released counts show.
 
-The purity of a neighbourhood cannot be seen without labels. With a labelled public sample (such as a study's test
-data), the sample teaches the stand-ins: each public point gets class shares from its nearest labelled points, the votes
-of a labelled point's neighbourhood follow, and how often the right class leads after noise is computed. Without any,
-the forecast assumes a range for the share of the voters near a query that agree with its true class. The interval for
-the label accuracy is then wide, since the same share means two things: if classes mix, this share of the queries is
-right; if they are apart, all queries are right whose right class leads. `released_accuracy` replaces the assumption
-once a first batch has been released.
+The purity of a neighbourhood cannot be seen without labels. A labelled public sample (such as a study's test data)
+gives each public point class shares, from its nearest labelled points. From these follow the votes in a labelled
+point's neighbourhood, and how often the right class leads after noise. Without a sample, the forecast assumes a range
+for the share of the voters near a query that agree with its true class. The interval for the label accuracy is then
+wide, because the same share can mean two things: if classes mix, this share of the queries is right; if they are
+separate, all queries are right whose right class leads. `released_accuracy` replaces the assumption once a first batch
+has been released.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from learning.mechanisms.neighbours.stand_ins import LabelledStandIns, Sample, S
 from learning.mechanisms.protocol import PlannedLevel
 
 SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
-"""The radius shares that `propose` compares."""
+"""Radius shares that `propose` compares."""
 
 _DRAWS = 64
-_MOST_KEPT = 1 << 20  # normals between two forecasts
-_PARTS = 8  # of the queries, in their order
+_MOST_KEPT = 1 << 20  # normal variates kept between two forecasts
+_PARTS = 8  # number of parts into which the queries are divided, in their order
 _BATCH = 500
-_SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the requested votes that accounts allow: `propose` compares σ by them
+_SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the requested votes that accounts allow, compared by `propose`
 _LEAST_NOISE = 1.0  # if hardly anybody is charged, any noise would do
 _CLEAR = 0.95  # share of the queries for which `propose` requires the right class to lead at the assumed purity
 
@@ -48,8 +48,8 @@ _CLEAR = 0.95  # share of the queries for which `propose` requires the right cla
 class LevelForecast:
     """Forecast of a round for one level.
 
-    The votes that are allowed have norm 1; in a residual round they are disagreements of squared norm 2. What is spent
-    includes earlier rounds.
+    Allowed votes have norm 1; in a residual round they are disagreements of squared norm 2. Spending includes earlier
+    rounds.
     """
 
     name: str
@@ -64,8 +64,9 @@ class LevelForecast:
 class RoundForecast:
     """Forecast of a round.
 
-    margin: at the middle of the assumed purity or at the estimated one.  clear: the share of the queries at which the
-    right class leads after noise, likewise.  labels: the share of right labels.
+    margin: lead of the right class in units of σ, at the middle of the assumed purity range or at the estimated purity.
+        clear: share of queries for which the right class leads after noise, at the same purity.  labels: share of
+        correct labels.
     """
 
     queries: int
@@ -84,7 +85,7 @@ class RoundForecast:
 
 @dataclass(frozen=True)
 class Proposal:
-    """σ, radius and batch for a wanted number of labels, and their forecast."""
+    """σ, radius and batch for a requested number of labels, with their forecast."""
 
     sigma: float
     radius_share: float
@@ -105,20 +106,20 @@ def forecast(
     purity: tuple[float, float] = PURITY,
     agreement: float | None = None,
 ) -> RoundForecast:
-    """Return the forecast of asking these queries in this order: results and charges.
+    """Return a forecast of the results and charges of asking these queries in this order.
 
     Args:
-        queries: `(Q, d)` coordinates.
-        public: `(P, d)`.
-        levels: With noisy or public head counts.
+        queries: `(Q, d)` coordinates of the queries.
+        public: `(P, d)` coordinates of the public points.
+        levels: Levels with noisy or public head counts.
         radius_share: See `radii`.
-        sigma: Of the noise of each count.
+        sigma: Standard deviation of the noise of each count.
         share: Share of every cap that the round may use.
-        n_classes: At least 2.
+        n_classes: Number of classes, at least 2.
         sample: Labelled public points; None to assume a purity.
-        purity: The range assumed without a sample.
-        agreement: For residual votes, the expected share of the voters who agree with the public guess and are charged
-            nothing; None for plain votes.
+        purity: Range of purity assumed without a sample.
+        agreement: For residual votes, the expected share of voters who agree with the public guess and are not charged;
+            None for plain votes.
 
     Raises:
         ValueError: A number is out of range.
@@ -183,15 +184,16 @@ def propose(
 ) -> Proposal:
     """Propose σ and radius for these queries, by a public rule.
 
-    For each of `SHARES` σ is the smallest for which the accounts allow nearly all requested votes, or
-    a part of them if less noise then lets more of the right labels lead: with unequal caps, people with larger ones
-    then vote more often. With a labelled sample, the rule takes the radius share with the largest expected label
-    accuracy; without, the smallest at which the right class leads after noise at 95 of 100 queries, at the middle of
-    the assumed purity, since near neighbours are purer than far ones; or the one at which it leads most often.
+    For each of `SHARES`, σ is the smallest for which the accounts allow nearly all requested votes. It is smaller, so
+    that they allow only a part of the votes, if more of the right labels then lead: with unequal caps, people with
+    larger caps then vote more often. With a labelled sample, the rule chooses the radius share with the largest
+    expected label accuracy. Without one, it chooses the smallest at which the right class leads after noise at 95 of
+    100 queries, at the middle of the assumed purity, because near neighbours are purer than far ones. If there is none,
+    it is the one at which the right class leads most often.
 
     Args:
-        queries: `(Q, d)` coordinates, one for each label wanted.
-        public: `(P, d)`.
+        queries: `(Q, d)` coordinates, one query for each requested label.
+        public: `(P, d)` coordinates of the public points.
         levels, share, n_classes, sample, purity, agreement: See `forecast`.
     """
     smallest = 1.0 / max(len(np.asarray(public)), 1)
@@ -215,10 +217,10 @@ def propose(
 
 
 def assumed_purity(purity: float, radius_share: float, n_classes: int) -> float:
-    """Return the purity within a radius.
+    """Return the assumed purity within a radius.
 
-    Twice as many neighbours as a class has points reveal nothing about it, and fewer reveal less the more they are: the
-    part of purity above chance shrinks evenly with their number.
+    The part of purity above chance shrinks linearly with the number of neighbours. It reaches 0 at twice as many
+    neighbours as the class has points.
 
     >>> round(assumed_purity(0.7, 0.05, 10), 2), round(assumed_purity(0.7, 0.05, 2), 2)
     (0.55, 0.69)
@@ -238,9 +240,10 @@ def expected_voters(
     agreement: float | None = None,
     most: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return `(Q,)` the number of voters that the forecast expects at each query, without refused ones.
+    """Return the expected number of voters at each query `(Q,)`, not counting refused votes.
 
-    For `expected_agreement` after a round of plain votes, and times its factor for `read_counts` of residual votes.
+    Used for `expected_agreement` after a round of plain votes and, times its factor, for `read_counts` of residual
+    votes.
 
     Args:
         queries, public, levels, radius_share, sigma, share, agreement: See `forecast`.
@@ -250,16 +253,16 @@ def expected_voters(
 
 
 def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
-    """Return bounds of the share of right labels, from noisy counts that have been released.
+    """Return bounds on the share of correct labels, from released noisy counts.
 
-    The lower bound is the average share of the voters near a query who agree with its label: correct if classes mix (a
-    query is then like any of its neighbours), too low if the classes are apart and neighbourhoods reach into the next.
-    The upper bound is how often the label is the same under a second draw of noise. A label must not be
-    judged by the counts that chose it; so the noise is split: with z fresh and standard normal, counts + σz/2 and
-    counts - 2σz are independent (Rasines & Young 2023), the first chooses, the second judges.
+    The lower bound is the average share of the voters near a query who agree with its label. It is correct if classes
+    mix (a query is then like any of its neighbours), and too low if classes are separate and neighbourhoods extend into
+    the next class. The upper bound is how often a second draw of noise gives the same label. A label must not be judged
+    by the counts that determined it, so the noise is split: for a standard normal z, counts + σz/2 and counts - 2σz are
+    independent (Rasines & Young 2023). The first determines the label, the second judges it.
 
     Args:
-        counts: `(Q, C)` as released, plain votes.
+        counts: `(Q, C)` released counts of plain votes.
     """
     released = np.asarray(counts, np.float64)
     fresh = np.random.default_rng(0).normal(0.0, sigma, released.shape)
@@ -280,7 +283,7 @@ def _turnout(
     share: float,
     agreement: float | None,
 ) -> tuple[NDArray[np.float64], list[LevelForecast]]:
-    """Return `(Q,)` the expected voters at every query, and the forecast for each level."""
+    """Return the expected number of voters at every query `(Q,)`, and the forecast for each level."""
     voters = np.zeros(stand_ins.looked_at)
     described = []
     for level in levels:
@@ -302,14 +305,14 @@ def _norm(agreement: float | None) -> float:
 
 
 def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.bool_]:
-    """Return which holders are charged: all who are near, or for residual votes a fixed draw of dissenters."""
+    """Return which holders are charged: all who are near or, for residual votes, a fixed draw of dissenters."""
     if agreement is None:
         return near
     return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)
 
 
 def _votes_allowed(level: PlannedLevel, share: float, sigma: float, agreement: float | None) -> int:
-    """Return the number of votes that the rest of the share of the cap pays for."""
+    """Return the number of votes that the remaining share of the cap can pay for."""
     left = max(0.0, share - level.used) * level.cap
     return math.floor(left * sigma**2 / _norm(agreement) * (1 + 1e-12))
 
@@ -317,7 +320,7 @@ def _votes_allowed(level: PlannedLevel, share: float, sigma: float, agreement: f
 def _demand(
     stand_ins: StandIns, radius_share: float, level: PlannedLevel, agreement: float | None
 ) -> NDArray[np.float64]:
-    """Return `(S,)` the number of charged votes that each stand-in is asked for."""
+    """Return the number of charged votes requested from each stand-in, `(S,)`."""
     charged = _charged(stand_ins.near(radius_share, level.records), agreement)
     return stand_ins.each * charged.sum(axis=0)
 
@@ -325,7 +328,7 @@ def _demand(
 def _noise(
     votes: Sequence[NDArray[np.float64]], levels: Sequence[PlannedLevel], share: float, agreement: float | None
 ) -> list[float]:
-    """Return the smallest σ, to three digits, for each of `_SATURATIONS` as the share of requested votes cast."""
+    """Return the smallest σ, to three digits, that lets accounts pay for each of `_SATURATIONS` of requested votes."""
     total = sum(level.holders * some.sum() for level, some in zip(levels, votes, strict=True))
 
     def cast(sigma: float) -> float:
@@ -347,27 +350,27 @@ def _noise(
 def _assumed_right(
     voters: NDArray[np.float64], few: float, many: float, n_classes: int, sigma: float
 ) -> tuple[float, float]:
-    """Return bounds of the share of right labels, if `few` to `many` of the voters agree with the right class."""
+    """Return bounds on the share of correct labels if `few` to `many` of the voters agree with the right class."""
     high = _right(voters, many, n_classes, sigma)
     return min(high, few * _right(voters, few, n_classes, sigma)), high
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """Return how often the right class (the first) leads, if this share of voters agrees and others spread evenly."""
+    """Return how often the right class (the first) leads if this share of voters agrees and the rest spreads evenly."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
 
 
 def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float, draws: int = _DRAWS) -> float:
-    """Return how often the right class leads expected votes, given chance participation and noise."""
+    """Return how often the right class leads, given the expected votes, random participation and noise."""
     spread = np.sqrt(sigma**2 + np.maximum(votes, 0.0))
     led = [(votes + spread * drawn).argmax(axis=1) == right for drawn in _drawn(draws, *votes.shape)]
     return float(np.mean(led))
 
 
 def _drawn(draws: int, points: int, n_classes: int) -> Iterable[NDArray[np.float64]]:
-    """Yield standard normals `(points, n_classes)` of every draw, the same each time, so that forecasts are comparable.
+    """Yield standard normals `(points, n_classes)` for every draw, always the same so that forecasts are comparable.
 
     If there are many, they are drawn one by one to save memory.
     """
@@ -387,10 +390,10 @@ def _kept_draws(draws: int, points: int, n_classes: int) -> NDArray[np.float64]:
 def _right_by_sample(
     known: LabelledStandIns, radius_share: float, voters: NDArray[np.float64], sigma: float
 ) -> tuple[float, float]:
-    """Return the expected share of right labels at the sample's points, and the right class's mean lead as a share.
+    """Return the expected share of correct labels at the sample's points, and the right class's mean lead as a share.
 
-    Later queries have fewer voters, because accounts are used up by then; so each point is assumed to be asked in each
-    eighth of the order.
+    Later queries have fewer voters, because accounts have been used up by then. Each point is therefore assumed to be
+    asked in each eighth of the order.
     """
     labels, shares = known.labels, known.votes(radius_share)
     right = shares[np.arange(len(labels)), labels]

@@ -1,4 +1,4 @@
-"""Question of a round of votes, and results of its noisy counts that need no further questions.
+"""Question of a round of votes, and results that follow from its noisy counts without further questions.
 
 The question defines the public points, the space and the guess.
 """
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class CountsRelease:
     """Outcome of a batch.
 
-    counts: `(Q, C)` whole noisy counts.  labels: `(Q,)` the class with the largest, or the smaller number if equal.
-    margins: `(Q,)` its lead, in units of σ.
+    counts: `(Q, C)` rounded noisy counts.  labels: `(Q,)` class with the largest count; the lowest number in a tie.
+        margins: `(Q,)` its lead, in units of σ.
     """
 
     counts: NDArray[np.int64]
@@ -38,15 +38,15 @@ class CountsRelease:
 
 
 def release_counts(totals: ArrayLike, sigma: float, noise: Noise) -> NDArray[np.int64]:
-    """Return `totals + N(0, σ²)`, rounded to whole numbers after the noise.
+    """Return `totals + N(0, σ²)`, rounded to whole numbers after adding the noise.
 
     Args:
-        totals: `(Q, C)` of all shards.
-        sigma: Standard deviation.
-        noise: `SystemNoise`, or in rehearsals `SimulationNoise`; used once, for all numbers together.
+        totals: `(Q, C)` sums over all shards.
+        sigma: Standard deviation of the noise.
+        noise: `SystemNoise`, or `SimulationNoise` in rehearsals; called once, for all numbers together.
 
     Returns:
-        `(Q, C)`.
+        Noisy counts `(Q, C)`.
     """
     sums = np.asarray(totals, np.float64)
     return np.rint(sums + noise.normal(sigma, sums.shape)).astype(np.int64)
@@ -58,10 +58,10 @@ def read_counts(
     """Return labels and margins from noisy counts.
 
     Args:
-        counts: `(Q, C)` as released.
-        predicted: `(Q,)` the public guess that residual votes were cast against; None for plain votes.
-        voters: `(Q,)` or a number: total number of voters of the queries, by a public estimate. Residual counts show
-            who disagrees; this is the number of voters to outweigh.
+        counts: `(Q, C)` released counts.
+        predicted: `(Q,)` public guess that residual votes were cast against; None for plain votes.
+        voters: `(Q,)` or a number: public estimate of the total number of voters at each query. Residual counts show
+            the votes against the guess, which must outweigh this number.
 
     >>> read_counts([[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
     array([0])
@@ -81,9 +81,9 @@ def read_counts(
 class VotesQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
-    ``rows`` (Q,) of the public dataset in the order in which they are asked, ``queries`` (Q, d) their coordinates,
-    ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, and ``predicted`` (Q,) where votes are residual; the
-    ``outcome`` whose categories votes are for, ``index`` of the round, and the number of ``promises`` of the plan.
+    ``rows`` (Q,) of the public dataset in the order in which they are asked; ``queries`` (Q, d), their coordinates;
+    ``radii`` (Q,), squared; ``voters`` (Q,) according to the forecast; ``predicted`` (Q,) if votes are residual; the
+    ``outcome`` whose categories are voted for; ``index`` of the round; and the number of ``promises`` of the plan.
     """
 
     rows: NDArray[np.int64]
@@ -103,7 +103,7 @@ class VotesQuestion:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **about: Any) -> VotesQuestion:
-        """Return the question in a round's file, with the content of its row and its run."""
+        """Return the question from a round's file, with the content of its row and its run."""
         return cls(
             rows=arrays["rows"],
             queries=arrays["queries"],
@@ -124,7 +124,7 @@ class VotesQuestion:
 
     @property
     def norm(self) -> float:
-        """The largest squared norm of a contribution to one query: 2 if votes are residual."""
+        """Largest squared norm of a contribution to one query: 2 if votes are residual."""
         return 1.0 if self.predicted is None else 2.0
 
     def digest(self) -> str:
@@ -147,7 +147,7 @@ class VotesQuestion:
         return slice(start, min(start + most, self.size))
 
     def state(self, released: Arrays | None) -> None:
-        """Return None: no query depends on the release of another."""
+        """Return None, because no query depends on the release of another."""
 
     def bounds(self, part: slice) -> list[float]:
         return [(part.stop - part.start) * self.norm / self.sigma**2] * self.promises
@@ -155,14 +155,14 @@ class VotesQuestion:
     def answer(
         self, part: slice, state: Any, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
     ) -> Arrays:
-        del state, alone, draws  # noise is drawn once, over the sum of all shards
+        del state, alone, draws  # noise is drawn once, for the sum of all shards
         sums, charges = self.contributions(part, people, records())
         return {"sums": sums, "charge": charges}
 
     def contributions(
         self, part: slice, people: People, records: Records
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return unnoised sums (Q, C) of people's contributions to a part, and each one's charge, (H,) μ²."""
+        """Return unnoised sums (Q, C) of people's contributions to a part, and each person's charge (H,) in μ²."""
         accounts = people.accounts()
         sums, _norms = shard_contributions(
             self.queries[part],
@@ -176,7 +176,7 @@ class VotesQuestion:
             predicted=self._guessed(part),
             kernel=self.kernel,
         )
-        # The difference of the accounts, not the sum of the norms, which keeps charges and remaining budgets
+        # The difference of the accounts rather than the sum of the norms keeps charges and remaining budgets
         # consistent.
         return sums, accounts.spent - people.spent
 
@@ -194,7 +194,7 @@ class VotesQuestion:
         )
 
     def labels(self, part: slice, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return labels (Q,) of a part, which follow from its noisy counts (Q, C)."""
+        """Return the labels (Q,) of a part, derived from its noisy counts (Q, C)."""
         return read_counts(counts, self.sigma, predicted=self._guessed(part), voters=self.voters[part]).labels
 
     def _guessed(self, part: slice) -> NDArray[np.int64] | None:

@@ -1,9 +1,9 @@
 """Choices and plan of a run in which every holder votes: the points asked in each round, and the noise.
 
-Each choice may be left open: then a public rule decides. The plan of a run rests on public points, caps and noisy head
-counts. The second round is planned again once the first has been released (`next_round`): by then the noisy counts show
-how many people take part and how many of the voters near a point agree, and both decide how little noise the accounts
-allow. This is possible because the rule uses only releases.
+If a choice is left open, a public rule decides. The plan of a run is based on public points, caps and noisy head
+counts. The second round is planned again after the first has been released (`next_round`). The noisy counts then show
+how many people take part and how many of the voters near a point agree, and both determine how little noise the
+accounts allow. This is possible because the rule uses only releases.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from learning.mechanisms.neighbours.votes import KERNELS
 from learning.mechanisms.protocol import PlannedLevel
 
 LARGEST_SIGMA = 16_384.0
-"""The largest standard deviation of a count: 2³⁰ of the units in which votes are counted."""
+"""Largest standard deviation of a count: 2³⁰ times the unit in which votes are counted."""
 
 _BY_FORECAST = gettext_noop("Leave empty to let the forecast choose.")
 _UNSET = gettext_noop("chosen by the forecast")
@@ -41,10 +41,10 @@ _KERNEL_LABELS = {
 }
 
 MOST_FIRST = 600
-"""Largest number of points that the first of two rounds asks by default: see `first_queries`."""
+"""Default largest number of points that the first of two rounds asks: see `first_queries`."""
 
-_LEAST_FIRST = 6  # for each class
-_ONE_ROUND = 0.97  # share of the queries at which the right class has to lead to make a single round enough
+_LEAST_FIRST = 6  # queries for each class
+_ONE_ROUND = 0.97  # share of queries at which the right class must lead to make a single round enough
 _LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
 _UNEVEN = 1.5  # a wrong student is wrong repeatedly, and the same holders are charged each time
 
@@ -113,7 +113,7 @@ class NeighbourChoices(HolderChoices):
 
 
 def split_share(share: float, rounds: int) -> list[float]:
-    """Return the share of each round: equal parts, fixed before any release, together at most `share`.
+    """Return the share of each round: equal parts, fixed before any release, adding up to at most `share`.
 
     >>> split_share(0.5, 2)
     [0.25, 0.25]
@@ -124,14 +124,14 @@ def split_share(share: float, rounds: int) -> list[float]:
 
 
 def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return points to begin with: those nearest to the centres of `count` clusters of the public points.
+    """Return points to begin with: the points nearest to the centres of `count` clusters of the public points.
 
     Args:
         public: `(P, d)` coordinates.
-        count: How many, 1 … P.
+        count: Number of points, from 1 to P.
 
     Returns:
-        `(count,)` different positions, in increasing order; the same for the same points.
+        `(count,)` different positions in ascending order, always the same for the same points.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -145,16 +145,16 @@ def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
     distances = ((points - clusters.cluster_centers_[clusters.labels_]) ** 2).sum(axis=1)
     order = np.lexsort((distances, clusters.labels_))
     firsts = order[np.unique(clusters.labels_[order], return_index=True)[1]]
-    # empty clusters have no nearest point and get the points farthest from their centres
+    # an empty cluster has no nearest point and gets the point farthest from its centre
     rest = np.setdiff1d(np.argsort(-distances, kind="stable"), firsts, assume_unique=True)
     return np.sort(np.concatenate([firsts, rest[: count - len(firsts)]]))
 
 
 def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return points where the student's two likeliest classes are closest, most doubtful first, equal ones in order.
+    """Return the points where the student's two most likely classes are closest: most doubtful first, ties in order.
 
     Args:
-        probabilities: `(P, C)` of the previous round's student, which learned only from releases.
+        probabilities: `(P, C)` from the previous round's student, which learned only from releases.
 
     >>> doubtful_queries([[0.9, 0.1], [0.5, 0.5], [0.6, 0.4]], 2)
     array([1, 2])
@@ -165,18 +165,18 @@ def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
 
 
 def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
-    """Return the voters that take part, as a share of the number forecast, from a round of plain votes.
+    """Return the number of participating voters relative to the forecast, from a round of plain votes.
 
-    Residual counts do not show how many agree with the guess. The number of voters of a query is known from public
-    points except for one factor (participation and spread of records), and the sum of all noisy counts of an earlier
-    round estimates it far better than any single one.
+    Residual counts do not show how many voters agree with the guess. The number of voters of a query is known from
+    public points except for one factor (participation and distribution of records). The sum of all noisy counts of an
+    earlier round estimates this factor far better than any single count.
 
     Args:
-        counts: `(Q, C)` as released in that round.
-        expected: `(Q,)` the voters that the forecast expected at these queries.
+        counts: `(Q, C)` released counts of that round.
+        expected: `(Q,)` numbers of voters forecast for these queries.
 
     Returns:
-        The factor, at least 0: times the forecast of the next round it gives `voters` for `read_counts`.
+        The factor, at least 0. Multiply the next round's forecast by it to get `voters` for `read_counts`.
 
     >>> expected_agreement([[60, 30], [100, 10]], [100.0, 100.0])
     1.0
@@ -186,11 +186,11 @@ def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PlannedRound:
-    """A round: its queries and parameters.
+    """Planned round: its queries and parameters.
 
     queries: positions among the public points.  residual: whether votes are cast against the predictions of the
-    previous round's student.  share: of every cap, for this and all earlier rounds together.  agreement: for residual
-    votes, the share of the voters that is expected to agree with the prediction.
+        previous round's student.  share: of every cap, for this and all earlier rounds together.  agreement: for
+        residual votes, the expected share of voters who agree with the prediction.
     """
 
     queries: NDArray[np.int64]
@@ -213,10 +213,10 @@ class PlannedRound:
 
 @dataclass(frozen=True, eq=False)
 class EarlierRound:
-    """A round of plain votes that was released.
+    """Round of plain votes that was released.
 
-    queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: by level, the
-    share of the cap that it was forecast to use.
+    queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: share of the
+        cap that it was forecast to use, by level.
     """
 
     queries: NDArray[np.int64]
@@ -228,14 +228,14 @@ class EarlierRound:
 
 @dataclass(frozen=True, eq=False)
 class RoundsPlan:
-    """The rounds in order; chosen: the reason for their number, if that was left to the planner."""
+    """Planned rounds in order; ``chosen`` is the reason for their number, if the planner chose it."""
 
     rounds: tuple[PlannedRound, ...]
     chosen: Sentence | None = None
 
 
 def first_queries(points: int, n_classes: int) -> int:
-    """Return the size of the first of two rounds: a fifteenth, at most 600, some for each class, at most half.
+    """Return the size of the first of two rounds: a fifteenth of the points, at most 600, some per class, at most half.
 
     >>> first_queries(9000, 10), first_queries(300, 10), first_queries(50, 10)
     (600, 60, 25)
@@ -257,24 +257,24 @@ def plan_rounds(
     sigma: float | None = None,
     radius_share: float | None = None,
 ) -> RoundsPlan:
-    """Return the proposed rounds for a wanted number of labels, with their forecasts.
+    """Return the proposed rounds for a requested number of labels, with their forecasts.
 
-    A single round asks one point for each label wanted. With two, the first asks a few points spread over the public
-    points, and the second all others by residual votes; each gets an equal part of the share, and a holder may use the
-    unused part of the first in the second.
+    A single round asks one point for each requested label. With two rounds, the first asks a few points spread over the
+    public points, and the second asks all others by residual votes. Each round gets an equal part of the share, and a
+    holder may use what is left of the first part in the second round.
 
     Args:
         public: `(P, d)` coordinates of the first round.
-        levels: With noisy or public head counts.
-        share: Of every cap that the run may use.
-        n_classes: At least 2.
-        rounds: 1 or 2; None for one if the right class is expected to lead at 97 of 100 queries of a single round, and
-            two otherwise.
-        wanted: Number of labels, None for all public points.
-        first: Points that the first of two rounds asks, None for `first_queries`.
+        levels: Levels with noisy or public head counts.
+        share: Share of every cap that the run may use.
+        n_classes: Number of classes, at least 2.
+        rounds: 1 or 2; None for one round if the right class is expected to lead at 97 of 100 queries of a single
+            round, and otherwise two.
+        wanted: Number of labels; None for all public points.
+        first: Number of points that the first of two rounds asks; None for `first_queries`.
         sample: Labelled public points, in the same coordinates; None to assume a purity.
-        purity: The range assumed without a sample.
-        sigma, radius_share: Choices made by hand, which replace the proposal.
+        purity: Range of purity assumed without a sample.
+        sigma, radius_share: Manual choices, which replace the proposal.
 
     Raises:
         ValueError: A number is out of range.
@@ -319,27 +319,27 @@ def next_round(
     sigma: float | None = None,
     radius_share: float | None = None,
 ) -> tuple[PlannedRound, NDArray[np.float64]]:
-    """Return the residual round after a released one, planned from its noisy counts, and the voters for reading it.
+    """Return the residual round after a released round, planned from its noisy counts, and the voters for reading it.
 
     Args:
         earlier: The released round of plain votes.
-        former_points: `(P, d)` the public points in the coordinates of that round.
-        counts: `(Q, C)` as released in that round.
-        public: `(P, d)` the public points in the coordinates of the next round.
-        probabilities: `(P, C)` of the student that learned from that round. Votes are cast against its likeliest
-            classes, and the points where it is most in doubt are asked first, while accounts are full: its predictions
-                are wrong most often there, so that most holders disagree and contribute.
-        levels: With noisy or public head counts, as planned.
-        share: Of every cap that both rounds may use together.
-        n_classes, sample: See `plan_rounds`; the sample in the coordinates of the next round.
-        queries: Positions of the points to ask, None for all that have not been asked.
-        sigma, radius_share: Choices made by hand, which replace the proposal.
+        former_points: `(P, d)` public points in the coordinates of that round.
+        counts: `(Q, C)` released counts of that round.
+        public: `(P, d)` public points in the coordinates of the next round.
+        probabilities: `(P, C)` from the student that learned from that round. Votes are cast against its most likely
+            classes. The points where it is most in doubt are asked first, while accounts are full, because its
+            predictions are wrong most often there, so that most holders disagree and contribute.
+        levels: Levels with noisy or public head counts, as planned.
+        share: Share of every cap that both rounds may use together.
+        n_classes, sample: See `plan_rounds`; the sample is in the coordinates of the next round.
+        queries: Positions of the points to ask; None for all that have not been asked.
+        sigma, radius_share: Manual choices, which replace the proposal.
 
     Returns:
-        The round, and `(Q,)` the `voters` for `read_counts`: the voters of its queries, by the forecast and by the
-        turnout of the round before, plus the worth of the prediction itself. With noise σ on counts that a right class
-        leads by L voters, being right with odds o is worth (σ²/L)·ln o (Bayes' rule): next to nothing if many vote, and
-        more than any noise if hardly anybody does.
+        The round, and `(Q,)` `voters` for `read_counts`: the voters of its queries, from the forecast and the turnout
+        of the round before, plus the worth of the prediction itself. With noise σ on counts in which a right class
+        leads by L voters, being right with odds o is worth (σ²/L)·ln o voters (Bayes' rule). This is next to nothing if
+        many vote, and more than any noise if hardly anybody does.
     """
     points, certainty = np.asarray(public), np.asarray(probabilities)
     others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
@@ -372,7 +372,7 @@ def next_round(
 
 
 def _chosen(single: RoundForecast, enough: bool) -> Sentence:
-    """Return the reason for one round, or for two."""
+    """Return the reason for choosing one round or two."""
     if enough:
         text = gettext_noop(
             "The plan chose one round: if all points are asked about at once, the right class is expected to lead at "
@@ -411,7 +411,7 @@ def _proposed(
     by_hand: tuple[float | None, float | None],
     agreement: float | None = None,
 ) -> PlannedRound:
-    """Return a round with σ and radius by the forecast, or as chosen by hand, with the forecast for them."""
+    """Return a round with σ and radius chosen by the forecast or by hand, and the forecast for it."""
     best = propose(
         points[queries],
         points,

@@ -1,4 +1,4 @@
-"""Public points that stand in for records: which are near each query, and the classes of a neighbourhood."""
+"""Public points that stand in for records: which of them are near each query, and the classes of a neighbourhood."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Sample:
 
 
 class StandIns:
-    """Public points that stand in for records: their distances from the queries, and the radii of several shares.
+    """Public points that stand in for records: their distances from the queries, and the radii for several shares.
 
-    points: `(S, d)`, at most 2,000 public points drawn evenly.  queries: their number.  looked_at: the number of them
-    that are used, all or 2,000 drawn evenly if that is enough.  each: the number of queries that each of these stands
-    for.
+    points: `(S, d)`, at most 2,000 public points, evenly sampled.  queries: number of queries.  looked_at: number of
+        queries used: all, or 2,000 evenly sampled ones if that is enough.  each: number of queries that each of these
+        represents.
 
-    A query that is a public point itself is nobody's record, and is left out of its own neighbourhood: if k of P public
-    points k lie within the radius, and (k - 1) / P of the holders are expected there.
+    A query that is itself a public point is not a person's record, so it is left out of its own neighbourhood: if the
+    radius contains k of P public points, (k - 1) / P of the holders are expected there.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class StandIns:
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
 
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
-        """Return `(Q, S)` which stand-ins are near each query; a holder of several records is a fixed draw of several.
+        """Return which stand-ins are near each query, `(Q, S)`; a holder of several records is a fixed draw of several.
 
-        1.3 records per holder mean that three holders in ten have one more.
+        With 1.3 records per holder, three holders in ten have one more.
         """
         near = self._distances <= self._reach[radius_share][:, None]
         is_equal, place = self._itself
@@ -65,13 +65,13 @@ class StandIns:
 
 
 class LabelledStandIns(StandIns):
-    """Public points around those of a labelled sample, for the classes of the voters there.
+    """Public points around those of a labelled sample, used to predict the classes of the voters there.
 
-    The sample's other points stand in for records with their own labels, and the public points with those of their
-    nearest labelled points, up to ten; the labelled point that is the query is left out, and the next one replaces it.
-    The first are right and few, the second many and here and there wrong. So the votes of both are counted, and those
-    for wrong classes scaled half of the way (in log odds) to their share among only the labelled points: see
-    docs/neighbours.md.
+    The sample's other points stand in for records with their own labels, and the public points for records with the
+    labels of their nearest labelled points (up to ten). The labelled point that is the query is left out, and the next
+    one replaces it. The first kind is right but rare, the second frequent but sometimes wrong. The votes of both are
+    counted, and votes for wrong classes are scaled halfway (in log odds) to their share among only the labelled points:
+    see docs/neighbours.md.
     """
 
     def __init__(self, sample: Sample, public: ArrayLike, radius_shares: Sequence[float], n_classes: int) -> None:
@@ -89,7 +89,7 @@ class LabelledStandIns(StandIns):
         self._votes: dict[float, NDArray[np.float64]] = {}
 
     def votes(self, radius_share: float) -> NDArray[np.float64]:
-        """Return `(sample, C)` expected votes at each point, as multiples of the mean number of voters at all."""
+        """Return expected votes `(sample, C)` at each point, as multiples of the mean number of voters of a point."""
         if radius_share not in self._votes:
             near = self.near(radius_share)
             voters = np.zeros(near.shape, np.bool_)
@@ -98,8 +98,7 @@ class LabelledStandIns(StandIns):
             certain = self._count * (self._among <= self._reach[radius_share][:, None]) @ self._one_hot
             votes = certain + near @ self._one_hot[self._tell].sum(axis=1)
             votes += voters @ self._one_hot[self._next] - voters.sum(axis=1)[:, None] * self._one_hot
-            # one more vote of both kinds for each labelled point: a point with few neighbours carries little
-            # information
+            # each labelled point adds one more vote of both kinds, because a point with few neighbours says little
             both = self._count * len(votes) * votes / max(float(votes.sum()), 1e-9)
             factor = self._odds_wrong(certain + both) / max(self._odds_wrong(votes), 1e-9)
             votes = np.where(self._one_hot > 0, votes, math.sqrt(factor) * votes)
@@ -112,7 +111,7 @@ class LabelledStandIns(StandIns):
 
 
 def evenly(points: NDArray[np.signedinteger], most: int) -> NDArray[np.signedinteger]:
-    """Return all of the rows, or an evenly spaced sample of the wanted size.
+    """Return all of the rows, or an evenly spaced sample of the requested size.
 
     >>> evenly(np.arange(9), 3).tolist()
     [0, 4, 8]

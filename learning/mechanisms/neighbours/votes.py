@@ -1,16 +1,16 @@
-"""Votes by every holder near a query for the class of their own records, as far as their account allows.
+"""Votes by every holder near a query for the class of their own records, as far as their accounts allow.
 
-Individualized PATE with one teacher for each holder, known as private nearest neighbours with individual accounting:
-Zhu, Yu, Chandraker, Wang, "Private-kNN" (CVPR 2020); Zhu, Wang et al., "Private prediction strikes back!" (2023). The
-guarantee is that of a Gaussian mechanism with one account per holder; see `accounting.privacy`.
+This is Individualized PATE with one teacher per holder, also known as private nearest neighbours with individual
+accounting: Zhu, Yu, Chandraker, Wang, "Private-kNN" (CVPR 2020); Zhu, Wang et al., "Private prediction strikes back!"
+(2023). The guarantee is that of a Gaussian mechanism with one account per holder, see `accounting.privacy`.
 
-A holder's contribution to a query is a function of that query, of public points and of the holder's own records. It is
-a vector of whole multiples of 2⁻¹⁶, and its squared norm a whole multiple of 2⁻³²: sums and charges are exact in
-float64, so they do not depend on blocks, on shards or on anybody else.
+A holder's contribution to a query is a function of the query, public points and the holder's own records. It is a
+vector of multiples of 2⁻¹⁶, whose squared norm is a multiple of 2⁻³². Sums and charges are therefore exact in float64,
+so they do not depend on blocks, on shards or on other people.
 
-Coordinates are whole numbers of at most 127 in absolute value. With `d` of them, a product of two points and half a
-squared norm stay below 1.5·127²·d. Halves up to 2²³ are exact in float32, so for d ≤ 346 every product, every partial
-sum and the comparison with the radius are exact, in whatever order; beyond that the same holds in float64.
+Coordinates are integers of at most 127 in absolute value. With `d` of them, a product of two points and half a squared
+norm stay below 1.5·127²·d. Multiples of ½ up to 2²³ are exact in float32, so for d ≤ 346 every product, every partial
+sum and the comparison with the radius are exact in any order. For larger d, the same holds in float64.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,19 +30,19 @@ MOST_DIMENSIONS = 1040
 QUERIES_AT_A_TIME = 256
 """Fixed, because blocks of queries must not depend on the records."""
 _RECORDS_AT_A_TIME = 8192
-_SINGLE = 346  # coordinates for which float32 is exact
+_SINGLE = 346  # largest number of coordinates for which float32 is exact
 
 Coordinates = NDArray[np.signedinteger]
 Near = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 UNIT = 2**16
-"""Contributions are whole multiples of 1 / UNIT, which makes sums exact in any order."""
+"""Contributions are integer multiples of 1 / UNIT, so that sums are exact in any order."""
 
 KERNELS = ("uniform", "epanechnikov")
 
 
 def squared_norms(points: Coordinates) -> NDArray[np.int64]:
-    """Return `(n,)` exact squared lengths.
+    """Return exact squared lengths `(n,)`.
 
     >>> squared_norms(np.array([[3, 4], [0, -127]], np.int8))
     array([   25, 16129])
@@ -55,13 +55,12 @@ def near_blocks(
 ) -> Iterator[Near]:
     """Yield all pairs of a query and a record within its radius, one block of records at a time.
 
-    A block has at most `QUERIES_AT_A_TIME` times as many pairs as records, for any total number of records and
-    any owners.
+    A block has at most `QUERIES_AT_A_TIME` times as many pairs as records, for any number of records and any owners.
 
     Args:
         queries: `(b, d)`, at most 127 in absolute value.
-        radii: `(b,)` squared; records at exactly this distance are near. Below 0: none are.
-        records: `(n, d)`.
+        radii: `(b,)` squared; records at exactly this distance are near. If negative, no records are near.
+        records: `(n, d)`, at most 127 in absolute value.
         norms: `(n,)`, `squared_norms(records)`.
 
     Yields:
@@ -77,7 +76,7 @@ def near_blocks(
 
 
 def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]) -> Near:
-    """Return the pairs of all blocks together, see `near_blocks`, ordered by query and then by record."""
+    """Return the pairs of all blocks together, ordered by query and then by record; see `near_blocks`."""
     blocks = list(near_blocks(queries, radii, records, norms))
     row, column, distance = (np.concatenate(parts) for parts in zip(*blocks, strict=True)) if blocks else _nobody()
     if len(blocks) > 1:
@@ -87,12 +86,12 @@ def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordina
 
 
 def by_query(row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order that groups pairs of several blocks by query and otherwise keeps their order."""
+    """Return the order that groups pairs of several blocks by query but otherwise keeps their order."""
     return np.argsort(row.astype(np.int16), kind="stable")
 
 
 def squared_distances(queries: Coordinates, points: Coordinates) -> NDArray[np.int32]:
-    """Return `(q, p)` exact squared distances, if the points fit into memory."""
+    """Return exact squared distances `(q, p)`, if the points fit into memory."""
     result = np.empty((len(queries), len(points)), np.int32)
     norms = squared_norms(points)
     for block in range(0, len(queries), QUERIES_AT_A_TIME):
@@ -104,7 +103,7 @@ def squared_distances(queries: Coordinates, points: Coordinates) -> NDArray[np.i
 
 
 def kth_distances(queries: Coordinates, points: Coordinates, ks: Sequence[int]) -> NDArray[np.int64]:
-    """Return `(q, len(ks))` squared distances of every query to its k-th nearest of the points, k counted from 1."""
+    """Return squared distances `(q, len(ks))` of every query to its k-th nearest point, k counted from 1."""
     norms = squared_norms(points)
     places = [len(points) - k for k in ks]
     result = np.empty((len(queries), len(places)), np.int64)
@@ -119,10 +118,11 @@ def kth_distances(queries: Coordinates, points: Coordinates, ks: Sequence[int]) 
 def kernel_weights(
     kernel: str, squared_distances: NDArray[np.int64], squared_radii: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the weight of each pair, 0 … `UNIT`.
+    """Return the weight of each pair, from 0 to `UNIT`.
 
-    "uniform": every record within the radius counts in full. "epanechnikov": 1 - (distance / radius)², which gives near
-    records most weight and those at the rim hardly any; the charge of a contribution shrinks with its square.
+    "uniform": every record within the radius has full weight. "epanechnikov": 1 - (distance / radius)², which gives
+    near records most weight and records at the rim hardly any. The charge of a contribution shrinks with the square of
+    its weight.
 
     Args:
         kernel: One of `KERNELS`.
@@ -141,7 +141,7 @@ def kernel_weights(
 def _scores(
     queries: Coordinates, records: Coordinates, norms: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.floating]]]:
-    """Yield each block's start and `(b, block)` of ⟨q, r⟩ - ‖r‖²/2; the array is reused for the next block."""
+    """Yield each block's start and ⟨q, r⟩ - ‖r‖²/2, `(b, block)`; the array is reused for the next block."""
     kind = np.float32 if queries.shape[1] <= _SINGLE else np.float64
     # one extra coordinate, 1 in a query and -‖r‖²/2 in a record, subtracts the norm within the product
     left = np.ones((len(queries), queries.shape[1] + 1), kind)
@@ -169,24 +169,24 @@ class HolderAccounts(Protocol):
 
     @property
     def spent(self) -> NDArray[np.float64]:
-        """`(holders,)`."""
+        """Spending so far, `(holders,)`."""
         ...
 
     def charge(self, squared_norms: Any, sigma: float) -> Any:
-        """Charge a CSR array `(queries, holders)` row by row; return the same pattern with marks for what fits."""
+        """Charge a CSR array `(queries, holders)` row by row; return the same pattern, True for allowed entries."""
         ...
 
 
 def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[float]) -> NDArray[np.int64]:
-    """Return the squared radius of each query: the smallest that holds at least this share of the public points.
+    """Return the squared radius of each query: the smallest that contains at least this share of the public points.
 
-    Depends only on public points. The query itself counts if it is one of them. Points at exactly the radius are within
-    it, so ties need no decision.
+    It depends only on public points. The query itself is included if it is a public point. Points at exactly the radius
+    are within it, so ties need no decision.
 
     Args:
-        queries: `(Q, d)` coordinates as a fitted representation gives them.
-        public: `(P, d)`, likewise.
-        radius_share: Above 0, at most 1; several give radii for each.
+        queries: `(Q, d)` coordinates from a fitted representation.
+        public: `(P, d)` coordinates of the public points, from the same representation.
+        radius_share: Above 0, at most 1. Several shares give radii for each.
 
     Returns:
         `(Q,)`, or `(Q, shares)` for several.
@@ -203,7 +203,7 @@ def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[
     points = _require_public("public", public)
     if len(points) == 0:
         raise ValueError("There are no public points to take the radius from: give some.")
-    # slightly less, which makes 0.07 of 100 points 7
+    # slightly less, so that 0.07 of 100 points are 7 points
     ks = np.maximum(1, np.ceil(shares * len(points) - 1e-9)).astype(int).tolist()
     result = kth_distances(_require_public("queries", queries, points.shape[1]), points, ks)
     return result[:, 0] if np.ndim(radius_share) == 0 else result
@@ -223,31 +223,31 @@ def neighbour_votes(
     predicted: ArrayLike | None = None,
     kernel: str = "uniform",
 ) -> tuple[NDArray[np.float64], csr_array]:
-    """Return the votes of every holder on a batch of queries, before noise, and their charges.
+    """Return the votes of all holders on a batch of queries, before noise, and their charges.
 
-    A holder contributes the mean of the one-hot vectors of their records within the query's radius (one record: e_y):
-    a vector of norm at most 1. With `predicted`, the public guess ŷ for each query, they contribute it less e_ŷ, which
-    is 0 if all their records agree and has a squared norm of 2 if none does. The accounts are asked query by query, in
-    the order given; refused contributions count as 0 and cost nothing.
+    A holder contributes the mean of the one-hot vectors of their records within the query's radius (e_y for one
+    record), a vector of norm at most 1. With `predicted`, the public guess ŷ for each query, e_ŷ is subtracted from it:
+    the result is 0 if all their records agree, and has a squared norm of 2 if none does. Accounts are charged query by
+    query, in the order given. Refused contributions are 0 and cost nothing.
 
     Args:
-        queries: `(Q, d)` whole-number coordinates of at most 127 in absolute value.
-        public: `(P, d)`, which determine the radii.
-        records: `(N, d)`.
+        queries: `(Q, d)` integer coordinates of at most 127 in absolute value.
+        public: `(P, d)` coordinates of the public points, which determine the radii.
+        records: `(N, d)` coordinates of the records.
         classes_of: `(N,)` class numbers; a record with any other number has no vote.
         holder_of: `(N,)` in 0 … H - 1, where H is the number of accounts.
         radius_share: See `radii`.
-        n_classes: C.
+        n_classes: Number of classes C.
         accounts: Charged as a side effect.
         sigma: Standard deviation of the noise that will be added to each count.
         predicted: `(Q,)` class numbers, for residual votes.
-        kernel: One of `KERNELS`; with one other than "uniform" the mean is weighted, and shrinks with the distance.
+        kernel: One of `KERNELS`. With any other than "uniform", the mean is weighted and shrinks with the distance.
 
     Returns:
         The unnoised votes `(Q, C)`, and the squared norms that were charged, CSR `(Q, H)`. Both are secret.
 
     Raises:
-        ValueError: The arrays do not fit together. No content of a single record raises one.
+        ValueError: The arrays do not fit together. The content of a single record never raises one.
     """
     return shard_contributions(
         queries,
@@ -276,14 +276,14 @@ def shard_contributions(
     predicted: ArrayLike | None = None,
     kernel: str = "uniform",
 ) -> tuple[NDArray[np.float64], csr_array]:
-    """Return the result of `neighbour_votes` for some of the holders: all records of each, numbered within the shard.
+    """Return the result of `neighbour_votes` for some holders, with all their records, numbered within the shard.
 
-    The sums of the shards add up to those of all holders, bit for bit, however the holders are divided; the charges of
+    The sums of the shards add up to those of all holders, bit for bit, however the holders are divided. The charges of
     a shard are the columns of its holders.
 
     Args:
         squared_radii: `(Q,)`, from `radii`.
-        accounts: Of the holders of this shard.
+        accounts: Accounts of the holders of this shard.
 
     Returns:
         Partial sums `(Q, C)` and charged squared norms, CSR `(Q, H)` with the shard's H.
@@ -331,9 +331,9 @@ class _Voters:
 class _Votes:
     """Contributions that holders offer to the queries of a block, in multiples of 1 / UNIT.
 
-    row, holder: `(votes,)`, one vote per holder and query, ordered by both.  vote, label, amount: `(entries,)` the
-    vectors' entries, each belonging to a vote.  guess: `(votes,)` the public guess for its query, and  against:
-    `(votes,)` what is subtracted there; both None without guesses.
+    row, holder: `(votes,)`, one vote per holder and query, ordered by both.  vote, label, amount: `(entries,)` entries
+        of the vectors, with the vote that each belongs to.  guess: `(votes,)` public guess for the query.  against:
+        `(votes,)` amount subtracted from the guess's entry; both None without guesses.
     """
 
     row: NDArray[np.int64]
@@ -345,7 +345,7 @@ class _Votes:
     subtracted: NDArray[np.int64] | None = None
 
     def against(self, guesses: NDArray[np.int64]) -> "_Votes":
-        """Return each vote less the guess, times the vote's total count: agreement cancels."""
+        """Return each vote minus the guess times the vote's total, so that agreement cancels."""
         guess = guesses[self.row]
         differs = self.label != guess[self.vote]
         vote, amount = self.vote[differs], self.amount[differs]
@@ -353,7 +353,7 @@ class _Votes:
         return _Votes(self.row, self.holder, vote, self.label[differs], amount, guess, subtracted)
 
     def squared_norms(self, queries: int, holders: int) -> csr_array:
-        """Return CSR `(queries, holders)`; entries of 0 stay, which keeps one entry for every vote."""
+        """Return CSR `(queries, holders)`. Zeros are stored explicitly, so that every vote has one entry."""
         squares = np.bincount(self.vote, self.amount.astype(np.float64) ** 2, len(self.row)).astype(np.float64)
         if self.subtracted is not None:
             squares = squares + self.subtracted.astype(np.float64) ** 2
@@ -361,9 +361,9 @@ class _Votes:
         return csr_array((squares / UNIT**2, self.holder, pointers), shape=(queries, holders))
 
     def sums(self, allowed: NDArray[np.bool_], queries: int, classes: int) -> NDArray[np.float64]:
-        """Return `(queries, classes)` of the votes that are allowed; all numbers are whole, so the sums are exact."""
+        """Return the sums `(queries, classes)` of the allowed votes, exact because all numbers are integers."""
         cells = self.row[self.vote] * classes + self.label
-        # for empty input bincount returns whole numbers, whatever the weights
+        # for empty input, bincount returns integers whatever the weights
         sums = np.bincount(cells, self.amount * allowed[self.vote], queries * classes).astype(np.float64)
         if self.guess is not None and self.subtracted is not None:
             cells = self.row * classes + self.guess
@@ -372,7 +372,7 @@ class _Votes:
 
 
 Sayings = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-"""Holders' answers to queries: query, holder, class and weight, ordered by the first three, without duplicates."""
+"""Holders' answers to queries: query, holder, class and weight, sorted by the first three, without duplicates."""
 
 
 def _said(
@@ -383,7 +383,7 @@ def _said(
     radii: NDArray[np.int64],
     kernel: str,
 ) -> Sayings:
-    """Reduce a block of pairs to one number for each class, however many records of a holder are near."""
+    """Reduce a block of pairs to one weight per query, holder and class, however many records of a holder are near."""
     weight = kernel_weights(kernel, distance, radii[row])
     return _added(row, voters.holder[record], voters.label[record], weight)
 
@@ -391,7 +391,7 @@ def _said(
 def _added(
     row: NDArray[np.int64], holder: NDArray[np.int64], label: NDArray[np.int64], weight: NDArray[np.int64]
 ) -> Sayings:
-    """Add up the weights of equal query, holder and class, if these are adjacent."""
+    """Add up the weights of adjacent entries with equal query, holder and class."""
     first = np.ones(len(row), np.bool_)
     first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1]) | (label[1:] != label[:-1])
     if first.all():
@@ -411,7 +411,7 @@ def _votes(blocks: Iterator[Sayings]) -> _Votes:
     first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1])
     vote = np.cumsum(first) - 1
     total = np.bincount(vote, weight).astype(np.int64)
-    amount = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down, which keeps the norm within 1
+    amount = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down, so that the norm is at most 1
     return _Votes(row[first], holder[first], vote, label, amount)
 
 

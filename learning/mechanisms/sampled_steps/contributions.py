@@ -1,7 +1,7 @@
-"""Contributions of holders to a step: the gradient of all their records, clipped, in whole multiples of a public unit.
+"""Contributions of holders to a step: the gradient of all their records, clipped, in multiples of a public unit.
 
-A contribution is a function of the public weights and of the holder's own records, bit for bit: every sum is one of
-whole numbers and exact in any order, see :mod:`learning.mechanisms.sampled_steps.whole_gradients`.
+A contribution is a function of the public weights and of the holder's own records, bit for bit. Every sum is on
+integers and exact in any order, see :mod:`learning.mechanisms.sampled_steps.whole_gradients`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from learning.mechanisms.steps.linear import OwnedRecords
 from learning.outcomes import CROSS_ENTROPY, Loss
 from learning.representations.coordinates import LARGEST
 
-# Calling PyTorch takes as long as thousands of products, which favours the largest blocks that memory allows.
+# Calling PyTorch takes as long as thousands of products, so blocks are as large as memory allows.
 _RECORDS_AT_A_TIME = 1024
 _NUMBERS_AT_A_TIME = 2**22
-_SUM_STEPS = 2.0**26  # in the longest gradient of a holder times the number of records: squares stay below 2⁵³
+_SUM_STEPS = 2.0**26  # of the longest gradient of a holder, times the number of records: squares stay below 2⁵³
 _ADDED_AT_A_TIME = 16
 _MARGIN = 1 - 2.0**-20
 Integers = NDArray[np.int64]
@@ -33,15 +33,16 @@ class Gradients:
     """Contributions of holders to the steps of one network.
 
     Args:
-        network: of `networks.NETWORKS`; left unchanged.
-        shape: of a record as the network takes it.
-        scale: factor of records, public; for coordinates (int8), one over a typical length. Others, such as the pixels
-            of images, are rounded to multiples of 1/127; values beyond -1 and 1 are cut to these.
-        records: most records of a holder in one step; a holder with more contributes others in the next.
-        loss: of a record's scores and target.
+        network: One of `networks.NETWORKS`; left unchanged.
+        shape: Shape of a record as the network takes it.
+        scale: Public factor of records; for coordinates (int8), one divided by a typical length. Other records, such as
+            the pixels of images, are rounded to multiples of 1/127, and values outside [-1, 1] are clipped.
+        records: Largest number of records of a holder in one step; a holder with more contributes others in the next
+            step.
+        loss: Loss of a record's scores and target.
 
     Raises:
-        ValueError: an unsupported network or unsupported images, see `RecordGradients`.
+        ValueError: The network or the images are not supported, see `RecordGradients`.
     """
 
     def __init__(
@@ -62,23 +63,23 @@ class Gradients:
     ) -> Integers:
         """Return the sum of the clipped contributions of the chosen holders, in units. Sums of shards add up exactly.
 
-        A holder's contribution is the mean of the gradients of their records, scaled to at most their norm, and every
-        number rounded towards 0 to a multiple of the unit: rounding cannot make it longer. Norms are computed in
-        float64 from exact squares; the factor and the products are rounded in float32 by 2^-24 each, and 2^-20 of the
-        norm is reserved for that.
+        A holder's contribution is the mean of the gradients of their records, scaled to at most the holder's norm, with
+        every number rounded towards 0 to a multiple of the unit, so that rounding cannot make it longer. Norms are
+        computed in float64 from exact squares. The factor and the products are rounded in float32 by 2^-24 each, for
+        which 2^-20 of the norm is reserved.
 
         Args:
-            weights: `(d,)` public, in the order of the network's parameters.
-            chosen: positions of the holders of this step, in any order.
+            weights: `(d,)` public weights, in the order of the network's parameters.
+            chosen: Positions of the holders of this step, in any order.
             norms: `(H,)` largest norm of each holder's contribution, at most `FINENESS` units.
-            unit: public.
-            step: number of the step, which selects the records of holders with more than fit into a step.
+            unit: Public unit of the contributions.
+            step: Number of the step, which selects records of holders with more records than fit into a step.
 
         Returns:
-            `(d,)`; secret.
+            Secret sum `(d,)`.
 
         Raises:
-            ValueError: the weights are not finite.
+            ValueError: The weights are not finite.
         """
         self._of_each.load(weights, unit=self._scale if _are_whole(holders) else self._scale / LARGEST)
         limits, layers = np.asarray(norms, np.float64), self._of_each.layers
@@ -106,7 +107,7 @@ class Gradients:
                 yield _Stack(part, holders.first[part][:, None] + places)
 
     def _records_of(self, holders: OwnedRecords, record: Integers) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return whole numbers and labels; a record with a value that is not finite has no label."""
+        """Return integer records and labels; a record with a value that is not finite has no label."""
         values = np.asarray(as_numbers(holders.x[record]), np.float32).reshape(-1, *self._shape)
         finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         values[~finite] = 0
@@ -121,7 +122,7 @@ def _are_whole(holders: OwnedRecords) -> bool:
 
 
 Sums = list[torch.Tensor]
-"""For each layer, `(outputs, inputs)` of the weights and `(outputs,)` of the biases, whole float64 units."""
+"""For each layer, weights `(outputs, inputs)` and biases `(outputs,)`, in integer units stored as float64."""
 
 
 def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
@@ -132,7 +133,7 @@ def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -
     for layer in layers:
         biases = layer.scale * factors
         weights = biases * layer.unit
-        if layer.slopes.shape[1] == 1:  # whole slopes times whole inputs
+        if layer.slopes.shape[1] == 1:  # integer slopes times integer inputs
             slopes = (layer.slopes[:, 0] * weights.float()[:, None]).trunc_()
             products = slopes.double().T @ layer.inputs[:, 0].double()
         else:
@@ -142,7 +143,7 @@ def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -
 
 
 def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
-    """Add up means of gradients of holders with equally many records, rounded to a step of each holder's own."""
+    """Add up mean gradients of holders with equally many records, each rounded to the holder's own step."""
     holders = len(allowed)
     each = len(layers[0].scale) // holders
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
@@ -162,7 +163,7 @@ def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> 
 
 
 def _added(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Add parts one after the other, which gives the same result for all shapes of a sum."""
+    """Add parts one after the other, so that the result is the same for all shapes of a sum."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -170,7 +171,7 @@ def _added(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return Σ of gradients times factors, rounded towards 0: numbers up to 2^20; float32 adds up 2^4 of them."""
+    """Return Σ of gradients times factors, rounded towards 0 to numbers up to 2^20, of which float32 adds up 2^4."""
     shaped = factors.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
     total = torch.zeros(gradients.shape[1:], dtype=torch.float64)
     scaled = torch.empty((_ADDED_AT_A_TIME, *gradients.shape[1:]), dtype=gradients.dtype)
@@ -181,7 +182,7 @@ def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Stack:
-    """Holders with the same number of records in this step: holder `(m,)`, record `(m, n)` positions."""
+    """Holders with the same number of records in this step: positions of holders `(m,)` and of records `(m, n)`."""
 
     holder: Integers
     record: Integers

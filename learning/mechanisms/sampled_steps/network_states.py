@@ -1,7 +1,7 @@
-"""States of a network that private steps train: the first one, the published model, and its calibration.
+"""States of a network trained by private steps: the first state, the published model, and its calibration.
 
-The calibration uses the gradients that chunks of steps released, and public points. Imported on demand: PyTorch takes a
-second, which would delay the start of the site.
+The calibration uses the gradients released by chunks of steps, and public points. Import this module only when needed:
+PyTorch takes a second to load, which would delay the start of the site.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from learning.mechanisms.sampled_steps.whole_gradients import RecordGradients
 from learning.representations.coordinates import LARGEST
 
 _LAST = 0.5
-"""Share of the steps used for the calibration: later ones, whose network is near the published one."""
+"""Share of the steps used for the calibration: the last ones, whose network is close to the published one."""
 _GRADIENTS = 10_000
-"""Number of public points whose norms are computed with each class: those of twenty steps of a run, or fewer."""
+"""Number of public points whose norms are computed for each class, at most those of twenty steps of a run."""
 _POINTS = 3000
 
 Floats = NDArray[np.float64]
 
 
 def steps_begin(network: str, shape: tuple[int, ...], classes: int, seed: int) -> SampledSteps:
-    """Return the state before the first step: weights that follow from a public seed."""
+    """Return the state before the first step, whose weights follow from a public seed."""
     return SampledSteps.start(network_create(network, shape, classes, seed))
 
 
 def network_model(question: SampledQuestion, state: SampledSteps) -> NetworkModel:
-    """Return the network with the weights of a state; depends only on releases."""
+    """Return the network with the weights of a state. It depends only on releases."""
     network = network_create(question.network, question.shape, question.classes)
     shape = question.shape if question.fitted is None else question.fitted.encoder.shape
     return NetworkModel(
@@ -53,15 +53,15 @@ def network_model(question: SampledQuestion, state: SampledSteps) -> NetworkMode
 def network_calibration(
     question: SampledQuestion, states: Sequence[SampledSteps], public: ArrayLike, *, records: float
 ) -> Calibration:
-    """Return the calibration of the network in the last of the states.
+    """Return the calibration of the network in the last state.
 
-    The gradients of the output layer are those of a linear model of its inputs, clipped with all the others: so the
-    theory of `fit_to_sums` for linear models also holds for networks, with the norms of whole gradients.
+    The gradients of the output layer are those of a linear model of its inputs, clipped together with all the others.
+    The theory of `fit_to_sums` for linear models therefore also holds for networks, with the norms of whole gradients.
 
     Args:
-        states: Before the first step, and after each chunk.
+        states: State before the first step, and after each chunk.
         public: `(P, …)` public points, as records; sampled if there are many.
-        records: Of a holder on average, see `fit_to_sums`.
+        records: Average number of records per holder, see `fit_to_sums`.
     """
     final = states[-1]
     later = [pair for pair in pairwise(states) if pair[1].step > final.step * _LAST]
@@ -74,7 +74,7 @@ def network_calibration(
     whole, unit = _as_in_steps(question, points)
     gradients, checks, lengths = RecordGradients(network, question.shape), [], []
     for before, after in later:
-        # on average, half of the noise of a chunk is in the weights at which its gradients were taken
+        # on average, half of the noise of a chunk is in the weights at which its gradients were computed
         halfway = SampledSteps((before.weights + after.weights) / 2, before.velocity, before.step)
         model = network_model(question, halfway)
         features, logits = _entering(model, points)
@@ -98,7 +98,7 @@ def network_calibration(
 def _check(
     question: SampledQuestion, before: SampledSteps, after: SampledSteps, features: Floats, logits: Floats
 ) -> StepCheck:
-    """Return a chunk's release about the output layer; `features` `(P, d + 1)` are its inputs and the constant."""
+    """Return a chunk's release about the output layer, given its inputs and the constant, `features` `(P, d + 1)`."""
     steps, momentum = after.step - before.step, question.momentum
     # v_j = momentum·v_(j-1) + g_j and w_j = w_(j-1) - step_size·v_j, added up over the chunk
     velocities = (before.weights - after.weights) / question.step_size
@@ -119,14 +119,14 @@ def _check(
 
 
 def _output(values: Floats, classes: int, inputs: int) -> Floats:
-    """Return `(d + 1, C)` of the numbers that belong to the last layer, in the order of the parameters."""
+    """Return the numbers that belong to the last layer, `(d + 1, C)`, in the order of the parameters."""
     last = values[-classes * inputs :]
     return np.vstack([last[:-classes].reshape(classes, inputs - 1).T, last[-classes:]])
 
 
 @torch.inference_mode()
 def _entering(model: NetworkModel, points: Records) -> tuple[Floats, Floats]:
-    """Return `(P, d + 1)` the inputs of the output layer for the points, and 1; and their logits `(P, C)`."""
+    """Return the inputs of the output layer for the points, followed by 1, `(P, d + 1)`, and the logits `(P, C)`."""
     entering: list[torch.Tensor] = []
     output = model.network.get_submodule("output")
     watching = output.register_forward_pre_hook(lambda _layer, given: entering.append(given[0]))
@@ -136,7 +136,7 @@ def _entering(model: NetworkModel, points: Records) -> tuple[Floats, Floats]:
 
 
 def _as_in_steps(question: SampledQuestion, points: Records) -> tuple[torch.Tensor, float]:
-    """Return the points in whole numbers, in the form that a step takes, and the value of a 1 in them."""
+    """Return the points as integers, in the form that a step takes, and the value that the integer 1 stands for."""
     if question.fitted is not None:
         return torch.from_numpy(question.fitted.transform(points)).float(), question.scale
     values = np.asarray(points, np.float32).reshape(-1, *question.shape)
@@ -145,7 +145,7 @@ def _as_in_steps(question: SampledQuestion, points: Records) -> tuple[torch.Tens
 
 @torch.inference_mode()
 def _lengths(gradients: RecordGradients, points: torch.Tensor, probabilities: Floats) -> Floats:
-    """Return `(P, C)` norms of the gradients of the points with each class, divided by those of p - e_y."""
+    """Return norms `(P, C)` of the points' gradients for each class, divided by the norms of p - e_y."""
     count, classes = probabilities.shape
     block = max(1, 2**22 // gradients.numbers)
     residuals = probabilities[:, None, :] - np.eye(classes)

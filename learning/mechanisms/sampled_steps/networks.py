@@ -1,6 +1,6 @@
-"""Networks that private gradient steps train, and their storage as safetensors.
+"""Networks trained by private gradient steps, and their storage as safetensors.
 
-Imported on demand: PyTorch takes a second, which would delay the start of the site.
+Import this module only when needed: PyTorch takes a second to load, which would delay the start of the site.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Linear(nn.Module):
 
 
 class TanhNetwork(nn.Module):
-    """Two dense layers of 64 and 32 with tanh, for tables; few weights, since the noise grows with their number."""
+    """Two dense layers of 64 and 32 with tanh, for tables; few weights, because noise grows with their number."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class TanhNetwork(nn.Module):
 
 
 class TanhCNN(nn.Module):
-    """The network of Tramèr and Boneh, "Differentially private learning needs better features" (2021), Table 8.
+    """Network of Tramèr and Boneh, "Differentially private learning needs better features" (2021), Table 8.
 
     Convolution 8×8 with 16 filters, stride 2, padding 2; convolution 4×4 with 32, stride 2; each followed by tanh and a
     max pool 2×2 of stride 1; dense 32, tanh; dense. 26,010 weights for images of 28×28 and ten classes.
@@ -80,7 +80,7 @@ class TanhCNN(nn.Module):
 
 
 def in_order(network: nn.Module) -> list[nn.Module]:
-    """Return the layers of one of `NETWORKS` in order, for code that cannot call it."""
+    """Return the layers of one of `NETWORKS` in order, for code that cannot call the network."""
     modules: list[nn.Module] = []
     *hidden, output = network.children()
     for layer in hidden:
@@ -92,21 +92,21 @@ def in_order(network: nn.Module) -> list[nn.Module]:
 
 
 NETWORKS: dict[str, type[nn.Module]] = {"linear": Linear, "mlp": TanhNetwork, "cnn": TanhCNN}
-"""By name; each takes the shape of a record and the number of classes."""
+"""Networks by name; each takes the shape of a record and the number of classes."""
 
 
 def network_create(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.Module:
-    """Return the network of this name with initial weights, which are public: a function of the arguments.
+    """Return the network of this name with initial weights, which are a public function of the arguments.
 
     Weights and biases are uniform within 1/√inputs, PyTorch's own rule.
 
     Args:
-        name: one of `NETWORKS`.
-        shape: of a record: (features,), (height, width) or (height, width, channels).
-        classes: at least 2.
+        name: One of `NETWORKS`.
+        shape: Shape of a record: (features,), (height, width) or (height, width, channels).
+        classes: Number of classes, at least 2.
 
     Raises:
-        ValueError: an unknown name, or a shape that the network does not take.
+        ValueError: The name is unknown, or the network does not take records of this shape.
 
     >>> sum(tensor.numel() for tensor in network_create("cnn", (28, 28), 10).parameters())
     26010
@@ -132,14 +132,14 @@ def with_weights(network: nn.Module, weights: npt.ArrayLike) -> nn.Module:
 
 
 class NetworkModel(Model):
-    """A network with the released weights.
+    """Network with the released weights.
 
     Args:
-        network: made by `network_create`.
-        shape: of a record, before the representation.
-        space: the representation whose coordinates the network takes; None if it takes records themselves.
-        scale: factor of coordinates, the same as in the steps.
-        target: what is learned; None for classes, one for each score.
+        network: Made by `network_create`.
+        shape: Shape of a record, before the representation.
+        space: Representation whose coordinates the network takes; None if it takes the records themselves.
+        scale: Factor of coordinates, the same as in the steps.
+        target: What is learned; None for classes, with one score each.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class NetworkModel(Model):
         self.network, self.space, self.scale, self.target = network.eval(), space, scale, target
 
     def to_bytes(self) -> bytes:
-        """Return bytes for `network_from_bytes`."""
+        """Return the network as bytes for `network_from_bytes`."""
         tensors = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
         space = b"" if self.space is None else representation_save(self.space)
         about = {
@@ -198,7 +198,7 @@ def network_from_bytes(name: str, data: bytes) -> NetworkModel:
     """Return a stored network of this name.
 
     Raises:
-        ValueError: the bytes are not such a network.
+        ValueError: The bytes are not such a network.
     """
     try:
         tensors = load(data)
@@ -215,6 +215,6 @@ def network_from_bytes(name: str, data: bytes) -> NetworkModel:
 
 
 def _max_pool(maps: torch.Tensor) -> torch.Tensor:
-    """Return the largest of 2×2, stride 1, up to rounding, by sums that take half as long on a CPU as PyTorch's own."""
+    """Return the maximum of each 2×2 window, stride 1, up to rounding, in half the time of PyTorch's own on a CPU."""
     maps = maps[:, :, :-1] + torch.relu(maps[:, :, 1:] - maps[:, :, :-1])
     return maps[..., :-1] + torch.relu(maps[..., 1:] - maps[..., :-1])

@@ -1,9 +1,9 @@
-"""Steps over Poisson samples: noise, rates and clipping norms that let every privacy group spend its own promise.
+"""Noise, rates and clipping norms of steps over Poisson samples with which every privacy group spends its own promise.
 
 Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: individualized privacy assignment for DP-SGD" (2023),
-Algorithms 1 and 2. The promises are kept according to the run's privacy loss distribution, bounded from above in both
-directions (:func:`accounting.privacy.sampled_gaussian_epsilon`): Rényi costs, which the paper uses, give the same
-parameters a larger ε. Derivations: docs/sgd-sampled.md.
+Algorithms 1 and 2. Promises are checked with the run's privacy loss distribution, bounded from above in both directions
+(:func:`accounting.privacy.sampled_gaussian_epsilon`), because Rényi costs, which the paper uses, give a larger ε for
+the same parameters. Derivations: docs/sgd-sampled.md.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from accounting.privacy.sampled_charge import SMALLEST_NOISE
 Floats = NDArray[np.float64]
 
 FINENESS = 2**20
-"""Units in the clipping norm: contributions and noise are whole multiples of the unit."""
+"""Number of units in the clipping norm. Contributions and noise are multiples of the unit."""
 
 Cost = Callable[[float, float], float]
-"""Cost of a run at a rate q and a noise multiplier σ, in units of μ: grows with q, falls with σ."""
+"""Cost of a run at a rate q and a noise multiplier σ, in units of μ; it grows with q and falls with σ."""
 
 _CLOSE = 2e-4  # relative distance from the target at which the search ends
-_MORE_NOISE = 2e-4  # step by which σ grows until nobody is beyond their target
+_MORE_NOISE = 2e-4  # step by which σ grows until no group exceeds its target
 _TRIALS = 60
 _ROUNDED = 1e-12  # tolerance within which a rate is 1
 
@@ -37,11 +37,11 @@ class SampledMechanism:
     """Plan of each step; public.
 
     Attributes:
-        rates: probability of each group's holders to be in a step, shape (groups,); 0 for a group that is left out.
-        norms: largest norm of a contribution of each group, shape (groups,).
+        rates: Probability that a holder of each group is in a step, shape (groups,); 0 for a group that is left out.
+        norms: Largest norm of a contribution of each group, shape (groups,).
         noise_multiplier: σ; the noise of a coordinate has the standard deviation σ·clip_norm. 0 protects nobody.
-        clip_norm: c, to which σ refers.
-        expected: average number of holders in a step, by public sizes: the divisor of a sum.
+        clip_norm: Norm c that σ refers to.
+        expected: Average number of holders in a step according to public sizes, the divisor of a sum.
     """
 
     rates: Floats
@@ -52,16 +52,16 @@ class SampledMechanism:
 
     @property
     def unit(self) -> float:
-        """Unit whose whole multiples contributions and noise are."""
+        """Unit of contributions and noise, which are integer multiples of it."""
         return float(self.norms.max()) / FINENESS
 
 
 Phases = tuple[tuple[SampledMechanism, int], ...]
-"""Mechanisms with their numbers of steps; each begins in the final state of the previous one."""
+"""Mechanisms with their numbers of steps; each starts from the final state of the previous one."""
 
 
 def phases_within(phases: Phases, start: int, steps: int) -> Phases:
-    """Return the parts of the phases that fall within ``steps`` steps, beginning with step ``start``."""
+    """Return the parts of the phases that fall within ``steps`` steps from step ``start`` on."""
     parts, begin = [], 0
     for mechanism, count in phases:
         length = min(begin + count, start + steps) - max(begin, start)
@@ -74,21 +74,22 @@ def phases_within(phases: Phases, start: int, steps: int) -> Phases:
 def sample_rates(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float
 ) -> tuple[float, Floats]:
-    """Apply Algorithm 1, *sample*: one noise multiplier, and each group's Poisson rate that spends its ε in all steps.
+    """Apply Algorithm 1, *sample*: one noise multiplier, and a Poisson rate with which each group spends its ε.
 
     Args:
-        epsilons: promised ε above 0 of each group, shape (groups,).
-        group_sizes: numbers of holders of each group, or proportional to them, not negative, shape (groups,).
+        epsilons: Promised ε of each group, above 0, shape (groups,).
+        group_sizes: Number of holders of each group, or proportional to it, not negative, shape (groups,).
         delta: δ of (ε, δ)-DP.
-        steps: T, at least 1.
-        rate: q, above 0, at most 1: the mean of the rates, weighted by the sizes.
+        steps: Number of steps T, at least 1.
+        rate: Mean q of the rates, weighted by the sizes, above 0 and at most 1.
 
     Returns:
-        σ, the standard deviation of the noise over the clipping norm, and the rates, shape (groups,). Every group's ε
-        is at most the promise, and above 99 % of it.
+        σ, the standard deviation of the noise divided by the clipping norm, and the rates, shape (groups,). Every
+        group's ε is at most its promise, and above 99 % of it.
 
     Raises:
-        ValueError: an argument out of range, or no such rates: a group would need one above 1, or less noise than 0.3.
+        ValueError: An argument is out of range, or there are no such rates because a group would need a rate above 1 or
+            less noise than 0.3.
 
     >>> sigma, rates = sample_rates([1.0, 2.0], [300, 100], delta=1e-5, steps=200, rate=0.02)
     >>> round(sigma, 2), rates.round(4)
@@ -101,22 +102,22 @@ def sample_rates(
 def scale_norms(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float, clip_norm: float
 ) -> tuple[float, Floats]:
-    """Apply Algorithm 2, *scale*: one rate and one noise, and each group's clipping norm that spends its ε.
+    """Apply Algorithm 2, *scale*: one rate and one noise, and a clipping norm with which each group spends its ε.
 
-    With σ_p the noise multiplier that ε_p needs, the noise is σ·c, σ = (Σ_p w_p/σ_p)⁻¹ the harmonic mean, and the norm
-    of group p is c_p = c·σ/σ_p: then σ·c/c_p = σ_p for every group, and the mean norm Σ_p w_p·c_p is c. With the
-    arithmetic mean, which the published code takes, privacy is the same, and the mean norm exceeds c.
+    If ε_p requires the noise multiplier σ_p, the noise is σ·c, where σ = (Σ_p w_p/σ_p)⁻¹ is the harmonic mean, and the
+    norm of group p is c_p = c·σ/σ_p. Then σ·c/c_p = σ_p for every group, and the mean norm Σ_p w_p·c_p is c. With the
+    arithmetic mean, which the published code uses, privacy is the same, but the mean norm exceeds c.
 
     Args:
-        epsilons, group_sizes, delta, steps: as in :func:`sample_rates`.
-        rate: q of every holder, above 0, at most 1.
-        clip_norm: c above 0, the mean of the norms, weighted by the sizes.
+        epsilons, group_sizes, delta, steps: As in :func:`sample_rates`.
+        rate: Rate q of every holder, above 0 and at most 1.
+        clip_norm: Mean c of the norms, weighted by the sizes, above 0.
 
     Returns:
-        σ, the standard deviation of the noise over ``clip_norm``, and the norms, shape (groups,).
+        σ, the standard deviation of the noise divided by ``clip_norm``, and the norms, shape (groups,).
 
     Raises:
-        ValueError: an argument out of range, or a group that would need less noise than 0.3.
+        ValueError: An argument is out of range, or a group would need less noise than 0.3.
 
     >>> sigma, norms = scale_norms([1.0, 2.0], [300, 100], delta=1e-5, steps=200, rate=0.02, clip_norm=1.0)
     >>> round(sigma, 2), norms.round(3), float((norms @ [0.75, 0.25]).round(12))
@@ -128,12 +129,12 @@ def scale_norms(
 
 
 def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> float:
-    """Return the noise multiplier that makes a run of this rate cost the target, and no more."""
+    """Return the noise multiplier with which a run of this rate costs the target, and no more."""
     return spend_equally(cost, np.array([target]), np.ones(1), steps=steps, rate=rate)[0]
 
 
 def balanced_norms(noise_multipliers: ArrayLike, weights: Floats, clip_norm: float) -> tuple[float, Floats]:
-    """Return the noise and the norms for each group's own noise multiplier; the mean norm is ``clip_norm``."""
+    """Return the noise and the norms for each group's own noise multiplier, with the mean norm ``clip_norm``."""
     if not (math.isfinite(clip_norm) and clip_norm > 0):
         raise ValueError(f"clip_norm must be a finite number above 0, not {clip_norm}.")
     own = np.asarray(noise_multipliers, np.float64)
@@ -142,21 +143,21 @@ def balanced_norms(noise_multipliers: ArrayLike, weights: Floats, clip_norm: flo
 
 
 def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, rate: float) -> tuple[float, Floats]:
-    """Return σ and the rates at which a run costs every group its target, with the mean rate ``rate``.
+    """Return σ and the rates with which a run costs every group its target, for the mean rate ``rate``.
 
-    In the limit of many small steps a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). If it
-    costs r times that, the targets μ_p require q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q requires
-    √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, and more below:
-    repeating both, with Anderson's acceleration (1965) of ln r_p, settles in four to ten rounds. Last, σ grows until no
-    group is above its target.
+    In the limit of many small steps, a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). If
+    it costs r times as much, the targets μ_p require q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q requires
+    √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, and more below.
+    Repeating both, with Anderson's acceleration (1965) of ln r_p, converges in four to ten rounds. Finally, σ is
+    increased until no group exceeds its target.
 
     Args:
-        cost: monotone, see `Cost`.
+        cost: Monotone, see `Cost`.
         targets: μ_p above 0, shape (groups,).
         weights: w_p that add up to 1, shape (groups,).
 
     Raises:
-        ValueError: there are no such rates, or an argument is out of range.
+        ValueError: There are no such rates, or an argument is out of range.
     """
     if not (0 < rate <= 1 and steps == int(steps) and steps >= 1):
         raise ValueError(f"rate must lie above 0 and be at most 1, and steps be at least 1, not {rate} and {steps}.")
@@ -166,7 +167,7 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
         sigma = max(SMALLEST_NOISE, math.log1p(slope**2 / steps) ** -0.5)
         slope = math.sqrt(steps * math.expm1(sigma**-2))
         demand = targets / (np.exp(logs) * slope)
-        rates = np.where(demand > 1 - _ROUNDED, 1.0, demand)  # exactly 1 costs less, and less to compute
+        rates = np.where(demand > 1 - _ROUNDED, 1.0, demand)  # exactly 1 costs less and is faster to compute
         reached = _costs(cost, rates, sigma)
         if np.all(np.abs(reached / targets - 1) <= _CLOSE):
             break
@@ -188,7 +189,7 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
 
 
 def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
-    """Return the sizes as parts of 1, shape (groups,)."""
+    """Return the sizes as fractions that add up to 1, shape (groups,)."""
     sizes = np.asarray(group_sizes, np.float64)
     if sizes.shape != (groups,):
         raise ValueError(f"group_sizes has the shape {sizes.shape}, but there are {groups} groups: one for each.")
@@ -198,12 +199,12 @@ def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
 
 
 def epsilon_cost(steps: int, delta: float) -> Cost:
-    """Return the cost of a run of this many steps by its ε at δ, as the μ of the same (ε, δ)."""
+    """Return the cost of a run of this many steps: its ε at δ, converted to the μ of the same (ε, δ)."""
     return lambda rate, sigma: float(gdp_mu(sampled_gaussian_epsilon(rate, sigma, steps, delta), delta))
 
 
 def _accelerated(point: Floats, image: Floats, before: tuple[Floats, Floats] | None) -> Floats:
-    """Return the next point of a fixed-point iteration, where the last two residuals, if linear, are nearest to 0."""
+    """Return the next point of a fixed-point iteration, where linearised residuals of the last two are nearest to 0."""
     if before is None:
         return image
     residual = image - point

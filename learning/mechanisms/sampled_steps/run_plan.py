@@ -1,13 +1,13 @@
-"""Choices and plan of a sampled run: rates or norms from public figures, and what is charged before it begins.
+"""Choices and plan of a sampled run: rates or norms from public figures, and the charge that is due before it begins.
 
-Each choice may be left open: then a public rule decides. Rehearsals and benchmarks also run the baselines of
-individualized DP-SGD (Boenisch et al. 2023, Appendix E), in which every group's promise is also kept. Each is a list of
-phases; each phase begins in the final state of the previous one. All have the same number of steps, and on average as
-many holders in a step as the run that they are compared with. All take:
+If a choice is left open, a public rule decides. Rehearsals and benchmarks also run the baselines of individualized
+DP-SGD (Boenisch et al. 2023, Appendix E), which also keep every group's promise. Each is a list of phases, and each
+phase starts from the final state of the previous one. All have the same number of steps, and on average as many holders
+in a step, as the run that they are compared with. All take:
 
-targets: μ that each group may spend, above 0, `(groups,)`. group_sizes: holders of each group, noisy or public numbers,
-`(groups,)`. cost: the cost of a run with this many steps, see `rates.Cost`. steps, rate, clip_norm: as in
-`plan_sampled`.
+targets: μ that each group may spend, above 0, `(groups,)`. group_sizes: noisy or public numbers of holders,
+    `(groups,)`. cost: cost of a run with this many steps, see `rates.Cost`. steps, rate, clip_norm: as in
+    `plan_sampled`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from learning.mechanisms.steps.steps_plan import BY_RULE, UNSET, StepChoices
 from learning.outcomes import CROSS_ENTROPY, Loss
 
 VARIANTS = ("sample", "scale")
-"""Variants over samples, available to a run of any study."""
+"""Sampled variants available to runs of any study."""
 BASELINES = ("standard", "without_strictest", "group_after_group", "non_private")
-"""Baselines for comparison, only in rehearsal studies."""
+"""Baselines for comparison, only for rehearsal studies."""
 
 NETWORK_CHOICES = {
     "linear": gettext_noop("linear model"),
@@ -51,11 +51,11 @@ NETWORK_CHOICES = {
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # average number of holders in a step, as in the paper; smaller rates waste promises
 _ROUNDING = 1 - 1e-9  # for norms computed from noise, and noise computed back from norms
-_LOUD = 5.0  # noise of a step over the norm of its contributions if all point the same way
+_LOUD = 5.0  # noise of a step divided by the norm of its contributions if all point the same way
 
 CostOf = Callable[[int], Cost]
 
-_UNCLIPPED = 1000.0  # clipping norms: longer than any gradient of these networks on records of length 1
+_UNCLIPPED = 1000.0  # as clipping norm: longer than any gradient of these networks on records of length 1
 
 
 SMALLEST_SIDE = 16
@@ -66,7 +66,7 @@ def maps_sides(shape: tuple[int, ...]) -> tuple[int, int]:
     """Return height and width of the last maps of the convolutional network.
 
     Raises:
-        ValueError: Records of this shape are not images, or too small.
+        ValueError: Records of this shape are not images, or are too small.
     """
     if len(shape) not in (2, 3) or min(shape[:2]) < SMALLEST_SIDE:
         raise ValueError(f"The convolutional network takes images from 16×16 pixels, not records of shape {shape}.")
@@ -75,7 +75,7 @@ def maps_sides(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """Return the number of weights of a network. Raises ValueError if it takes no records of this shape.
+    """Return the number of weights of a network. Raises ValueError if it does not take records of this shape.
 
     >>> weights_number("cnn", (28, 28), 10)
     26010
@@ -95,8 +95,8 @@ def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
 class Samples(StepChoices):
     """Choices of steps over samples of the holders.
 
-    Without public points, and with the convolutional network, training uses the records unchanged, and there is
-    no representation.
+    Without public points or with the convolutional network, training uses the records unchanged, without a
+    representation.
     """
 
     network: str = choice("linear", gettext_noop("Model"), values=NETWORK_CHOICES)
@@ -134,14 +134,14 @@ class SampledParameters:
 def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) -> SampledParameters:
     """Return the default choices, which depend only on the network, a public or noisy number of holders, and the loss.
 
-    Found in rehearsals, on Adult for networks on the coordinates of a representation, scaled to a typical length of 1,
-    and on MNIST for the convolutional one.
+    They were found in rehearsals: on Adult for networks on the coordinates of a representation, scaled to a typical
+    length of 1, and on MNIST for the convolutional network.
 
     >>> usual_parameters("mlp", 51_200)
     SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
     """
     rate = min(1.0, max(_LEAST_RATE, _DRAWN / max(people, 1.0)))
-    # gradients of another outcome are longer or shorter, as its usual norm in full steps shows
+    # gradients for another outcome are longer or shorter, as its usual norm in full steps shows
     longer = loss.clip_norm / CROSS_ENTROPY.clip_norm
     if network == "cnn":
         return SampledParameters(rate, steps=500, clip_norm=0.2 * longer, step_size=4.0, momentum=0.0)
@@ -150,11 +150,11 @@ def usual_parameters(network: str, people: float, loss: Loss = CROSS_ENTROPY) ->
 
 @dataclass(frozen=True, eq=False)
 class SampledPlan:
-    """A run whose whole charge is due before its first step; public.
+    """Public plan of a run whose whole charge is due before its first step.
 
     Attributes:
-        phases: rates, norms and noise, and their numbers of steps; one phase except in baselines.
-        charges: μ² of each group, shape (groups,): at most their share of the cap; NaN if nothing protects them.
+        phases: Rates, norms and noise, with their numbers of steps; one phase except in baselines.
+        charges: μ² of each group, shape (groups,), at most their share of the cap; NaN if nothing protects them.
         slack: δ′, which is also subtracted from δ, once for the run and for everybody.
     """
 
@@ -174,7 +174,7 @@ class SampledPlan:
         return sum(steps for _mechanism, steps in self.phases)
 
     def to_json(self) -> dict[str, Any]:
-        """Return only numbers and lists, for the plan of a run; `sampled_plan_from_json` reads it."""
+        """Return only numbers and lists, for the plan of a run; `sampled_plan_from_json` is the inverse."""
         return {
             "phases": [
                 {
@@ -223,26 +223,26 @@ def plan_sampled(
     clip_norm: float,
     weights: int,
 ) -> SampledPlan:
-    """Plan a run in which every group spends its share of the cap, as (μ², δ′), in the same steps.
+    """Plan a run in which every group spends its share of the cap, as (μ², δ′), over the same steps.
 
-    The curve δ(ε) of the run lies, for every group and in both directions, below that of μ with δ′ at every ε
-    (:func:`accounting.privacy.sampled_gaussian_mu`); *sample* and *scale* are Algorithms 1 and 2 with μ for ε.
+    For every group and in both directions, the curve δ(ε) of the run lies below the curve of μ with δ′ at every ε
+    (:func:`accounting.privacy.sampled_gaussian_mu`). *sample* and *scale* are Algorithms 1 and 2 with μ instead of ε.
 
     Args:
-        variant: one of `VARIANTS`, or of `BASELINES` for a rehearsal.
+        variant: One of `VARIANTS`, or of `BASELINES` for a rehearsal.
         caps: μ² of each group's promise, above 0, shape (groups,).
-        group_sizes: holders of each group, noisy or public numbers, not negative, shape (groups,).
-        share: of every cap, above 0, at most 1.
+        group_sizes: Noisy or public numbers of holders, not negative, shape (groups,).
+        share: Share of every cap, above 0 and at most 1.
         slack: δ′ of the run, at least 1e-12; already subtracted from the δ that determines the caps.
-        steps: T.
-        rate: q, the mean of the rates, weighted by the sizes.
-        clip_norm: c, the mean of the norms, weighted by the sizes.
+        steps: Number of steps T.
+        rate: Mean q of the rates, weighted by the sizes.
+        clip_norm: Mean c of the norms, weighted by the sizes.
 
     Returns:
-        The plan. Takes some seconds.
+        The plan. Computing it takes some seconds.
 
     Raises:
-        ValueError: an argument out of range, or promises that cannot be spent in this way: the message says what to
+        ValueError: An argument is out of range, or promises cannot be spent in this way; the message says what to
             change.
     """
     if variant not in (*VARIANTS, *BASELINES):
@@ -275,10 +275,10 @@ def standard(
 def without_strictest(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Plan E.1: DP-SGD with the second smallest promise, without the groups of the smallest.
+    """Plan E.1: DP-SGD with the second smallest promise, without the groups that have the smallest.
 
     Raises:
-        ValueError: all groups have the same promise.
+        ValueError: All groups have the same promise.
     """
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     others = allowed > allowed.min()
@@ -290,7 +290,7 @@ def without_strictest(
 def group_after_group(
     targets: ArrayLike, group_sizes: ArrayLike, *, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> Phases:
-    """Plan E.2: DP-SGD with one group at a time, smallest promise first, in steps in proportion to sizes."""
+    """Plan E.2: DP-SGD with one group at a time, smallest promise first, with steps in proportion to the sizes."""
     allowed, sizes = np.asarray(targets, np.float64), np.asarray(group_sizes, np.float64)
     order = np.argsort(allowed)
     ends = np.rint(np.cumsum(sizes[order]) / sizes.sum() * steps).astype(int)
@@ -303,7 +303,7 @@ def group_after_group(
 
 
 def non_private(group_sizes: ArrayLike, *, steps: int, rate: float, clip_norm: float) -> Phases:
-    """Plan steps without noise or clipping, which show the cost of privacy by comparison. They protect nobody."""
+    """Plan steps without noise or clipping, to show the cost of privacy by comparison. They protect nobody."""
     sizes = np.asarray(group_sizes, np.float64)
     norms = np.full(len(sizes), _UNCLIPPED * clip_norm)
     rates = np.full(len(sizes), float(rate))
@@ -338,12 +338,12 @@ _PHASES = {
 
 
 def _rough_cost(slack: float, steps: int) -> Cost:
-    """Return the measure of a run in a search for rates and noise: μ, slightly above the run's charge."""
+    """Return the cost used to search for rates and noise: μ, slightly above the run's charge."""
     return lambda rate, sigma: sampled_gaussian_mu(rate, sigma, steps, slack, roughly=True)
 
 
 def _charges(phases: Phases, slack: float) -> Floats:
-    """Return (groups,) μ² of each group; a group is drawn in one phase only, or all are the same."""
+    """Return the charge of each group, (groups,) in μ²; a group is drawn in one phase only, or all are the same."""
     charges = np.zeros(len(phases[0][0].rates))
     for mechanism, steps in phases:
         own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms
@@ -367,7 +367,7 @@ def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
 def _phase(
     targets: Floats, sizes: Floats, taking_part: np.ndarray, cost: CostOf, steps: int, rate: float, clip_norm: float
 ) -> tuple[SampledMechanism, int]:
-    """Plan steps with only these participants, at the smallest of their targets."""
+    """Plan steps with only these participants, for the smallest of their targets."""
     own = min(1.0, rate * float(sizes.sum()) / float(sizes[taking_part].sum()))
     sigma = required_noise(cost(steps), float(targets[taking_part].min()), steps=steps, rate=own)
     rates = np.where(taking_part, own, 0.0)

@@ -1,9 +1,9 @@
 """Steps of DP-SGD over Poisson samples of the holders, each group with its own rate or clipping norm, chunk by chunk.
 
 Abadi et al., "Deep learning with differential privacy" (2016), with the holder as the unit; rates and norms come from
-:mod:`learning.mechanisms.sampled_steps.rates`. The question defines the network and its input. Its first
-batch takes no step: it charges every participant for the whole run (:mod:`learning.mechanisms.sampled_steps.run_plan`).
-Each batch after it is a chunk of steps in a single task, whose release is the public state after the last of them.
+:mod:`learning.mechanisms.sampled_steps.rates`. The question defines the network and its input. Its first batch takes no
+step, but charges every participant for the whole run (:mod:`learning.mechanisms.sampled_steps.run_plan`). Each later
+batch is a chunk of steps in a single task, whose release is the public state after its last step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from learning.mechanisms.steps.linear import OwnedRecords, owned_records
 from learning.outcomes import CROSS_ENTROPY, Loss, Target, target_from_arrays
 from learning.representations import FittedRepresentation, representation_load
 
-if TYPE_CHECKING:  # PyTorch takes a second, which would delay the start of the site
+if TYPE_CHECKING:  # PyTorch takes a second to load, which would delay the start of the site
     from torch import nn
 
     from learning.mechanisms.sampled_steps.contributions import Gradients
@@ -43,14 +43,14 @@ class Sampling(Protocol):
     is_simulation: ClassVar[bool]
 
     def chosen(self, rates: Floats) -> NDArray[np.int64]:
-        """Return positions of the included, each independently with its given probability."""
+        """Return the positions of the included, each drawn independently with its own probability."""
         ...
 
 
 class SystemSampling:
-    """Inclusion by the operating system's cryptographic generator.
+    """Sampling by the operating system's cryptographic generator.
 
-    A rate is rounded down to a multiple of 2^-64: nobody is drawn more often than their charge covers.
+    Rates are rounded down to a multiple of 2^-64, so nobody is drawn more often than their charge covers.
 
     >>> SystemSampling().chosen(np.array([0.0, 1.0])).tolist()
     [1]
@@ -61,7 +61,7 @@ class SystemSampling:
     def chosen(self, rates: Floats) -> NDArray[np.int64]:
         certain = rates >= 1
         limits = np.floor(np.ldexp(np.where(certain, 0.0, rates), 64)).astype(np.uint64)
-        # the first 16 bits decide almost every case; 48 more are drawn for the others
+        # the first 16 bits decide almost every case; 48 more bits are drawn for the others
         firsts = (limits >> np.uint64(48)).astype(np.uint16)
         drawn = np.frombuffer(urandom(2 * len(rates)), np.uint16)
         included = certain | (drawn < firsts)
@@ -72,7 +72,7 @@ class SystemSampling:
 
 
 class SimulationSampling:
-    """Inclusion from a seed, repeatable, for benchmarks and rehearsals."""
+    """Sampling from a seed, repeatable, for benchmarks and rehearsals."""
 
     is_simulation: ClassVar[bool] = True
 
@@ -85,7 +85,7 @@ class SimulationSampling:
 
 @dataclass(frozen=True, eq=False)
 class SampledSteps:
-    """State of the steps: weights and momentum `(d,)`, and the number of steps done. Public."""
+    """Public state of the steps: weights and momentum `(d,)`, and the number of steps taken."""
 
     weights: Floats
     velocity: Floats
@@ -101,7 +101,7 @@ class SampledSteps:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> SampledSteps:
-        """Return the state from :meth:`to_arrays`."""
+        """Return the state from the arrays of :meth:`to_arrays`."""
         return cls(np.asarray(arrays["weights"]), np.asarray(arrays["velocity"]), int(arrays["step"]))
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -127,21 +127,21 @@ def run_chunk(
     noise: Noise,
     sampling: Sampling,
 ) -> SampledSteps:
-    """Return the state after some steps, the only result that is kept: sums before noise and samples are discarded.
+    """Return the state after some steps. Nothing else is kept: sums before noise and samples are discarded.
 
-    A chunk that is not committed is discarded unseen; its rerun draws new samples and noise, which ensures that no
-    noise is ever used for two sums. A holder who may no longer take part is left out from the next chunk on.
+    A chunk that is not committed is discarded unseen. Its rerun draws new samples and noise, so no noise is ever used
+    for two sums. A holder who may no longer take part is left out from the next chunk on.
 
     Args:
-        state: result of the last committed chunk.
-        holders: the participants of this chunk. Only the records of those drawn are read.
-        group: `(H,)` the position of each holder's group in the mechanism.
-        mechanism: the same for all chunks of a run.
-        step_size, momentum: of the update, public.
+        state: Result of the last committed chunk.
+        holders: Participants of this chunk. Only the records of drawn holders are read.
+        group: `(H,)` position of each holder's group in the mechanism.
+        mechanism: The same for all chunks of a run.
+        step_size, momentum: Public parameters of the update.
         noise, sampling: `SystemNoise` and `SystemSampling`, except in rehearsals.
 
     Returns:
-        The new state, public.
+        The new state, which is public.
     """
     groups = np.asarray(group, np.int64)
     rates, norms = mechanism.rates[groups], mechanism.norms[groups]
@@ -161,13 +161,13 @@ class SampledQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
-        plan: Rates, norms, noise, charges of each promise of the run's plan.
+        plan: Rates, norms and noise, and the charge of each promise in the run's plan.
         network: Its name, one of `learning.mechanisms.sampled_steps.run_plan.NETWORK_CHOICES`.
-        shape: Of a record in the form that the network takes, multiplied by ``scale``.
+        shape: Shape of a record in the form that the network takes, multiplied by ``scale``.
         classes: Number of the network's scores for a record; one for each class.
-        fitted: The representation whose coordinates the network takes; None if it takes records unchanged.
-        begin: The state before the first step.
-        caps: (promises,) those of the promises of the run's plan, in μ².
+        fitted: Representation whose coordinates the network takes; None if it takes the records unchanged.
+        begin: State before the first step.
+        caps: (promises,) caps of the promises in the run's plan, in μ².
         target: What is learned; None for classes.
     """
 
@@ -189,7 +189,7 @@ class SampledQuestion:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, planned: Mapping[str, Any], caps: NDArray[np.float64]) -> SampledQuestion:
-        """Return the question in the file of the round, with the plan of its run."""
+        """Return the question from the file of the round, with the plan of its run."""
         stored = arrays["representation"].tobytes()
         return cls(
             sampled_plan_from_json(planned),
@@ -215,7 +215,7 @@ class SampledQuestion:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """(groups,) charge of each promise for the whole run, in μ²; 0 if nothing protects anybody."""
+        """Charge of each promise for the whole run, (groups,) in μ²; 0 if nothing protects anybody."""
         return np.nan_to_num(self.plan.charges)
 
     def digest(self) -> str:
@@ -255,9 +255,9 @@ class SampledQuestion:
         return self.charges.tolist() if _charges(part) else None
 
     def groups(self, caps: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Return (H,) the place in the plan of the largest promise within each cap; -1 if all promises exceed the cap.
+        """Return the position in the plan of the largest promise within each cap, (H,); -1 if all exceed the cap.
 
-        People whose promise the plan does not contain are drawn and charged like those of the next stricter one.
+        People whose promise is not in the plan are drawn and charged like people with the next stricter one.
         """
         order = np.argsort(self.caps, kind="stable")
         place = np.searchsorted(self.caps[order], caps, side="right") - 1
@@ -273,7 +273,7 @@ class SampledQuestion:
         alone: bool,
         draws: Draws,
     ) -> Arrays:
-        del alone  # one task takes a chunk: a step reads the records of some hundred holders, however many there are
+        del alone  # one task takes a chunk: a step reads the records of a few hundred holders, however many there are
         group = self.groups(people.caps)
         if _charges(part):
             return {"charge": self.charges[group]}
@@ -298,8 +298,8 @@ class SampledQuestion:
         noise: Noise,
         sampling: Sampling,
     ) -> SampledSteps:
-        """Return the state after some steps of holders in these groups (H,) of the plan."""
-        # PyTorch takes a second to import, which would delay the start of the site.
+        """Return the state after some steps of holders in groups (H,) of the plan."""
+        # PyTorch takes a second to load, which would delay the start of the site.
         from learning.mechanisms.sampled_steps.contributions import Gradients
         from learning.mechanisms.sampled_steps.networks import network_create
 
@@ -331,7 +331,7 @@ class SampledQuestion:
         return PartRelease(size=steps, content=content, arrays=after.to_arrays())
 
     def charged_content(self) -> dict[str, Any]:
-        """Return the register's entry on the charge for a whole run."""
+        """Return the register's entry for the charge for a whole run."""
         return {"steps": 0, "digest": content_digest({}), "slack": self.plan.slack}
 
 

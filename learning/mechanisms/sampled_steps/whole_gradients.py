@@ -1,10 +1,10 @@
-"""Gradients of the networks of private steps in whole numbers: the same for a record at any position, bit for bit.
+"""Integer gradients of the networks used for private steps: bit for bit the same for a record at any position.
 
-The inputs of a layer are rounded to whole numbers of at most 127, weights to whole numbers small enough that every
-product
-and partial sum is below 2²⁴, where float32 is exact: the result does not depend on a library's order of a sum. The same
-holds for the backward pass, which scales the slopes of a record to a public length before rounding. Between sums are
-single operations that IEEE 754 defines to the last bit, and a table of tanh. docs/sgd-sampled.md bounds every sum.
+The inputs of a layer are rounded to integers of at most 127, and weights to integers small enough that every product
+and partial sum is below 2²⁴, where float32 is exact. The result therefore does not depend on the order in which a
+library adds. The same holds for the backward pass, which scales the slopes of a record to a public length before
+rounding. Between sums there are only single operations that IEEE 754 defines to the last bit, and a table of tanh.
+docs/sgd-sampled.md bounds every sum.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from learning.representations.coordinates import LARGEST
 Floats = NDArray[np.float64]
 
 _EXACT = 2.0**24
-"""float32 holds every whole number up to here."""
+"""float32 represents every integer up to this one exactly."""
 _SLOPES = 2.0**12
 _SQUARES = 2.0**52
-_SQUARED_AT_A_TIME = 2**16  # numbers in float64 that fit into the cache
+_SQUARED_AT_A_TIME = 2**16  # number of float64 values that fit into the cache
 _TANH_STEPS, _TANH_END = 256, 6
 _FULL_SLOPE = torch.tensor(float(LARGEST**2))
 _TANH = torch.tensor(
@@ -45,7 +45,7 @@ _TANH = torch.tensor(
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Memory of the forward pass: the inputs of each place, and the origin of each maximum."""
+    """Data kept by the forward pass: the inputs of each place, and the origin of each maximum."""
 
     patches: torch.Tensor
     maps: torch.Tensor | None = None
@@ -53,24 +53,24 @@ class Memory:
 
 
 class WholeLayer(ABC):
-    """A layer in whole numbers.
+    """Layer in integer arithmetic.
 
-    Here an image is `(width, height, channels)`, in PyTorch (channels, height, width).
+    Images are `(width, height, channels)` here, and (channels, height, width) in PyTorch.
 
     Args:
-        layer: PyTorch's.
-        order: position in PyTorch of each of its inputs, in the order used here.
-        places: number of positions in a record to which its weights are applied.
-        overlap: largest number of places that share an input.
+        layer: PyTorch's layer.
+        order: Position in PyTorch of each of its inputs, in the order used here.
+        places: Number of positions in a record to which its weights are applied.
+        overlap: Largest number of places that share an input.
 
-    Attributes:
-        unit: value of a 1 in its inputs.
-        matrix, bias: its weights, `(inputs, outputs)` and `(outputs,)`.
-        shapes: of its weights and of its biases.
-        numbers: of a record in the inputs, or in the gradients if they are written out.
-        length: of the slopes of every record.
-        pull_scale: factor of the slopes of its inputs.
-        leaves: shape of its output, by record.
+        Attributes:
+            unit: Value of the integer 1 in its inputs.
+            matrix, bias: Its weights, `(inputs, outputs)` and `(outputs,)`.
+            shapes: Shapes of its weights and of its biases.
+            numbers: Count of numbers of a record in the inputs, or in the gradients if they are written out.
+            length: Length of the slopes of every record.
+            pull_scale: Factor of the slopes of its inputs.
+            leaves: Shape of its output for a record.
     """
 
     leaves: tuple[int, ...]
@@ -88,7 +88,7 @@ class WholeLayer(ABC):
             products = _EXACT / (LARGEST * math.sqrt(places))
             squares = math.sqrt(_SQUARES / (places * self._inputs)) / LARGEST
             self._longest = min(_SLOPES, products, squares)
-        # rounding may add half a unit for each slope
+        # rounding may add half a unit per slope
         self.length = self._longest - 0.5 * math.sqrt(places * self.outputs) - 1
         if self.length < math.sqrt(places * self.outputs):
             raise ValueError("Images of this size cannot be learned from in whole numbers: make them smaller.")
@@ -100,11 +100,11 @@ class WholeLayer(ABC):
         self.bias = weights[-self.outputs :]
         both = np.vstack([self.matrix * self.unit, self.bias / LARGEST])
         whole, power = whole_matrix(both, LARGEST, _EXACT)
-        # times a power of two, which keeps sums exact and gives results in steps of the table
+        # times a power of two, so that sums stay exact and results are in steps of the table
         steps = _TANH_STEPS / power
         self._weights = torch.from_numpy(whole[:-1] * steps).float()
         self._offset = torch.from_numpy(LARGEST * whole[-1] * steps).float()
-        # |Σ slopes · weights| ≤ ‖slopes‖·‖weights‖, and each weight may be rounded up by a half
+        # |Σ slopes · weights| ≤ ‖slopes‖·‖weights‖, and each weight may be rounded up by 0.5
         norm = math.sqrt(self._overlap * float((self.matrix**2).sum(axis=1).max())) or 1.0
         rounding = 0.5 * math.sqrt(self._overlap * self.outputs)
         self.pull_scale = (_EXACT / self._longest - rounding) / norm
@@ -112,35 +112,35 @@ class WholeLayer(ABC):
 
     @abstractmethod
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Memory]:
-        """Return tanh of the output in whole numbers, and the data for the backward pass."""
+        """Return tanh of the output as integers, and the data for the backward pass."""
 
     @abstractmethod
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
-        """Return the slopes of the inputs, times `pull_scale`, below 2²⁴, exact."""
+        """Return the slopes of the inputs times `pull_scale`, exact and below 2²⁴."""
 
     def backward(
         self, pulled: torch.Tensor, left: torch.Tensor, memory: Memory, scale: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return slopes before tanh, of public length, and the value of a 1 in them.
+        """Return the slopes before tanh, scaled to a public length, and the value of the integer 1 in them.
 
         Args:
-            pulled: slopes of the layer's output.
-            memory: from `forward`.
-            scale: `(R,)` value of a 1 in the pulled slopes.
+            pulled: Slopes of the layer's output.
+            memory: From `forward`.
+            scale: `(R,)` value of the integer 1 in the pulled slopes.
         """
-        # small enough that the squares of all slopes of a record have an exact sum; four maxima may come from one place
+        # small enough that the sum of squares of a record's slopes is exact; four maxima may come from one place
         most = math.sqrt(_SQUARES / (self._places * self.outputs)) / 4 - 1
         factor = min(1.0, most / _EXACT)
         slopes = torch.addcmul(_FULL_SLOPE, left, left, value=-1).mul_(pulled).mul_(factor / LARGEST**2).round_()
         return of_public_length(self._before_pool(slopes, memory), scale / factor, self.length)
 
     def _pulling(self, back: torch.Tensor) -> torch.Tensor:
-        """Return whole weights `(outputs, inputs)` for `pull`."""
+        """Return integer weights `(outputs, inputs)` for `pull`."""
         return back
 
     @abstractmethod
     def _before_pool(self, slopes: torch.Tensor, memory: Memory) -> torch.Tensor:
-        """Return slopes before the pool, if there is one."""
+        """Return the slopes before the pool, if there is one."""
 
     def in_order(self, products: torch.Tensor) -> torch.Tensor:
         """Return sums of products `(outputs, inputs)` in PyTorch's order, flattened."""
@@ -195,7 +195,7 @@ class ConvolutionGradients(WholeLayer):
         return _tanh(largest.permute(0, 2, 3, 1)), Memory(patches.flatten(1, 2), maps, origins)
 
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
-        # each stretch of `stride` pixels gets slopes from the places that reach it: one product with the required sums
+        # each stretch of `stride` pixels gets slopes from the places that cover it: one product with the required sums
         reach = _pair(tap - 1 for tap in self._taps)
         around = nn.functional.pad(slopes.view(-1, *self._grid, self.outputs), _around(reach))
         stretches = _windows(around, self._taps, (1, 1))
@@ -217,7 +217,7 @@ class ConvolutionGradients(WholeLayer):
         kernels = back.view(self.outputs, *self._kernel, -1)
         kernels = nn.functional.pad(kernels, (0, 0, 0, missing[1], 0, missing[0]))
         parts = kernels.view(self.outputs, self._taps[0], self._stride[0], self._taps[1], self._stride[1], -1)
-        # the first window that reaches a pixel has it at its end
+        # the first window that covers a pixel has it at its end
         parts = parts.flip(1, 3).permute(1, 3, 0, 2, 4, 5)
         return parts.reshape(math.prod(self._taps) * self.outputs, -1)
 
@@ -229,7 +229,7 @@ class ConvolutionGradients(WholeLayer):
 
 
 def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return whole slopes `(R, …)` of about this length, and a 1's value; 0 stays 0. Overwrites its input."""
+    """Return integer slopes `(R, …)` of about this length, and the value of a 1; 0 stays 0. Overwrites its input."""
     lengths = sum_of_squares(slopes).sqrt_()
     factors = torch.where(lengths > 0, length / lengths, 0.0)
     shaped = factors.float().view(-1, *[1] * (slopes.ndim - 1))
@@ -237,7 +237,7 @@ def of_public_length(slopes: torch.Tensor, scale: torch.Tensor, length: float) -
 
 
 def sum_of_squares(numbers: torch.Tensor) -> torch.Tensor:
-    """Return `(R,)` float64 sums of squares of whole numbers `(R, …)`, exact below 2⁵³."""
+    """Return float64 sums of squares `(R,)` of integers `(R, …)`, exact below 2⁵³."""
     flat = numbers.flatten(1).numpy()
     sums = np.empty(len(flat))
     rows = max(1, _SQUARED_AT_A_TIME // flat.shape[1])
@@ -249,12 +249,12 @@ def sum_of_squares(numbers: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LayerGradients:
-    """Gradients of a layer, one for each of R records, as factors that are whole numbers.
+    """Gradients of a layer for R records, each as a product of integer factors.
 
     Attributes:
-        inputs: `(R, places, inputs)` the layer's inputs, at most 127.
-        slopes: `(R, places, outputs)` of the loss with respect to its outputs.
-        scale: `(R,)` float64: the gradient of the bias is scale · Σ_places slopes, that of the weights
+        inputs: `(R, places, inputs)` inputs of the layer, at most 127.
+        slopes: `(R, places, outputs)` slopes of the loss with respect to its outputs.
+        scale: `(R,)` float64. The gradient of the bias is scale · Σ_places slopes, and the gradient of the weights
             scale · unit · Σ_places slopes ⊗ inputs.
     """
 
@@ -265,18 +265,18 @@ class LayerGradients:
 
     @cached_property
     def products(self) -> torch.Tensor:
-        """Return `(R, outputs, inputs)` Σ_places slopes ⊗ inputs, exact."""
+        """Return Σ_places slopes ⊗ inputs, exact, `(R, outputs, inputs)`."""
         return torch.bmm(self.slopes.transpose(1, 2), self.inputs)
 
     @cached_property
     def totals(self) -> torch.Tensor:
-        """Return `(R, outputs)` Σ_places slopes, exact."""
+        """Return Σ_places slopes, exact, `(R, outputs)`."""
         return self.slopes.sum(1)
 
     @cached_property
     def squared_norms(self) -> torch.Tensor:
-        """Return `(R,)` float64 ‖gradient‖², the same bit for bit at any position of the record."""
-        if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, which avoids writing out the product
+        """Return ‖gradient‖² in float64, `(R,)`, bit for bit the same at any position of the record."""
+        if self.slopes.shape[1] == 1:  # ‖s ⊗ a‖ = ‖s‖·‖a‖, so the product need not be written out
             squares = sum_of_squares(self.slopes) * sum_of_squares(self.inputs)
         else:
             squares = sum_of_squares(self.products)
@@ -287,16 +287,16 @@ class RecordGradients:
     """Gradients of a network's loss, one for each record.
 
     Args:
-        network: of `networks.NETWORKS`: convolutions, each followed by tanh and a max pool 2×2 of stride 1, dense
-            layers followed by tanh, and a dense layer last.
-        shape: of a record in the form that the network takes.
+        network: One of `networks.NETWORKS`: convolutions, each followed by tanh and a 2×2 max pool of stride 1, then
+            dense layers followed by tanh, and a final dense layer.
+        shape: Shape of a record in the form that the network takes.
 
-    Attributes:
-        layers: in whole numbers, in the network's order.
-        numbers: of a record in the largest array that is written out for it.
+        Attributes:
+            layers: Integer layers in the network's order.
+            numbers: Count of numbers of a record in the largest array that is written out for it.
 
-    Raises:
-        ValueError: the network has other layers, or images are too large for exact sums.
+        Raises:
+            ValueError: The network has other layers, or images are too large for exact sums.
     """
 
     def __init__(self, network: nn.Module, shape: tuple[int, ...], loss: Loss = CROSS_ENTROPY) -> None:
@@ -324,14 +324,14 @@ class RecordGradients:
         self.numbers = max(layer.numbers for layer in self.layers)
 
     def load(self, weights: ArrayLike, *, unit: float) -> None:
-        """Set these weights.
+        """Set the weights.
 
         Args:
             weights: `(d,)`, in the order of the network's parameters.
-            unit: value of a 1 in the whole numbers of a record.
+            unit: Value of the integer 1 in a record.
 
         Raises:
-            ValueError: they are not finite.
+            ValueError: The weights are not finite.
         """
         numbers = np.asarray(weights, np.float64)
         if not np.isfinite(numbers).all():
@@ -347,8 +347,8 @@ class RecordGradients:
         """Return the gradients of each layer, in the network's order.
 
         Args:
-            x: `(R, …)` float32, whole numbers of at most 127.
-            y: `(R,)` codes of targets, for classes their numbers; an invalid code gives the gradient 0.
+            x: `(R, …)` float32, integers of at most 127.
+            y: `(R,)` codes of targets (for classes, their numbers). An invalid code gives the gradient 0.
         """
         if isinstance(self.layers[0], ConvolutionGradients):
             x = x.view(len(x), *self._image).transpose(1, 2)
@@ -368,7 +368,7 @@ class RecordGradients:
         return gradients[::-1]
 
     def _residuals(self, inputs: torch.Tensor, y: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return residuals of the loss, and the value of a 1 in them."""
+        """Return the residuals of the loss, and the value of the integer 1 in them."""
         features = np.full((len(inputs), inputs.shape[1] + 1), float(LARGEST))
         features[:, :-1] = inputs.numpy()
         residuals = self._loss.residuals(self._scores.of(features), y)
@@ -386,7 +386,7 @@ def _tanh(arguments: torch.Tensor) -> torch.Tensor:
 def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
     """Return numbers under a kernel, `(R, across, down, numbers)`, for images `(R, width, height, channels)`.
 
-    In two steps, as what is copied at a time is longer in this way: first down, then across.
+    It copies in two steps, first down, then across, because each copied piece is then longer.
     """
     records, width, height, channels = images.shape
     across, down = _pair(
@@ -402,7 +402,7 @@ def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, i
 
 
 def _channels_last(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return PyTorch's position of each number of a flattened `(width, height, channels)`."""
+    """Return PyTorch's position of each number of a flattened `(width, height, channels)` array."""
     width, height, channels = shape
     return np.arange(math.prod(shape)).reshape(channels, height, width).transpose(2, 1, 0).ravel()
 

@@ -1,1 +1,1 @@
-"""Private gradient steps, which add the noise to the model itself. Nothing here imports Django."""
+"""Private gradient steps, which add the noise to the model itself. Imports no Django."""

@@ -1,7 +1,7 @@
 """The public side of private gradient steps: the question of a round, and the state of the optimiser.
 
 The question asks for gradients of a linear model on a representation. The state depends only on released noisy sums,
-which also calibrate the model and give shares of the classes among the people.
+which also calibrate the model and give estimates of the class shares among the people.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from learning.representations import FittedRepresentation, LinearModel, represen
 
 Floats = NDArray[np.float64]
 
-_CANDIDATES = np.geomspace(0.02, 8.0, 61)  # for the spread of the weights
+_CANDIDATES = np.geomspace(0.02, 8.0, 61)  # candidates for the spread of the weights
 
 MOST_PUBLIC = 4000
-"""Largest number of public points that shape a step."""
+"""Largest number of public points used to compute a step."""
 EARLY = 0.5
-"""Share of the steps after which the model averages the parameters."""
+"""Share of the steps after which the model starts averaging the parameters."""
 LOOKED = 0.25
-"""Share of the steps after which the ridge follows from their releases."""
-_RIDGE, _SPREAD_POWER = 5.0, 1.5  # noises of a step at a spread of 1, and how fast they grow below it
-_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # how fast after a restart of the descent, and noises of a step at most
-_LOUD = 50.0  # signal of a plan above which small weights differ from weights that noise hides
+"""Share of the steps after which their releases determine the ridge."""
+_RIDGE, _SPREAD_POWER = 5.0, 1.5  # ridge at a spread of 1, in a step's noises, and its growth for smaller spreads
+_ANEW_POWER, _ANEW_RIDGE = 2.5, 320.0  # growth after a restart, and largest ridge then, in a step's noises
+_LOUD = 50.0  # signal of a plan above which small weights can be distinguished from weights hidden by noise
 _PARAMETER_STEPS = 2.0**24
 _OBSERVED_STEPS = 2.0**40
 _SMALLEST_CURVATURE = 1e-9
@@ -48,27 +48,27 @@ _STATE = "state"
 
 
 def curvatures(features: Floats, weights: Floats, loss: Loss = CROSS_ENTROPY) -> Floats:
-    """Return `(outputs, F, F)`, or `(1, F, F)` if all outputs have the same: mean over points of h_c·f fᵀ.
+    """Return the mean over points of h_c·f fᵀ, `(outputs, F, F)`, or `(1, F, F)` if it is the same for all outputs.
 
     Args:
-        features: `(P, F)` of public points.
-        weights: `(F, outputs)` at which it is taken.
-        loss: Bounds its second derivatives by h.
+        features: `(P, F)` features of public points.
+        weights: `(F, outputs)` weights at which curvatures are computed.
+        loss: Loss whose second derivatives are bounded by h.
     """
     bounds = loss.curvature(features @ weights) / len(features)
     return np.stack([(features * bound[:, None]).T @ features for bound in bounds.T])
 
 
 def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float:
-    """Return the most likely standard deviation of the weights given the observations, from 0.02 to 8.
+    """Return the most likely standard deviation of the weights given the observations, between 0.02 and 8.
 
-    The observation of the weights w_c of a score is H_c w_c + N(0, variance·I). With w_c normal around 0, its
-    coordinates along the eigenvectors of H_c are independent, of variance (eigenvalue · spread)² + variance.
+    The weights w_c of a score are observed as H_c w_c + N(0, variance·I). If w_c is normal around 0, the coordinates of
+    an observation along the eigenvectors of H_c are independent, with variance (eigenvalue · spread)² + variance.
 
     Args:
-        observed: `(F, outputs)`.
+        observed: `(F, outputs)` observations.
         matrices: `(outputs, F, F)`, or `(1, F, F)` if all scores have the same; symmetric.
-        variance: Of the noise of each number.
+        variance: Variance of the noise of each number.
 
     >>> round(weights_spread(np.array([[3.0], [-3.0]]), np.eye(2)[None], 1e-6), 1)  # the candidate next to 3
     2.9
@@ -83,7 +83,7 @@ def weights_spread(observed: Floats, matrices: Floats, variance: float) -> float
 
 
 def kept_points(public: ArrayLike) -> NDArray[np.int8]:
-    """Return `(P, d)` coordinates of public points, evenly sampled if there are more than `MOST_PUBLIC`."""
+    """Return coordinates `(P, d)` of public points, evenly sampled if there are more than `MOST_PUBLIC`."""
     everyone = np.asarray(public)
     places = np.linspace(0, len(everyone) - 1, min(len(everyone), MOST_PUBLIC)).astype(np.int64)
     return everyone[places].astype(np.int8)
@@ -91,19 +91,19 @@ def kept_points(public: ArrayLike) -> NDArray[np.int8]:
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Newton's method with the curvature of public points, whose model is the mean over the later half of the steps.
+    """Newton's method with the curvature of public points. The model is the mean over the later half of the steps.
 
-    Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters plus a ridge in
-    proportion to the noise. The ridge is large for the first quarter of the steps; then larger released weights make it
-    smaller, see `weights_spread`. If the weights are so small that this ridge was not large enough, the parameters
-    followed noise: the descent restarts with a larger ridge, at the ridge regression of all releases so far. The mean
-    of the iterates (Polyak and Juditsky 1992) averages the noise of their steps. Everything here is public.
+    Every noisy gradient is multiplied by the inverse of the public points' curvature at its parameters plus a ridge
+    proportional to the noise. The ridge is large for the first quarter of the steps; then larger released weights make
+    it smaller, see `weights_spread`. If the weights are so small that this ridge was not large enough, the parameters
+    followed noise. The descent then restarts with a larger ridge, at the ridge regression of all releases so far. The
+    mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps. Everything here is public.
 
-    plan: steps, step size, clipping norm, ridge and the people expected.  points: `(P, d)` coordinates of public
-    points.  length: of a typical one of them; steps are taken where that is 1.  parameters: `(d + 1, outputs)`.  total:
-    sum of the parameters over the steps that count.  ridge: of the next step.  observed: `(d + 1, outputs)` mean of the
-    steps' estimates of curvature times best parameters, before the ridge is chosen.  step: the number of steps taken.
-    loss: of a record.
+    plan: steps, step size, clipping norm, ridge and the expected people.  points: `(P, d)` coordinates of public
+        points.  length: of a typical point; steps are taken in coordinates in which it is 1.  parameters: `(d + 1,
+        outputs)`. total: sum of the parameters over the averaged steps.  ridge: of the next step.  observed: `(d + 1,
+        outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge is chosen.  step:
+        number of steps taken. loss: of a record.
     """
 
     plan: StepsPlan
@@ -122,7 +122,7 @@ class Descent:
 
         Args:
             public: `(P, d)` coordinates of public points, evenly sampled if there are more than `MOST_PUBLIC`.
-            outputs: Scores of a record; one for each class.
+            outputs: Number of scores of a record; one for each class.
         """
         points = kept_points(public)
         length = float(np.median(np.sqrt((points.astype(np.float64) ** 2).sum(axis=1)))) or 1.0
@@ -145,7 +145,7 @@ class Descent:
         return self.step >= self.plan.steps
 
     def after(self, noisy_sums: ArrayLike) -> Descent:
-        """Return the state after a step has released `(d + 1, outputs)` noisy sums, see `linear.release_sums`."""
+        """Return the state after a step that released `(d + 1, outputs)` noisy sums, see `linear.release_sums`."""
         gradient = np.asarray(noisy_sums, np.float64) * (self.plan.clip_norm / CLIP_STEPS / self.plan.people)
         gradient = self._centred(gradient)
         with one_thread():
@@ -154,7 +154,7 @@ class Descent:
             observed, ridge = self._seen(gradient, matrices)
             if ridge > max(self.ridge, self.plan.largest_ridge):
                 moved = self._direction(observed, matrices, ridge / math.sqrt(self._looked))
-        # Linear solvers differ in their last digits between machines; rounding makes the parameters equal.
+        # Linear solvers differ in the last digits between machines; rounding makes the parameters equal.
         parameters = np.rint(moved * _PARAMETER_STEPS) / _PARAMETER_STEPS
         total = self.total + parameters if self.step + 1 > self._early else self.total
         return replace(self, parameters=parameters, total=total, ridge=ridge, observed=observed, step=self.step + 1)
@@ -172,7 +172,7 @@ class Descent:
         return self._centred(directions)
 
     def _seen(self, gradient: Floats, matrices: Floats) -> tuple[Floats, float]:
-        """Return `observed` and `ridge` after this step; gradients near the best B are H·(parameters - B)."""
+        """Return `observed` and `ridge` after a step; near the best parameters B, gradients are H·(parameters - B)."""
         looked = self._looked
         if self.step >= looked or self.plan.largest_ridge <= self.plan.ridge:
             return self.observed, self.ridge
@@ -186,14 +186,14 @@ class Descent:
         return observed, self._ridge_of(weights_spread(observed[:-1], matrices[:, :-1, :-1], variance))
 
     def _ridge_of(self, spread: float) -> float:
-        """Return the ridge for weights of this spread; above the largest ridge, the descent restarts."""
+        """Return the ridge for weights of this spread. If it exceeds the largest ridge, the descent restarts."""
         ridge, largest = _RIDGE * self.plan.noise / spread**_SPREAD_POWER, self.plan.largest_ridge
         if ridge <= largest or self.plan.signal < _LOUD:
             return min(largest, max(self.plan.ridge, ridge))
         return max(largest, min(_ANEW_RIDGE, _RIDGE / spread**_ANEW_POWER) * self.plan.noise)
 
     def _centred(self, vectors: Floats) -> Floats:
-        """Centre vectors for the loss: gradients of the cross entropy add up to 0 over the classes."""
+        """Centre vectors for the loss, because gradients of the cross entropy add up to 0 over the classes."""
         return vectors - vectors.mean(axis=1, keepdims=True) if self.loss.centred else vectors
 
     @property
@@ -206,12 +206,12 @@ class Descent:
 
     @property
     def learned(self) -> Floats:
-        """Return `(d + 1, C)` weights of the model so far, for unscaled coordinates."""
+        """Return the weights `(d + 1, C)` of the model so far, for unscaled coordinates."""
         averaged = self.step - self._early
         return (self.total / averaged if averaged > 0 else self.parameters) / self.length
 
     def model(self, fitted: FittedRepresentation, target: Target | None = None) -> LinearModel:
-        """Return the model of a target so far, on the representation in whose coordinates the steps were taken."""
+        """Return the model of a target so far, on the representation whose coordinates the steps use."""
         return LinearModel(fitted, self.learned, INTERCEPT, target)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -225,7 +225,7 @@ class Descent:
         }
 
     def at(self, arrays: Mapping[str, NDArray[Any]]) -> Descent:
-        """Return the state that `to_arrays` stored, bit for bit, on the same public points."""
+        """Return the state stored by `to_arrays`, bit for bit, on the same public points."""
         return replace(
             self,
             parameters=arrays["parameters"],
@@ -236,7 +236,7 @@ class Descent:
         )
 
     def same(self, other: Descent) -> bool:
-        """Return whether two states are equal except for last digits, where solvers differ between machines."""
+        """Return whether two states are equal except for the last digits, in which solvers differ between machines."""
         pairs = (
             (self.parameters, other.parameters),
             (self.total, other.total),
@@ -255,8 +255,8 @@ def nearly_same(ours: Floats, theirs: Floats) -> bool:
 class StepsQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
-    ``begin`` is the state before the first step, ``index`` the number of the round, and ``caps`` (promises,) the caps
-    of the promises of the run's plan, in μ². ``target`` is what is learned, None for classes.
+    ``begin`` is the state before the first step, ``index`` the number of the round, and ``caps`` (promises,) are the
+    caps of the promises in the run's plan, in μ². ``target`` is what is learned, None for classes.
     """
 
     plan: StepsPlan
@@ -270,7 +270,7 @@ class StepsQuestion:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, plan: StepsPlan, **about: Any) -> StepsQuestion:
-        """Return the question in a round's file, with the plan of its run."""
+        """Return the question from a round's file, with the plan of its run."""
         fitted = representation_load(arrays["representation"].tobytes())
         target = target_from_arrays(arrays)
         loss = CROSS_ENTROPY if target is None else target.loss
@@ -337,7 +337,7 @@ class StepsQuestion:
         return {"released": np.stack(released), "charge": contributions.charges}
 
     def release(self, part: slice, state: Descent, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
-        if "released" in answers[0]:  # by people who answered without others
+        if "released" in answers[0]:  # these people answered without others
             sums = answers[0]["released"]
         else:
             total = np.sum([answer["sums"] for answer in answers], axis=0)
@@ -351,7 +351,7 @@ class StepsQuestion:
 
 
 class Contributions:
-    """People's contributions to successive steps, and their charges, as far as their accounts allow."""
+    """People's contributions to successive steps, and their charges, as far as accounts allow."""
 
     def __init__(self, plan: StepsPlan, people: People, records: Records) -> None:
         self._records = owned_records(records.x, records.classes, records.owner, people.holders)
@@ -359,7 +359,7 @@ class Contributions:
         self._plan, self._weights = plan, plan.level_weights(people.caps)
 
     def at(self, state: Descent) -> NDArray[np.int64]:
-        """Return the unnoised sum (d + 1, C) of the contributions to the step from ``state``, which are charged."""
+        """Return the unnoised sum (d + 1, C) of the contributions to the step from ``state``, and charge them."""
         sums, _ = step_contributions(
             self._records,
             state.weights,
@@ -373,12 +373,12 @@ class Contributions:
 
     @property
     def charges(self) -> NDArray[np.float64]:
-        """Return (H,) each person's charge so far, in μ²: the difference of the accounts, to match what is left."""
+        """Return each person's charge (H,) so far, in μ²: the difference of the accounts, to match what is left."""
         return self._accounts.spent - self._spent
 
 
 def states_after(state: Descent, sums: NDArray[Any]) -> Iterator[Descent]:
-    """Yield the state after each step of a chunk, computed only from its noisy ``sums`` (steps, d + 1, C)."""
+    """Yield the state after each step of a chunk, computed only from the chunk's noisy ``sums`` (steps, d + 1, C)."""
     for each in sums:
         state = state.after(each)
         yield state
@@ -390,27 +390,27 @@ def sums_digest(sums: NDArray[Any]) -> str:
 
 
 def _ridged(matrix: Floats, ridge: float) -> Floats:
-    """Add a reduced ridge for the intercept: a full one would slow it down, and without one noise would move it far."""
+    """Add the ridge, reduced for the intercept: a full one would slow it down, with none noise would move it far."""
     added = np.full(len(matrix), ridge + _SMALLEST_CURVATURE)
     added[-1] *= min(1.0, ridge / matrix[-1, -1])
     return matrix + np.diag(added)
 
 
 RECORDS = 1.2
-"""Average number of a holder's records, if a dataset takes several: an assumption, because the number is private."""
+"""Assumed average number of records per holder if a dataset allows several, because the real number is private."""
 _POINTS = 3000
 
 
 def descent_calibration(
     steps: Sequence[tuple[Descent, NDArray[np.int64]]], final: Descent, public: ArrayLike, *, records: float
 ) -> Calibration:
-    """Return the calibration of the model that a descent led to.
+    """Return the calibration of the model that a descent produced.
 
     Args:
-        steps: State before each step, and the `(d + 1, C)` noisy sums that it released.
-        final: State after the last.
+        steps: State before each step, and the `(d + 1, C)` noisy sums that the step released.
+        final: State after the last step.
         public: `(P, d)` coordinates of public points, sampled if there are many.
-        records: Of a holder on average, see `fit_to_sums`.
+        records: Average number of records per holder, see `fit_to_sums`.
     """
     plan, length = final.plan, final.length
     points = np.asarray(public, np.float64)
@@ -418,7 +418,7 @@ def descent_calibration(
     features = np.column_stack([points, np.full(len(points), float(INTERCEPT))]) / length
     noise = plan.sigma * plan.clip_norm / plan.people
     checks = []
-    # those whose weights the model averages
+    # the steps whose weights the model averages
     for state, sums in steps[-max(1, round((1 - EARLY) * len(steps))) :]:
         gradient, weights = sums * (plan.clip_norm / plan.people / CLIP_STEPS), state.learned * length
         checks.append(
@@ -442,9 +442,10 @@ def descent_calibration(
 
 
 def descent_shares(begin: Descent, sums: NDArray[np.int64]) -> list[ClassShare] | None:
-    """Return shares of the classes among the people, by the `(d + 1, C)` noisy sums of a descent's first step.
+    """Return shares of the classes among the people, from the `(d + 1, C)` noisy sums of a descent's first step.
 
-    None if the chosen noise is so small that an account need not last for a single step: it is unknown who contributed.
+    None if the chosen noise is so small that an account may not even pay for one step, so that it is unknown who
+    contributed.
     """
     plan, constant = begin.plan, INTERCEPT / begin.length
     if plan.sigma**2 * plan.largest_cap * max(plan.until.values()) < 1:

@@ -1,10 +1,11 @@
-"""Holders' contributions to one full-batch gradient step of a linear model, exact in whole numbers.
+"""Holders' contributions to one full-batch gradient step of a linear model, exact in integer arithmetic.
 
-A holder's gradient is the mean over their records of f ⊗ r: f the coordinates and the intercept, r the residuals of the
-loss, for classes p - e_y with the model's probabilities p. It is clipped, rounded to whole multiples of clip_norm /
-`CLIP_STEPS`, charged by the norm of what the rounding left, and summed. All of it is a deterministic function of the
-holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5): every product and sum
-is one of whole numbers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to the last bit.
+A holder's gradient is the mean over their records of f ⊗ r, where f are the coordinates with the intercept, and r the
+residuals of the loss, which for classes are p - e_y with the model's probabilities p. It is clipped, rounded to
+multiples of clip_norm / `CLIP_STEPS`, charged by its norm after rounding, and summed. All of this is a deterministic
+function of the holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5). Every
+product and sum is on integers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to the last
+bit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 INTERCEPT = LARGEST
-"""The last coordinate of every record, a constant after those of the representation."""
+"""Last coordinate of every record, a constant that follows the representation's coordinates."""
 
 _RECORDS_AT_A_TIME = 4096
 _NUMBERS_AT_A_TIME = 2**22
@@ -36,27 +37,27 @@ _NUMBERS_AT_A_TIME = 2**22
 
 @dataclass(frozen=True)
 class Stack:
-    """Holders with the same number of records each.
+    """Holders with the same number of records.
 
-    holders: `(m,)` their numbers.  records: `(m, n)` the positions of their records.
+    holders: `(m,)` their numbers.  records: `(m, n)` positions of their records.
     """
 
     holders: NDArray[np.int64]
     records: NDArray[np.int64]
 
     def blocks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the positions `(m, …)` in blocks: several holders' at once, a single holder's in parts."""
+        """Yield the positions `(m, …)` in blocks of several holders, or of parts of a single holder."""
         for start in range(0, self.records.shape[1], _RECORDS_AT_A_TIME):
             yield self.records[:, start : start + _RECORDS_AT_A_TIME]
 
 
 @dataclass(frozen=True, eq=False)
 class OwnedRecords:
-    """All records of some holders, ordered by holder; secret.
+    """All records of some holders, ordered by holder. Secret.
 
-    x: `(N, …)` records or their whole-number coordinates; may be a memory map.  y: `(N,)` class numbers; a record whose
-    number is not that of a class contributes nothing.  first: `(H + 1,)` where the records of each holder begin, and N.
-    identity: `(H,)` a number of each holder that stays the same when others come or go, such as a primary key.
+    x: `(N, …)` records or their integer coordinates; may be a memory map.  y: `(N,)` class numbers; a record with any
+        other number contributes nothing.  first: `(H + 1,)` position of each holder's first record, and N at the end.
+        identity: `(H,)` a number for each holder that does not change when others join or leave, such as a primary key.
     """
 
     x: NDArray[np.floating] | NDArray[np.integer]
@@ -69,16 +70,16 @@ class OwnedRecords:
 
     @property
     def holder(self) -> NDArray[np.int64]:
-        """Return `(N,)` the owner of each record, from 0 to H - 1."""
+        """Return the owner of each record, `(N,)`, from 0 to H - 1."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     def stacks(self, numbers: int) -> Iterator[Stack]:
-        """Yield all holders with records in stacks; a holder with very many records has a separate stack.
+        """Yield all holders with records in stacks; a holder with very many records gets a separate stack.
 
         A stack has at most `_RECORDS_AT_A_TIME` records, or one holder.
 
         Args:
-            numbers: Size of a contribution, which bounds the holders of a stack.
+            numbers: Size of a contribution, which limits the number of holders in a stack.
         """
         counts, starts = np.diff(self.first), self.first[:-1]
         for count in np.unique(counts[counts > 0]).tolist():
@@ -90,7 +91,7 @@ class OwnedRecords:
                 yield Stack(part, starts[part][:, None] + np.arange(count))
 
     def features(self, records: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return `(m, n, d + 1)` the coordinates of some records `(m, n)`, with the constant `INTERCEPT` last.
+        """Return the coordinates `(m, n, d + 1)` of some records `(m, n)`, with the constant `INTERCEPT` last.
 
         Raises:
             ValueError: The records are not coordinates, see `learning.representations`.
@@ -106,17 +107,17 @@ class OwnedRecords:
 
 
 def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: ArrayLike) -> OwnedRecords:
-    """Return the records in the order of their holders.
+    """Return the records ordered by holder.
 
     Args:
-        x: `(N, …)`.
-        y: `(N,)` class numbers. A number outside the classes, or one that is not finite, makes the record contribute
-            nothing; it raises no error, because an error would reveal it.
+        x: `(N, …)` records.
+        y: `(N,)` class numbers. A record whose number is not a class or not finite contributes nothing. It raises no
+            error, because an error would reveal it.
         holder: `(N,)` in 0 … H - 1.
-        identity: `(H,)`.
+        identity: `(H,)`, see `OwnedRecords`.
 
     Raises:
-        ValueError: the arrays do not fit together.
+        ValueError: The arrays do not fit together.
     """
     records, numbers = np.asarray(x), np.asarray(identity, np.int64)
     labels, owner = np.asarray(y, np.int64), np.asarray(holder, np.int64)
@@ -132,9 +133,9 @@ def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: Array
 Floats = NDArray[np.float64]
 
 CLIP_STEPS = 2**18
-"""A contribution consists of whole multiples of clip_norm / CLIP_STEPS; so do the released sums."""
+"""Contributions and released sums consist of multiples of clip_norm / CLIP_STEPS."""
 
-_MEAN_STEPS = RESIDUAL_STEPS // 2**7  # of a mean gradient: its squared norm stays below 2⁵³
+_MEAN_STEPS = RESIDUAL_STEPS // 2**7  # for a mean gradient, so that its squared norm stays below 2⁵³
 _ROUNDED = 1.0 - 2.0**-40  # more than single operations can round up
 
 
@@ -151,20 +152,22 @@ def step_contributions(
     """Return the unnoised sum of all holders' contributions to a step, and the charge of each holder.
 
     Args:
-        weights: `(d + 1, outputs)` public, for unscaled coordinates (up to 127), and last for `records.INTERCEPT`.
-        clip_norm: The largest norm of a contribution, in units of coordinates times residuals.
-        accounts: Of the H holders; charged. A contribution that does not fit is left out and costs nothing.
+        weights: `(d + 1, outputs)` public weights, for unscaled coordinates (up to 127), the last for
+            `records.INTERCEPT`.
+        clip_norm: Largest norm of a contribution, in units of coordinates times residuals.
+        accounts: Accounts of the H holders, which are charged. A contribution that an account cannot pay for is left
+            out and costs nothing.
         sigma: Noise multiplier. The sum must be released with noise of σ·`CLIP_STEPS`, see `release_sums`.
         level_weights: `(H,)` or a number, above 0 and at most 1: factor of each holder's clipped gradient, a public
             function of their own cap.
-        loss: Of a record's scores and target.
+        loss: Loss of a record's scores and target.
 
     Returns:
-        `(d + 1, outputs)` whole multiples of clip_norm / `CLIP_STEPS`; sums of shards add up exactly. `(H,)` the
-        charges, in μ², 0 if a contribution was refused. Both are secrets.
+        `(d + 1, outputs)` multiples of clip_norm / `CLIP_STEPS`; sums of shards add up exactly. `(H,)` charges in μ², 0
+        if a contribution was refused. Both are secret.
 
     Raises:
-        ValueError: Records that are not coordinates, weights that are not finite, or a level's weight out of range.
+        ValueError: Records are not coordinates, weights are not finite, or a level's weight is out of range.
     """
     matrix = np.asarray(weights, np.float64)
     if not np.isfinite(matrix).all():
@@ -187,12 +190,12 @@ def step_contributions(
 
 
 def release_sums(sums: NDArray[np.int64], sigma: float, noise: Noise) -> NDArray[np.int64]:
-    """Return the release of a step: `sums + N(0, (σ·CLIP_STEPS)²)`, rounded to whole numbers.
+    """Return `sums + N(0, (σ·CLIP_STEPS)²)`, rounded to whole numbers, as the release of a step.
 
     Args:
-        sums: `(d + 1, outputs)` of all shards.
+        sums: `(d + 1, outputs)` sums over all shards.
         sigma: Noise multiplier, at most `parameters.LARGEST_SIGMA`.
-        noise: `SystemNoise`, or in rehearsals `SimulationNoise`; used once, for all numbers together.
+        noise: `SystemNoise`, or `SimulationNoise` in rehearsals; called once, for all numbers together.
     """
     return sums + noise.rounded_normal(sigma * CLIP_STEPS, sums.shape)
 
@@ -202,21 +205,21 @@ Parts = Iterator[tuple[Floats, Floats]]
 
 
 Contributions = tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]
-"""Squared norms `(m,)` in units of the clipping norm, and the sum of the contributions that are allowed."""
+"""Squared norms `(m,)` in units of the clipping norm, and the sum of the allowed contributions."""
 
 
 class Scores:
-    """A linear model on whole-number features of at most 127.
+    """Linear model on integer features of at most 127.
 
     Args:
-        weights: `(features, outputs)`, rounded to a multiple of a power of two for which scores are exact.
+        weights: `(features, outputs)`, rounded to a multiple of a power of two with which scores are exact.
     """
 
     def __init__(self, weights: Floats) -> None:
         self._whole, self._power = whole_matrix(weights, LARGEST)
 
     def of(self, features: Floats) -> Floats:
-        """Return `(n, outputs)` scores for `(n, features)`.
+        """Return scores `(n, outputs)` for features `(n, features)`.
 
         >>> Scores(np.array([[0.5, 0.25]])).of(np.array([[2.0]])).tolist()
         [[1.0, 0.5]]
@@ -234,12 +237,12 @@ def _parts(scores: Scores, loss: Loss, records: OwnedRecords, stack: Stack) -> P
 
 
 def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Contribute for holders with one record: ‖f ⊗ r‖ = ‖f‖·‖r‖, which avoids writing out a holder's product."""
+    """Return contributions of holders with one record: ‖f ⊗ r‖ = ‖f‖·‖r‖, so their products need not be written out."""
     ((features, residuals),) = blocks
     points, parts = features[:, 0], residuals[:, 0]
     squares = (points**2).sum(axis=1)
     lengths = np.sqrt(squares * (parts**2).sum(axis=1))
-    # rounding may add half a step for each output
+    # rounding may add half a step per output
     allowance = 0.5 * np.sqrt(squares * parts.shape[1])
     factors = _factors(lengths, allowance, CLIP_STEPS / (clip_norm * RESIDUAL_STEPS), shares)
     rounded = np.rint(parts * factors[:, None])
@@ -248,7 +251,7 @@ def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
-    """Contribute for holders with several records: the mean of their gradients, exact when summed over blocks."""
+    """Return contributions of holders with several records: the mean of their gradients, exact over all blocks."""
     products, each = np.zeros(()), 0
     for features, residuals in blocks:
         products = products + features.transpose(0, 2, 1) @ residuals
@@ -264,9 +267,9 @@ def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 
 
 def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) -> Floats:
-    """Return the unit of gradients in steps: `unit` or less, which limits rounded norms to a share of the clip.
+    """Return the unit of gradients in steps, at most `unit`, reduced to limit rounded norms to a share of the clip.
 
-    allowance: by how much rounding may lengthen a gradient.
+    allowance: amount by which rounding may lengthen a gradient.
     """
     most = np.maximum(shares * (CLIP_STEPS * _ROUNDED) - allowance, 0.0)
     return np.minimum(shares * unit, most / np.where(lengths > 0, lengths, np.inf))

@@ -1,17 +1,18 @@
-"""Planned steps on public points that stand for people: the forecast of a round, and adjustment to its noise.
+"""Planned steps on public points that stand in for people: forecast of a round, and adjustment to its noise.
 
-*Forecast.* Two thirds of up to 3,000 public points stand for all the people expected, with the planned noise; the
-others judge, and of few points each third in turn. With labels of public points, that is a rehearsal, and forecasts how
-many points will be right if holders' records are spread like the public points. Without labels, the points are put into
-as many clusters as there are classes, which shows how much of an easy task of this size survives the noise: real
-classes are harder to distinguish than clusters, so a forecast from clusters is an upper bound.
+*Forecast.* Two thirds of up to 3,000 public points stand in for all the expected people, with the planned noise. The
+others test the model; if there are few points, each third does so in turn. With labels of public points, this rehearses
+the round and forecasts how many points will be right if holders' records are distributed like the public points.
+Without labels, the points are put into as many clusters as there are classes, to see how much of an easy task of this
+size survives the noise. Real classes are harder to distinguish than clusters, so a forecast from clusters is an upper
+bound.
 
-*Adjustment* of a linear model of numbers, times or labels. The noise of the steps' releases is known, and so are the
-public points, so the effect of steps on a known model can be tested. Targets for the expected number of people are
-drawn from the current model, with records like the public points; the planned steps are repeated with noise and
-clipping; and each score is mapped by the line that predicts the scores of the known model from those that were learned
-(its slope is below 1 if noise has inflated scores). Because the model that targets are drawn from has noise itself,
-this is repeated with the adjusted one.
+*Adjustment* of a linear model of numbers, times or labels. The noise of the steps' releases and the public points are
+known, so the effect of steps on a known model can be tested. Targets for the expected number of people are drawn from
+the current model, with records like the public points, and the planned steps are repeated with noise and clipping. Each
+score is then mapped by the line that predicts the known model's scores from the learned ones (its slope is below 1 if
+noise has inflated scores). Because the model that targets are drawn from is itself noisy, this is repeated with the
+adjusted one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Floats = NDArray[np.float64]
 _PEOPLE = 5000
 _ROUNDS = 2
 _MOST = 1.5
-_SEED = 0  # a test run protects nobody, and the same releases lead to the same model
+_SEED = 0  # a test run protects nobody, and the same releases must give the same model
 
 _POINTS = 3000
 
@@ -47,9 +48,9 @@ _POINTS = 3000
 def rehearsed(
     begin: Descent, points: NDArray[np.int8], codes: NDArray[np.int64], noise: SimulationNoise | None
 ) -> Descent:
-    """Return the state after all steps, if points `(n, d)` with these targets `(n,)` stand for the people planned.
+    """Return the state after all steps if points `(n, d)` with targets `(n,)` stand in for the planned people.
 
-    Each point counts for several people, or for a part of one. Without ``noise`` the sums stay exact.
+    Each point represents several people, or a part of one. Without ``noise`` the sums stay exact.
     """
     everyone, copies = np.arange(len(points)), begin.plan.people / len(points)
     records, accounts = (
@@ -72,7 +73,7 @@ def rehearsed(
 
 
 def descent_adjustment(final: Descent, target: Target) -> Floats:
-    """Return `(2, outputs)` the factors and the offsets that adjust the scores of a descent's model."""
+    """Return the factors and the offsets `(2, outputs)` that adjust the scores of a descent's model."""
     points = final.points
     begin = Descent.begin(final.plan, points, final.parameters.shape[1], final.loss)
     scores = _scores(points, final.learned)
@@ -94,12 +95,12 @@ def descent_adjustment(final: Descent, target: Target) -> Floats:
 def forecast_steps(
     plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None
 ) -> tuple[Forecast, ...]:
-    """Forecast the share of right points of the round's model, and its area under the curve for two classes.
+    """Forecast the share of points that the round's model gets right, and its area under the curve for two classes.
 
     Args:
         public: `(P, d)` coordinates of public points, at least three.
-        n_classes: C.
-        labels: `(P,)` of public points, if they are known; None for clusters.
+        n_classes: Number of classes C.
+        labels: `(P,)` labels of the public points; None for clusters.
     """
     points = np.asarray(public)
     chosen = np.random.default_rng(_SEED).permutation(len(points))[:_POINTS]
@@ -127,16 +128,16 @@ def forecast_steps(
 def forecast_target(plan: StepsPlan, public: ArrayLike, codes: ArrayLike, target: Target) -> Forecast | None:
     """Forecast the measure that decides whether a target's model is published, for people like the points.
 
-    The model is adjusted in the planned way; the interval is that of the measure on the judging points, widened by the
-    effect that the choice of the others may have.
+    The model is adjusted in the planned way. The interval is the measure's interval on the test points, widened by the
+    possible effect of the choice of the other points.
 
     Args:
         public: `(P, d)` coordinates of public points.
-        codes: `(P,)` their targets.
+        codes: `(P,)` targets of the points.
         target: What is learned.
 
     Returns:
-        None if the points are too few to estimate the measure.
+        None if there are too few points to estimate the measure.
     """
     points = np.asarray(public)
     chosen = np.random.default_rng(_SEED).permutation(len(points))[:_POINTS]
@@ -166,7 +167,7 @@ def _scores(points: NDArray[np.int8], weights: Floats) -> Floats:
 def _area_forecast(
     noisy: Sequence[Estimate], noiseless: Sequence[Estimate], *, judged: int, standing: int, rests_on: Sentence
 ) -> tuple[Forecast, ...]:
-    """Forecast the mean area of the models that each part of the points judged; return nothing if no part shows it."""
+    """Forecast the mean area of models tested on each part of the points; return nothing if no part determines it."""
     halves = [each.value - each.interval[0] for each in noisy if each.value is not None and each.interval is not None]
     if not halves:
         return ()

@@ -1,7 +1,7 @@
 """Choices and plan of a round of private gradient steps: their number, noise, clipping norm and step size.
 
-Each choice may be left open: then a public rule decides. Rules use only public inputs: caps and shares, noisy or public
-head counts, the numbers of coordinates and classes. docs/sgd.md explains how the constants were found.
+If a choice is left open, a public rule decides. Rules use only public inputs: caps and shares, noisy or public head
+counts, and the numbers of coordinates and classes. docs/sgd.md explains how the constants were found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from learning.representations import MOST_COMPONENTS, Encoded, Evened, Represent
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
-"""Largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ leaves sites hardly a finer unit."""
+"""Largest noise multiplier: a clipping norm has 2¹⁸ steps; noise beyond 2³⁰ hardly leaves sites a finer unit."""
 
 BY_RULE = gettext_noop("Leave empty to let a rule choose it.")
 UNSET = gettext_noop("chosen by rule")
@@ -35,17 +35,17 @@ _LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 
 STEPS = 60
 STEP_SIZE = 1.0
-RIDGE, LEAST_RIDGE = 3.5, 10.0  # noises of a step: by the root of the number of scores, and for a weak signal
-LARGEST_RIDGE = 20.0  # while nothing is known of the signal
+RIDGE, LEAST_RIDGE = 3.5, 10.0  # in units of a step's noise: per root of the number of scores, and for a weak signal
+LARGEST_RIDGE = 20.0  # used while the signal is unknown
 COUNTED = 0.1
-"""Share of a run's share used to count people if there are no public points; docs/sgd.md has the measurements."""
+"""Share of a run's share used to count people if there are no public points; measurements are in docs/sgd.md."""
 ROWS = 10_000
-"""Rows drawn from these counts; their number does not affect the charge."""
+"""Number of rows drawn from these counts; it does not affect the charge."""
 
-_FEW = 15.0  # ratio of signal to noise below which models were much worse than without noise
+_FEW = 15.0  # signal-to-noise ratio below which models were much worse than without noise
 _STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
-_ROUNDING = 1.0 + 1e-9  # of σ, to fit all steps into an account whatever the last digit of a quotient
+_ROUNDING = 1.0 + 1e-9  # factor of σ, so that an account can pay for all steps whatever the last digit of a quotient
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Steps(StepChoices):
         """Return the same choices with a named representation, chosen by the rule if it was left open.
 
         points: public, `(n, *shape)`.  strength: `strength_of` the people. A smaller strength gives the columns of a
-        table fewer thresholds and magnifies small variances less, and it reduces the number of components of texts and
-        of encoders' outputs.
+            table fewer thresholds, magnifies small variances less, and reduces the number of components of texts and of
+            encoders' outputs.
         """
         if self.representation:
             return self
@@ -132,7 +132,7 @@ class Steps(StepChoices):
 
 
 def steps_space(shape: tuple[int, ...]) -> Representation:
-    """Return the usual representation for gradient steps, of records of this shape.
+    """Return the usual representation for gradient steps on records of this shape.
 
     It has more coordinates than votes need; directions of small spread, where noise dominates, stay small.
     """
@@ -141,15 +141,15 @@ def steps_space(shape: tuple[int, ...]) -> Representation:
 
 @dataclass(frozen=True)
 class StepsPlan(Stored):
-    """A round of full-batch steps, all of it public.
+    """Round of full-batch steps. All of it is public.
 
-    sigma: noise multiplier, the same for all steps.  steps: their number.  clip_norm: of a holder's gradient, if points
-    have norm 1.  step_size: 1 is Newton's.  ridge: the least addition to the curvature of public points.
-    largest_ridge: the addition at first; if it turns out too small, see `descent.Descent`.  largest_cap: μ² of the most
-    lenient level, see `level_weights`.  people: the sum of all holders' weights, by public head counts.  strength: see
-    `strength_of`.  signal: what all people together can say about a number, in standard deviations of its noise over
-    the whole round, divided by the root of the count of numbers.  until: by level, the share of the cap that this round
-    uses at most, earlier rounds not counted.  notes: for plan and card.  warnings: what is unlikely to work.
+    sigma: noise multiplier, the same for all steps.  steps: number of steps.  clip_norm: for a holder's gradient, if
+        points have norm 1.  step_size: 1 is Newton's.  ridge: smallest addition to the curvature of public points.
+        largest_ridge: initial addition; if it turns out to be too small, see `descent.Descent`.  largest_cap: μ² of the
+        most lenient level, see `level_weights`.  people: sum of all holders' weights, from public head counts.
+        strength: see `strength_of`. signal: information from all people about one number, in standard deviations of its
+        noise over the whole round, divided by the root of the count of numbers.  until: largest share of the cap that
+        this round uses, by level, without earlier rounds.  notes: for plan and card.  warnings: problems to expect.
     """
 
     sigma: float
@@ -168,13 +168,13 @@ class StepsPlan(Stored):
 
     @property
     def noise(self) -> float:
-        """Standard deviation of each number of a step, as a mean gradient per person if points have norm 1."""
+        """Standard deviation of each number of a step, in units of a mean gradient per person if points have norm 1."""
         return self.sigma * self.clip_norm / self.people
 
     def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:
-        """Return the factor of the clipped gradient of holders with these caps (whole, in μ²): √(cap / largest cap).
+        """Return the factor of clipped gradients of holders with these caps (whole caps in μ²): √(cap / largest cap).
 
-        Because of this factor, larger caps of other people never end an account before the last step.
+        With this factor, no account is used up before the last step because of other people's larger caps.
         """
         return np.clip(np.sqrt(np.asarray(caps, np.float64) / self.largest_cap), _SMALLEST_WEIGHT, 1.0)
 
@@ -191,15 +191,15 @@ def plan_steps(
     """Return the proposed round.
 
     Args:
-        levels: With caps and noisy or public head counts, at least one.
-        dimensions: d, coordinates of a point without the intercept.
-        n_classes: Scores of a record; one for each class.
-        share: Of every cap that this round may use, earlier rounds not counted.
-        steps: The choices made by hand; the rest follows from the rules.
-        loss: Of a record, which has a usual clipping norm.
+        levels: At least one level, with caps and noisy or public head counts.
+        dimensions: Number of coordinates d of a point, without the intercept.
+        n_classes: Number of scores of a record; one for each class.
+        share: Share of every cap that this round may use, without earlier rounds.
+        steps: Manual choices; the rules decide everything else.
+        loss: Loss of a record, which has a usual clipping norm.
 
     Raises:
-        ValueError: A share out of range, or promises too strict for any noise.
+        ValueError: A share is out of range, or promises are too strict for any noise.
 
     >>> plan_steps([PlannedLevel("ALL", 0.0625, 1000.0)], dimensions=10, n_classes=2, share=1.0).until
     {'ALL': 1.0}
@@ -237,7 +237,7 @@ def plan_steps(
 
 
 def strength_of(levels: Sequence[PlannedLevel], *, share: float, steps: Steps) -> float:
-    """Return the people times the μ that the round may spend of the largest cap, the input of the rules for a round."""
+    """Return the number of people times the μ the round may spend of the largest cap, the input of a round's rules."""
     largest, count = max(level.cap for level in levels), steps.steps or STEPS
     spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
     return float(_people(levels) * spending)
@@ -256,9 +256,10 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
 
 
 def _ridges(strength: float, n_classes: int, loss: Loss) -> tuple[float, float]:
-    """Return the least and the largest ridge, in noises of a step; few people leave more directions with only noise.
+    """Return the smallest and the largest ridge in units of a step's noise.
 
-    For classes the releases decide between the two, see `descent.Descent`.
+    The smallest is larger for few people, because more directions then contain only noise. For classes, the releases
+    decide between the two, see `descent.Descent`.
     """
     least = max(RIDGE * math.sqrt(n_classes), 0.0 if strength > _STRONG else LEAST_RIDGE)
     return least, max(least, LARGEST_RIDGE) if loss.centred else least
