@@ -202,7 +202,7 @@ class Question(Protocol):
         budget or charging class of each person. ``records`` are :class:`Records`, or another input that the question
         uses.
 
-        If only these people are asked (``alone``), they may answer several steps in a row, each of which uses the
+        If only these people are asked (``alone``), they may answer several steps in a row, each using the
         previous release. The noise of these releases is then drawn here, and nobody sees them before the commit.
         """
         ...

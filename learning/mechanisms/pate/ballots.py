@@ -1,4 +1,4 @@
-"""Question put to a vote of teachers, each of which answers for its members about every public point.
+"""Question put to a vote of teachers. Each teacher answers for its members about every public point.
 
 Every charge is public and the same for all members of a group. It depends on which queries were answered, and the
 group's budget limits how much a vote may charge. The vote ends for public reasons only: all points have been asked,

@@ -16,10 +16,10 @@ In a real study, charges follow Gaussian differential privacy, independent of th
 queries it took part in, which the public seed determines (`public_participation`). Every teacher then has a separate
 account in the ledger (`learning.mechanisms.pate.ballots`).
 
-**What is not claimed.** First, that a group taking part in a share f of the votes pays f times the cost of all votes:
+**Limits of the claim.** First, that a group taking part in a share f of the votes pays f times the cost of all votes:
 the teacher in the most expensive votes pays more, and the guarantee also covers its holders. Second, amplification by
 sampling: the sets would have to stay secret, and no bound for GNMax on sampled votes under data-dependent costs has
-been proved. Charging a group for votes from which its teachers were absent is sound, but wasteful.
+been proved. Charging a group for votes that its teachers missed is sound, but wasteful.
 """
 
 import hashlib

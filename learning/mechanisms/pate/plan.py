@@ -67,7 +67,7 @@ _HOST = "Name of the group to whose teachers its holders are copied, if it is to
 class GroupPlan(Stored):
     """Plan for one group and the groups merged into it.
 
-    It is named after its strictest part. In upsampling, all teachers learn from its holders, each of whom appears
+    It is named after its strictest part. In upsampling, all teachers learn from its holders, and each holder appears
     ``factor`` times. If the group has a host, its weight is the weight of the host's teachers.
     """
 

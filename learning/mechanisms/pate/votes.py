@@ -129,7 +129,7 @@ def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int
 
 
 def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int64]:
-    """Return each group's number of duplicates with which accounts can pay for most labels (1 in the strictest group).
+    """Return numbers of duplicates per group that let accounts pay for most labels (1 for the strictest group).
 
     A label is charged 2f²/(σG)² to a holder of f duplicates, where G = Σ n·f / Σ n is the factor by which the noise
     grows. The first accounts to run out, which have the least t = μ/f, pay for a number of labels proportional to
@@ -168,7 +168,7 @@ def teacher_weights(
     the number of other teachers. With budgets 1, 2, 3 and 85, 107, 58 teachers the weights would be 0.53, 1.33, 1.08:
     the group with ε = 2 would outvote the group with ε = 3, and pay more.
 
-    "calibrated": the weights with which all groups reach their budgets at the same query under the data-independent
+    "calibrated": the weights for which all groups reach their budgets at the same query under the data-independent
     cost. There, the RDP is ρ_g·α with ρ_g proportional to w_g², and its classic conversion, minimised over α, is ε_g =
     ρ_g + 2·√(ρ_g·L) with L = ln(1/δ). This gives √ρ_g = √(L + ε_g) - √L, to which w_g is proportional. For the improved
     conversion, ρ_g is the largest that fits at one of the `DEFAULT_ORDERS`. The two schemes agree for small ε. For

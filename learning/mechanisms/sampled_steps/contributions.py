@@ -171,7 +171,7 @@ def _added(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return Σ of gradients times factors, rounded towards 0 to numbers up to 2^20, of which float32 adds up 2^4."""
+    """Return Σ of gradients times factors, rounded towards 0; float32 adds up 2^4 such numbers of up to 2^20."""
     shaped = factors.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
     total = torch.zeros(gradients.shape[1:], dtype=torch.float64)
     scaled = torch.empty((_ADDED_AT_A_TIME, *gradients.shape[1:]), dtype=gradients.dtype)

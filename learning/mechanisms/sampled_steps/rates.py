@@ -1,4 +1,4 @@
-"""Noise, rates and clipping norms of steps over Poisson samples with which every privacy group spends its own promise.
+"""Steps over Poisson samples: noise, rates and clipping norms at which every privacy group spends its own promise.
 
 Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: individualized privacy assignment for DP-SGD" (2023),
 Algorithms 1 and 2. Promises are checked with the run's privacy loss distribution, bounded from above in both directions
@@ -74,7 +74,7 @@ def phases_within(phases: Phases, start: int, steps: int) -> Phases:
 def sample_rates(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float
 ) -> tuple[float, Floats]:
-    """Apply Algorithm 1, *sample*: one noise multiplier, and a Poisson rate with which each group spends its ε.
+    """Apply Algorithm 1, *sample*: one noise multiplier, and a Poisson rate at which each group spends its ε.
 
     Args:
         epsilons: Promised ε of each group, above 0, shape (groups,).
@@ -102,7 +102,7 @@ def sample_rates(
 def scale_norms(
     epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float, clip_norm: float
 ) -> tuple[float, Floats]:
-    """Apply Algorithm 2, *scale*: one rate and one noise, and a clipping norm with which each group spends its ε.
+    """Apply Algorithm 2, *scale*: one rate and one noise, and a clipping norm at which each group spends its ε.
 
     If ε_p requires the noise multiplier σ_p, the noise is σ·c, where σ = (Σ_p w_p/σ_p)⁻¹ is the harmonic mean, and the
     norm of group p is c_p = c·σ/σ_p. Then σ·c/c_p = σ_p for every group, and the mean norm Σ_p w_p·c_p is c. With the
@@ -129,7 +129,7 @@ def scale_norms(
 
 
 def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> float:
-    """Return the noise multiplier with which a run of this rate costs the target, and no more."""
+    """Return the noise multiplier at which a run of this rate costs the target, and no more."""
     return spend_equally(cost, np.array([target]), np.ones(1), steps=steps, rate=rate)[0]
 
 
@@ -143,7 +143,7 @@ def balanced_norms(noise_multipliers: ArrayLike, weights: Floats, clip_norm: flo
 
 
 def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, rate: float) -> tuple[float, Floats]:
-    """Return σ and the rates with which a run costs every group its target, for the mean rate ``rate``.
+    """Return σ and the rates at which a run costs every group its target, for the mean rate ``rate``.
 
     In the limit of many small steps, a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). If
     it costs r times as much, the targets μ_p require q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q requires

@@ -63,14 +63,14 @@ class WholeLayer(ABC):
         places: Number of positions in a record to which its weights are applied.
         overlap: Largest number of places that share an input.
 
-        Attributes:
-            unit: Value of the integer 1 in its inputs.
-            matrix, bias: Its weights, `(inputs, outputs)` and `(outputs,)`.
-            shapes: Shapes of its weights and of its biases.
-            numbers: Count of numbers of a record in the inputs, or in the gradients if they are written out.
-            length: Length of the slopes of every record.
-            pull_scale: Factor of the slopes of its inputs.
-            leaves: Shape of its output for a record.
+    Attributes:
+        unit: Value of the integer 1 in its inputs.
+        matrix, bias: Its weights, `(inputs, outputs)` and `(outputs,)`.
+        shapes: Shapes of its weights and of its biases.
+        numbers: Count of numbers of a record in the inputs, or in the gradients if they are written out.
+        length: Length of the slopes of every record.
+        pull_scale: Factor of the slopes of its inputs.
+        leaves: Shape of its output for a record.
     """
 
     leaves: tuple[int, ...]
@@ -291,12 +291,12 @@ class RecordGradients:
             dense layers followed by tanh, and a final dense layer.
         shape: Shape of a record in the form that the network takes.
 
-        Attributes:
-            layers: Integer layers in the network's order.
-            numbers: Count of numbers of a record in the largest array that is written out for it.
+    Attributes:
+        layers: Integer layers in the network's order.
+        numbers: Count of numbers of a record in the largest array that is written out for it.
 
-        Raises:
-            ValueError: The network has other layers, or images are too large for exact sums.
+    Raises:
+        ValueError: The network has other layers, or images are too large for exact sums.
     """
 
     def __init__(self, network: nn.Module, shape: tuple[int, ...], loss: Loss = CROSS_ENTROPY) -> None:

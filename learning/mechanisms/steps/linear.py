@@ -212,7 +212,7 @@ class Scores:
     """Linear model on integer features of at most 127.
 
     Args:
-        weights: `(features, outputs)`, rounded to a multiple of a power of two with which scores are exact.
+        weights: `(features, outputs)`, rounded to a multiple of a power of two for which scores are exact.
     """
 
     def __init__(self, weights: Floats) -> None:
@@ -269,7 +269,7 @@ def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
 def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) -> Floats:
     """Return the unit of gradients in steps, at most `unit`, reduced to limit rounded norms to a share of the clip.
 
-    allowance: amount by which rounding may lengthen a gradient.
+    allowance: possible lengthening of a gradient by rounding.
     """
     most = np.maximum(shares * (CLIP_STEPS * _ROUNDED) - allowance, 0.0)
     return np.minimum(shares * unit, most / np.where(lengths > 0, lengths, np.inf))

@@ -91,7 +91,7 @@ class AggregatorParameter:
 
 @dataclass(frozen=True)
 class VoteCharge:
-    """Cost of a vote to a holder in μ², whatever the votes: `check` for every query, `label` if it is answered.
+    """Cost of a vote to a holder in μ², independent of the votes: `check` for every query, `label` if it is answered.
 
     If `first` is not None, only that many queries are charged this way. `rest` is due once, before the next query, and
     pays for all further queries.
@@ -200,7 +200,7 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return a query's μ² for a holder whose teachers have the total weight `sensitivity`, whatever the votes."""
+        """Return a query's μ², for any votes, for a holder whose teachers have the total weight `sensitivity`."""
 
     def costs(
         self,
