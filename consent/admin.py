@@ -30,7 +30,7 @@ from consent.wording.facts import FACTS
 
 
 class RecordedAdmin(admin.ModelAdmin):
-    """Admin of rows whose changes are on record, with who made them."""
+    """Admin of rows whose changes are logged with the user who made them."""
 
     def save_model(self, request: HttpRequest, obj: Recorded, form: Any, change: bool) -> None:
         with changes_recorded([obj], acting_user=cast(SignedInRequest, request).user):
@@ -57,7 +57,7 @@ class StudyAdmin(admin.ModelAdmin):
 
 @admin.register(Membership)
 class MembershipAdmin(ReadOnlyAdmin):
-    """Roles are given and taken on the page *People* of a study, which superusers reach, too."""
+    """Admin of roles, read-only: they change on a study's *People* page, which superusers can also open."""
 
     list_display = ("user", "role", "study")
     list_filter = ("study", "role")
@@ -82,7 +82,7 @@ class AccountChangeAdmin(ReadOnlyAdmin):
 
 
 class DataHolderForm(forms.ModelForm):
-    """Form of a data holder, whose pseudonym is spelled as everywhere."""
+    """Form of a data holder, whose pseudonym is normalised as everywhere else."""
 
     def clean_pseudonym(self) -> str:
         name: str = self.cleaned_data["pseudonym"]
@@ -93,7 +93,7 @@ class DataHolderForm(forms.ModelForm):
 
 @admin.register(DataHolder)
 class DataHolderAdmin(RecordedAdmin, FilteredAsListed):
-    """Nobody is deleted here: the question whether to would tell what they chose."""
+    """Admin of data holders, without deletion: asking whether a holder can be deleted would reveal their choice."""
 
     form = DataHolderForm
     list_display = ("pseudonym", "study", "user")
@@ -128,9 +128,10 @@ class EpsilonPolicyApprovalAdmin(ReadOnlyAdmin):
 
 @admin.register(ConsentEvent)
 class ConsentEventAdmin(FilteredAsListed, ReadOnlyAdmin):
-    """Without the holder: who chose what is looked up where every look is on record.
+    """Admin of consent events without the holder, because every look-up of a person's choice has to be logged.
 
-    Nor with what leads to them: who recorded it, often they themselves, and hashes, against which holders can be tried.
+    Fields that lead to the holder are left out as well: who recorded the event (often the holder), and hashes, against
+    which holders can be tried.
     """
 
     list_display = ("study", "sequence", "kind", "level", "recorded_at", "channel")

@@ -1,4 +1,4 @@
-"""State of a study as its ethics committee needs it: what stands, waits, is due, and was decided."""
+"""State of a study for its ethics committee: rules in force, proposals, deadlines and past decisions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from consent.selectors import (
     policy_in_force,
 )
 
-#: Decisions that the page lists; the record of changes and the exports have all.
+#: Decisions that the page lists; the record of changes and the exports contain all of them.
 _LATEST = 30
 
 
 @dataclass(frozen=True)
 class WaitingProposal:
-    """Proposal that waits, with the approvals that are there."""
+    """Proposal that is waiting, with the approvals it has so far."""
 
     proposal: EpsilonPolicy | ConsentFormProposal
     given: int
 
     @property
     def answer_by(self) -> date | None:
-        """Last day on which an answer is wanted."""
+        """Return the last day for an answer."""
         return answer_deadline(self.proposal)
 
     @property
@@ -49,7 +49,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class CommitteeAct:
-    """Entry of the history: who did what, when, and in which words."""
+    """Entry of the history: who did what and when, with the words that they wrote."""
 
     at: datetime
     by: str
@@ -65,11 +65,11 @@ class CommitteeState:
         policy: the ε policy in force.
         form: the consent form in force.
         is_open: whether people can decide.
-        missing: what people need before they can.
-        waiting: proposals that wait for approvals, the one whose answer is wanted first at the front.
-        deadlines: days to come, the next first.
-        conditions: approvals of what is in force that have conditions.
-        conflicts: conflicts of interest that were declared.
+        missing: the missing parts that people need before they can decide.
+        waiting: proposals that wait for approvals, the most urgent first.
+        deadlines: upcoming days, the next first.
+        conditions: approvals with conditions of the policy and the form in force.
+        conflicts: declared conflicts of interest.
         history: decisions, newest first.
     """
 
@@ -85,9 +85,9 @@ class CommitteeState:
 
 
 def committee_state(study: Study) -> CommitteeState:
-    """State of ``study`` now."""
+    """Return the current state of ``study``."""
     policy, form = policy_in_force(study), consent_form_in_force(study)
-    # People are not joined: that would leave out what was done by accounts since deleted.
+    # Users are not joined: a join would leave out acts of accounts that have since been deleted.
     remarks = list(Remark.chain(study.pk).select_related("policy", "form").prefetch_related("made_by"))
     conflicts = list(ConflictOfInterest.chain(study.pk).prefetch_related("user"))
     waiting: list[EpsilonPolicy | ConsentFormProposal] = [*policies_waiting(study), *forms_waiting(study)]
@@ -117,7 +117,7 @@ def committee_state(study: Study) -> CommitteeState:
 
 
 def conditions_in_force(study: Study) -> list[Remark]:
-    """Approvals with conditions of the policy and the form in force."""
+    """Return the approvals with conditions of the policy and the form in force."""
     stated = Remark.chain(study.pk).filter(kind=Remark.Kind.APPROVAL).exclude(text="")
     about = list(stated.select_related("policy", "form").prefetch_related("made_by"))
     if not about:

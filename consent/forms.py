@@ -26,22 +26,22 @@ from consent.wording.third_person import gettext_lazy as _
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
-#: The answer to keep a promise whose level is weaker by now.
+#: The answer to keep a promise whose level has become weaker.
 KEEPING = "KEEP"
 PASSWORD_HELP = _("At least eight characters, not only digits, and not a common password.")
 PASSWORDS_DIFFER = _("The passwords do not match. Type the same password twice.")
-#: In place of Django's own words, whose German says "Du".
+#: Replaces Django's own message, whose German version addresses people as "Du".
 INVALID_EMAIL = _("Enter a valid email address, such as name@example.org.")
 
 
 @dataclass(frozen=True)
 class Option:
-    """Answer that a holder can choose, with what it means for the person who gives it.
+    """Answer that a holder can choose, with its consequences for them.
 
-    ``epsilon`` is None and ``mu`` 0 without taking part. ``mu`` is what ε stands for at the study's δ in Gaussian
-    differential privacy. ``weakens`` says that the person was promised more by an earlier consent. ``times_high``: how
-    many times as much may be learned from a person's records, at most, as at high protection under the same policy; 0
-    if nothing is compared.
+    For not taking part, ``epsilon`` is None and ``mu`` is 0. ``mu`` is the μ of Gaussian differential privacy that
+    corresponds to ε at the study's δ. ``weakens`` is true if an earlier consent promised the person more.
+    ``times_high`` is the largest ratio of what may be learned from a person's records to what may be learned at high
+    protection under the same policy; 0 if nothing is compared.
     """
 
     value: str
@@ -53,22 +53,22 @@ class Option:
 
     @property
     def right_guesses(self) -> int:
-        """Number of right guesses in 100 about whether the person took part."""
+        """Number of correct guesses in 100 about whether the person took part."""
         return right_guesses_at(self.mu)
 
     @property
     def right_record_guesses(self) -> int:
-        """Number of right guesses in 100 about which of two possible records is the person's, if they take part."""
+        """Number of correct guesses in 100 about which of two possible records is the person's, if they take part."""
         return right_record_guesses_at(self.mu)
 
     @property
     def name_overstates(self) -> bool:
-        """Whether the level's name promises more than the odds hold."""
+        """Whether the level's name promises more than its odds deliver."""
         return self.value in Level.values and name_overstates(self.value, self.right_guesses)
 
     @property
     def most_right_guesses(self) -> int:
-        """Largest number of right guesses in 100 at which the level may bear its name."""
+        """Largest number of correct guesses in 100 at which the level may have its name."""
         return MOST_RIGHT_GUESSES[Level(self.value)]
 
 
@@ -80,15 +80,15 @@ _KEPT = {
 
 
 def level_option(level: str, epsilon: float, delta: float) -> Option:
-    """The answer that grants ``level``, which stands for ``epsilon`` at ``delta``."""
+    """Return the answer that grants ``level`` with ``epsilon`` at ``delta``."""
     return Option(level, Level(level).label, epsilon, mu_of(epsilon, delta))
 
 
 def options(policy: EpsilonPolicy, delta: float, last: LastPromise | None = None) -> list[Option]:
-    """All answers, in the order in which they are offered.
+    """Return all answers in the order in which they are offered.
 
     Args:
-        last: the promise that the person has; if its level has become weaker, keeping it is another answer.
+        last: the person's current promise; if its level has become weaker, keeping it is an additional answer.
     """
     high = mu_of(policy.epsilon(Level.HIGH), delta)
     levels = [
@@ -105,10 +105,10 @@ def options(policy: EpsilonPolicy, delta: float, last: LastPromise | None = None
 
 
 class DecisionForm(forms.Form):
-    """Form for a holder's answer to ``consent_form`` under ``policy``; ``changed`` if they answered to earlier ones.
+    """Form for a holder's answer to ``consent_form`` under ``policy``; ``changed`` if they answered earlier versions.
 
-    ``delta`` is the δ of their study; ``last`` the promise of their last consent, if they gave one. ``promise`` is what
-    the page that they answered said of it, ``weaker`` their separate yes to a weaker one.
+    ``delta`` is their study's δ; ``last`` is the promise of their last consent, if they gave one. ``promise`` is how
+    the answered page described that promise, and ``weaker`` is their separate agreement to a weaker one.
     """
 
     form_version = forms.IntegerField(widget=forms.HiddenInput)
@@ -144,13 +144,13 @@ class DecisionForm(forms.Form):
         self.fields["choice"].choices = [(option.value, option.label) for option in self.options]  # type: ignore[attr-defined]
 
     def clean_text(self) -> str:
-        """Code of the text that was read, if the form has it."""
+        """Return the code of the text that was read, if the form has it."""
         code: str = self.cleaned_data["text"]
         return code if code in self.consent_form.texts else ""
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
-        # Whoever leaves gives no promise up that they were shown.
+        # People who leave do not give up a promise that the page showed them.
         is_shown = data.get("choice") == NOT_TAKING_PART or data.get("promise") == self.shown
         if not (self.is_of_today and is_shown):
             raise ValidationError(
@@ -165,23 +165,23 @@ class DecisionForm(forms.Form):
 
     @property
     def is_of_today(self) -> bool:
-        """Whether the page that was answered showed the form and the policy that are in force."""
+        """Return whether the answered page showed the form and the policy that are in force."""
         seen = self.cleaned_data.get("form_version"), self.cleaned_data.get("policy_version")
         return seen == (self.consent_form.version, self.policy.version)
 
     @property
     def high(self) -> Option:
-        """Answer that grants high protection."""
+        """The answer that grants high protection."""
         return next(option for option in self.options if option.value == Level.HIGH)
 
     @property
     def chosen(self) -> Option:
-        """Chosen answer of the valid form."""
+        """The chosen answer of the valid form."""
         return next(option for option in self.options if option.value == self["choice"].value())
 
 
 class DeclarationForm(forms.Form):
-    """Form in which a person who answers for another declares on what authority they decide."""
+    """Form in which a person who answers for someone else declares the authority to do so."""
 
     authority = forms.ChoiceField(
         label=_("What gives you the right to decide?"),
@@ -199,12 +199,12 @@ class DeclarationForm(forms.Form):
         self.fields["authority"].choices = [(each.value, each.label) for each in AUTHORITIES[answers.role]]  # type: ignore[attr-defined]
 
     def declaration(self) -> Declaration:
-        """Declaration of the valid form."""
+        """The declaration of the valid form."""
         return Declaration(self.cleaned_data["authority"], self.statement)
 
 
 class InvitationCodeForm(forms.Form):
-    """Form for the code of an invitation, typed from paper; of a mistyped one it says which groups are wrong."""
+    """Form for the code of an invitation, typed from paper; for a mistyped code, it names the groups that are wrong."""
 
     code = forms.CharField(
         label=_("Code of your invitation"),
@@ -224,7 +224,7 @@ class InvitationCodeForm(forms.Form):
 
 
 class AccountForm(forms.Form):
-    """Form for an account that replaces the link of an invitation."""
+    """Form for creating an account that replaces the link of an invitation."""
 
     email = forms.EmailField(
         label=_("Email address"),
@@ -254,7 +254,7 @@ class AccountForm(forms.Form):
 
 
 class HolderAddressForm(forms.Form):
-    """Form for an address that a holder without an account leaves."""
+    """Form for the email address of a holder without an account."""
 
     email = forms.EmailField(
         label=_("Email address"),
@@ -266,7 +266,7 @@ class HolderAddressForm(forms.Form):
 
 
 class LaterForm(HolderAddressForm):
-    """Form for a reminder to decide: in how many days, and an email address if no email reaches the person yet."""
+    """Form for a reminder to decide: in how many days, and an email address if the site has none for the person."""
 
     DAYS = (3, 7, 14)
 

@@ -1,7 +1,7 @@
 """Languages of a study's consent form: those of the site, and others that the study adds.
 
-Beside the main text of a language, which is binding, variants may stand: a text for young people, one that is easy to
-read. The code of a variant is that of the language with a private part, as BCP 47 has it: ``de-x-easy``.
+Each language has a main text, which is binding, and may have variants, such as a text for young people or an
+easy-to-read text. The code of a variant is the language's code with a private part as defined by BCP 47: ``de-x-easy``.
 """
 
 from typing import Any
@@ -14,16 +14,16 @@ from django.utils.translation import gettext as _
 
 
 def first_language() -> list[str]:
-    """Default of a study's languages: the site's first language."""
+    """Return the default for a study's languages: the site's first language."""
     return [settings.LANGUAGE_CODE]
 
 
-#: Variants of a text beside the main one in the same language, by the key after “-x-” in their code.
+#: Variants of a language's main text, by the key after “-x-” in their code.
 VARIANTS = {"young": gettext_lazy("for young people"), "easy": gettext_lazy("easy to read")}
 
 
 def language_of(code: str) -> str:
-    """Language of a text's code, which may be that of a variant.
+    """Return the language of a text's code, which may be a variant's code.
 
     >>> language_of("de-x-easy")
     'de'
@@ -32,12 +32,12 @@ def language_of(code: str) -> str:
 
 
 def is_variant(code: str) -> bool:
-    """Whether a code is that of a variant, and not of the main text in its language."""
+    """Return whether a code belongs to a variant rather than to the main text in its language."""
     return "-x-" in code
 
 
 def own_name(code: str) -> str:
-    """Name of a language in that language, and of the variant, if any, in the reader's.
+    """Return a language's name in that language, followed by the variant, if any, in the reader's language.
 
     >>> own_name("fr"), own_name("de-x-easy")
     ('Français', 'Deutsch, easy to read')
@@ -46,7 +46,7 @@ def own_name(code: str) -> str:
 
 
 def translated_name(code: str) -> str:
-    """Name of a language, and of the variant, in the reader's language; an unknown code is returned unchanged."""
+    """Return the name of a language and variant in the reader's language; an unknown code is returned unchanged."""
     language = language_of(code)
     return _named(str(get_language_info(language)["name_translated"]), code) if language in LANG_INFO else code
 

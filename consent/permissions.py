@@ -1,19 +1,19 @@
-"""Permission table by role, the backend of ``user.has_perm(permission, study)``, and the rule of the second person.
+"""Permissions by role, the backend of ``user.has_perm(permission, study)``, and the rule of the second person.
 
-Permissions are always asked for one study (or anything that has a ``study``): a role in one study means nothing in
-another. Only the permissions of administrators of the installation, to create studies and accounts, are asked without a
+Permissions are always checked for one study (or an object that has a ``study``), because a role applies to one study
+only. Only the permissions of the installation's administrators, to create studies and accounts, are checked without a
 study.
 
-Nobody can approve what they proposed, not even through another account that they control. The person who creates an
-account types the address to which its password goes, and a superuser can set its password and address. Two accounts
-therefore count as one person if one of them was made or changed by the other, or got its role in the study only through
-the other. The records of accounts and roles show this; a role that a second person confirmed is independent of its
-giver.
+People cannot approve their own proposals, not even through another account that they control. The creator of an account
+enters the address that receives its password, and a superuser can set its password and address. Two accounts therefore
+count as one person if one of them was created or changed by the other, or got its role in the study only through the
+other. The records of accounts and roles show this; a role that a second person confirmed is independent of the person
+who gave it.
 
-Deciders (operators, the ethics committee, researchers) see releases and acts of staff alone, nothing that changes
-exactly with what one person does: condition 1 of the guarantee. Exact numbers of people, and lists that name them, are
-for data stewards, who handle them, and for auditors, who decide nothing. This module has the one list of what is public
-of a study's chains; a chain that is not on the list is not public.
+Deciders (operators, the ethics committee, researchers) see only releases and acts of staff, and nothing that depends
+exactly on what one person does (condition 1 of the guarantee). Exact numbers of people, and lists that name them, are
+for data stewards, who need them for their work, and for auditors, who decide nothing. This module has the only list of
+a study's public chains; a chain that is not on the list is not public.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,24 +35,24 @@ from consent.models.roles import CONFIRM, GIVERS
 
 _STAFF = {
     "consent.view_dashboard",  # the staff pages of a study
-    "training.view_run",  # runs, what they released and cost
+    "training.view_run",  # runs, their releases and costs
     "accounting.view_ledger",  # the release register and the shares
 }
-#: Exact numbers of people. Nobody needs them to decide about runs, and decisions must not rest on them (condition 1 of
-#: the guarantee): the roles of those who decide do not include them.
+#: Exact numbers of people. Decisions about runs do not need them and must not depend on them (condition 1 of the
+#: guarantee), so the roles of deciders do not include them.
 _SIZES = {"consent.view_group_sizes"}
 _USE_STUDENT = "training.use_student"  # released labels, student models, predictions
-_STATE_PROVENANCE = "training.state_provenance"  # where public points come from
-#: Lists that name holders. They are withheld from the same roles, for the same reason.
+_STATE_PROVENANCE = "training.state_provenance"  # source of public points
+#: Lists that name holders. The same roles must not see them, for the same reason.
 _LISTS = {
     "consent.view_circumstance",  # who answers for whom, deaths and incapacities
-    "consent.check_receipt",  # whose receipt it is that somebody reads out
-    "consent.view_levelaccess",  # who looked at whose choice, and for whom new links were made
+    "consent.check_receipt",  # whose receipt someone reads out
+    "consent.view_levelaccess",  # who looked up whose choice, and for whom new links were made
 }
 _OVERSIGHT = {
     "consent.view_rolechange",  # who gave which role to whom
-    CONFIRM,  # as a second person, of any role
-    "consent.view_configurationchange",  # who changed what of the study, its data and runs
+    CONFIRM,  # as a second person, for any role
+    "consent.view_configurationchange",  # who changed which part of the study, its data and runs
 }
 _COMMITTEE = {
     *_STAFF,
@@ -60,7 +60,7 @@ _COMMITTEE = {
     "consent.publish_consentform",
     "consent.propose_epsilonpolicy",
     "consent.approve_epsilonpolicy",
-    "consent.approve_consentform",  # one that asks holders again, as a second person
+    "consent.approve_consentform",  # a version that asks holders again, as a second person
 }
 
 ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
@@ -71,12 +71,12 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
             "consent.change_study",
             "consent.close_study",
             "consent.manage_webhooks",
-            "consent.manage_members",  # proposes who has which role, but for those of the committee
+            "consent.manage_members",  # proposes who has which role, except roles of the committee
             "consent.publish_consentform",
             "training.propose_run",
             "training.approve_run",
             "training.cancel_run",
-            "training.manage_alliances",  # founds, joins and leaves alliances of sites
+            "training.manage_alliances",  # creates, joins and leaves alliances of sites
             "training.withdraw_model",
             _STATE_PROVENANCE,
             _USE_STUDENT,
@@ -91,7 +91,7 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
             "consent.invite_holders",
             "consent.record_paper_consents",
             "consent.record_circumstances",
-            "consent.view_holder_level",  # one person's choice; every look is on record
+            "consent.view_holder_level",  # one person's choice; every look-up is logged
             "consent.erase_records",
             "training.import_dataset",
             "training.remove_dataset",
@@ -106,14 +106,14 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     Role.RESEARCHER: frozenset({"training.view_run", "training.propose_run", _USE_STUDENT}),
 }
 
-#: What an administrator of the installation may do. It is no role in any study: it opens none that is there.
+#: Permissions of an administrator of the installation. They include no role in, or access to, any study.
 ADMINISTRATOR_PERMISSIONS = frozenset({"consent.add_study", "consent.manage_accounts"})
-#: The code of the ValidationError, by which the API knows it.
+#: The code of the ValidationError, by which the API recognises it.
 SECOND_PERSON = "second_person"
 
 
 class StudyRoleBackend(BaseBackend):
-    """Authentication backend that grants what the user's roles in the study of ``obj`` allow."""
+    """Authentication backend that grants the permissions of the user's roles in the study of ``obj``."""
 
     def authenticate(self, request: Any, **credentials: Any) -> None:
         return None
@@ -128,32 +128,32 @@ class StudyRoleBackend(BaseBackend):
         return set().union(*(ROLE_PERMISSIONS[role] for role in roles))
 
     def has_perm(self, user_obj: AbstractBaseUser | AnonymousUser, perm: str, obj: Model | None = None) -> bool:
-        # Django's own pages ask for many that no administrator has.
+        # Django's own pages check many permissions that no administrator has.
         if obj is None and perm not in ADMINISTRATOR_PERMISSIONS:
             return False
         return perm in self.get_all_permissions(user_obj, obj)
 
 
 def study_permissions(user: Any, study: Study) -> frozenset[str]:
-    """All permissions of ``user`` in ``study``."""
+    """Return all permissions of ``user`` in ``study``."""
     if user.is_superuser:
         return frozenset().union(*ROLE_PERMISSIONS.values())
     return frozenset(user.get_all_permissions(study))
 
 
 def administers(user: Any) -> bool:
-    """Whether ``user`` administers the installation."""
+    """Return whether ``user`` administers the installation."""
     return user.is_superuser or Administrator.objects.filter(user_id=user.pk).exists()
 
 
 def administrators() -> QuerySet[Any]:
-    """Accounts, not closed, that administer the installation."""
+    """Return the open accounts that administer the installation."""
     accounts = get_user_model().objects
     return accounts.filter(Q(is_superuser=True) | Q(pk__in=Administrator.objects.values("user_id")), is_active=True)
 
 
 def permissions_anywhere(user: Any) -> frozenset[str]:
-    """All permissions that ``user`` has in at least one study."""
+    """Return all permissions that ``user`` has in at least one study."""
     if user.is_superuser:
         return frozenset().union(*ROLE_PERMISSIONS.values()) if Study.objects.exists() else frozenset()
     roles = Membership.objects.filter(user_id=user.pk).order_by().values_list("role", flat=True).distinct()
@@ -161,7 +161,7 @@ def permissions_anywhere(user: Any) -> frozenset[str]:
 
 
 def studies_with_permission(user: Any, perm: str):
-    """Studies in which ``user`` has ``perm``."""
+    """Return the studies in which ``user`` has ``perm``."""
     if user.is_superuser:
         return Study.objects.all()
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
@@ -175,18 +175,18 @@ def roles_given_by(user: Any, study: Study) -> list[str]:
 
 
 def confirms_roles(user: Any, study: Study) -> bool:
-    """Whether ``user`` may confirm changes of roles in ``study``; superusers with a role in it as their role allows."""
+    """Return whether ``user`` may confirm role changes in ``study``; for superusers with a role, that role decides."""
     roles = Membership.objects.filter(study=study, user_id=user.pk).order_by().values_list("role", flat=True)
     permissions = set().union(*(ROLE_PERMISSIONS[role] for role in roles))
     return user.is_active and (CONFIRM in permissions or (user.is_superuser and not permissions))
 
 
 def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) -> bool:
-    """Whether a change of a role in ``study`` that ``user`` proposes takes nobody's confirmation.
+    """Return whether a role change that ``user`` proposes in ``study`` needs no confirmation.
 
     Args:
-        user: who proposes it; None at the command line.
-        whose: the account (id) that the role is given to or taken from.
+        user: the proposer; None at the command line.
+        whose: id of the account that the role is given to or taken from.
     """
     if user is None or study.rehearsal:
         return True
@@ -199,30 +199,30 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
     members = members_with_permission(study, CONFIRM).exclude(pk=user.pk)
     if not members.exists():
         return True
-    # Those to whom the superuser alone has given an account or a role are no second person.
+    # People who got their account or role only from the superuser do not count as a second person.
     superusers = get_user_model().objects.filter(is_superuser=True, is_active=True).exclude(memberships__study=study)
     return all(in_one_hand(study, user.pk, other.pk) for other in [*members, *superusers])
 
 
 def members_with_permission(study: Study, perm: str) -> QuerySet[Any]:
-    """The users whose role in ``study`` includes ``perm``, by name; closed accounts and superusers are left out."""
+    """Return the users whose role in ``study`` includes ``perm``, by name, without closed accounts and superusers."""
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
     users = get_user_model().objects.filter(memberships__study=study, memberships__role__in=roles, is_active=True)
     return users.distinct().order_by("username")
 
 
 def second_person_check(study: Study, proposer_id: int | None, acting_user: AbstractBaseUser, *, own: str) -> None:
-    """Check that ``acting_user`` is another person than the one who made a proposal.
+    """Check that ``acting_user`` is not the person who made a proposal.
 
     Args:
-        study: The study in which it was made.
+        study: The study of the proposal.
         proposer_id: The account that made it; None if it has been deleted.
         own: Message for an approver who is the proposer.
 
     Raises:
-        ValidationError: The approver has declared a conflict of interest, they are the same, one account is in the
-            other's hands (which does not matter in a rehearsal study), or the proposer's account has been deleted, so
-            that nobody can tell.
+        ValidationError: The approver has declared a conflict of interest, both are the same person, one account is
+            controlled by the other (allowed in a rehearsal study), or the proposer's account has been deleted, so that
+            this cannot be determined.
     """
     if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
         message = _("You have declared a conflict of interest in this study, so you cannot approve anything in it.")
@@ -244,7 +244,7 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
 
 
 def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
-    """Whether one of two accounts was made or changed by the other, or got a role in ``study`` only from the other."""
+    """Return whether one account was created or changed by the other, or got a role in ``study`` only through it."""
     pair = Q(user_id=first_id, changed_by_id=second_id) | Q(user_id=second_id, changed_by_id=first_id)
     kinds = (AccountChange.Kind.CREATED, AccountChange.Kind.CHANGED)
     if AccountChange.objects.filter(pair, kind__in=kinds).exists():
@@ -263,11 +263,11 @@ def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
     )
 
 
-#: The permission of those who see exact numbers of people.
+#: The permission to see exact numbers of people.
 SEES_PEOPLE = "consent.view_group_sizes"
 
-#: Chains that grow with releases and with acts of staff about runs, policies, forms and roles. How long all others are
-#: follows from single people: decisions, who answers for somebody, erasures, new links, looks.
+#: Chains that grow only with releases and with acts of staff about runs, policies, forms and roles. The lengths of all
+#: other chains depend on single people: decisions, representatives, erasures, new links, look-ups.
 PUBLIC_CHAINS = frozenset(
     {
         "accounting.release",
@@ -285,19 +285,19 @@ PUBLIC_CHAINS = frozenset(
 
 
 def sees_people(user: Any, study: Model) -> bool:
-    """Whether ``user`` sees exact numbers of people in ``study``, and faults with the rows that they are about."""
+    """Return whether ``user`` sees exact numbers of people in ``study``, and faults with the rows they are about."""
     return user.has_perm(SEES_PEOPLE, study)
 
 
 @dataclass(frozen=True)
 class ToldChain:
-    """Facts of a chain that one reader is told.
+    """Facts about a chain that one reader may see.
 
     Attributes:
-        name: of its rows, with a capital first letter.
-        rows: how many there are; None where the reader is not told.
+        name: name of its rows, with a capital first letter.
+        rows: number of rows; None if the reader may not see it.
         is_whole: whether no fault was found.
-        faults: the faults, in words; none where the reader is told only that there are some.
+        faults: descriptions of the faults; empty if the reader may only know that there are some.
     """
 
     name: str
@@ -309,10 +309,10 @@ class ToldChain:
 def chain_report(
     model: type[Chained], study_id: int, find: Callable[[], Iterable[str]], *, sees_people: bool
 ) -> ToldChain:
-    """Facts that a reader is told of a study's chain and of the faults that ``find()`` yields.
+    """Return the facts that a reader may see about a study's chain and about the faults that ``find()`` yields.
 
-    Faults name rows by their sequence number, and so tell how long a chain is: of none of them is a decider told more
-    than that there is one.
+    Faults name rows by sequence number and so reveal the length of a chain. Deciders therefore learn only that there is
+    a fault.
     """
     name, faults = str(model._meta.verbose_name), list(find())
     is_public = sees_people or model._meta.label_lower in PUBLIC_CHAINS

@@ -50,21 +50,21 @@ GRANTING = (ConsentEvent.Kind.GIVEN, ConsentEvent.Kind.CHANGED)
 
 
 def consent_form_in_force(study: Study) -> ConsentForm | None:
-    """Newest published version of the consent form, or None."""
+    """Return the newest published version of the consent form, or None."""
     return ConsentForm.objects.filter(study=study).first()
 
 
 def consent_form_languages(study: Study) -> list[str]:
-    """Language codes of the next version: the site's first, the study's, and those that have a text."""
+    """Return language codes of the next version: first the site's, then the study's, then those that have a text."""
     form, draft = consent_form_in_force(study), ConsentFormDraft.objects.filter(study=study).first()
     written = [*(form.texts if form else ()), *(draft.texts if draft else ())]
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *written]))
 
 
 def policies_approved(study: Study) -> QuerySet[Any]:
-    """Approved policies in the order of their dates; ``is_replaced``: a newer one is in force from that date or before.
+    """Return approved policies by date; ``is_replaced`` if a newer one is in force from that date or earlier.
 
-    A policy that is replaced so never takes effect: the committee's newest word counts.
+    Such a policy never takes effect, because the committee's newest decision applies.
     """
     newer = EpsilonPolicyApproval.objects.filter(
         policy__study=OuterRef("study"),
@@ -76,37 +76,37 @@ def policies_approved(study: Study) -> QuerySet[Any]:
 
 
 def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
-    """Approved policies that took effect by ``at`` (default: now), the current one last."""
+    """Return the approved policies that took effect by ``at`` (default: now), the current one last."""
     return policies_approved(study).filter(is_replaced=False, approval__effective_from__lte=at or timezone.now())
 
 
 def policy_in_force(study: Study, at: datetime | None = None) -> EpsilonPolicy | None:
-    """Policy in force at ``at`` (default: now), or None."""
+    """Return the policy in force at ``at`` (default: now), or None."""
     return policies_in_force(study, at).last()
 
 
 def consent_current(holder: DataHolder) -> ConsentEvent | None:
-    """Last consent event of the holder, which is in force, or None."""
+    """Return the holder's last consent event, which is in force, or None."""
     return ConsentEvent.objects.filter(holder=holder).order_by("-sequence").first()
 
 
 def lapse_of(event: ConsentEvent, at: datetime | None = None) -> Lapse | None:
-    """Reason why a consent does not count at ``at`` (default: now); None if it counts."""
+    """Return the reason why a consent is not valid at ``at`` (default: now), or None if it is."""
     lapses = Lapses(event.study, at or timezone.now(), [event.holder_id])
     return lapses.of(event.holder_id, event.form_id, event.answered_by, event.recorded_at, event.renew_by)
 
 
 class EpsilonRule:
-    """Rule 5 of the design: the ε of a consent after all later policies.
+    """ε of a consent after all later policies (rule 5 of the design).
 
-    It is the ε that the level had when consent was given, or the smallest that any policy effective since then gives
-    the level: a later, smaller ε applies at once; a larger one only after a new consent.
+    It is the level's ε when consent was given, or the smallest one under any policy effective since. A later, smaller ε
+    applies at once, but a larger one only after a new consent.
     """
 
     def __init__(self, study: Study, at: datetime) -> None:
         approved = list(policies_approved(study).filter(approval__effective_from__lte=at).select_related("approval"))
         self.policies: list[EpsilonPolicy] = [policy for policy in approved if not policy.is_replaced]
-        # By another computer's clock somebody can have decided under a policy just before it was replaced.
+        # If another computer's clock differs, someone may have decided under a policy just before it was replaced.
         self._by_id: dict[int, EpsilonPolicy] = {policy.pk: policy for policy in approved}
         self.dates = [policy.approval.effective_from for policy in self.policies]
         self._smallest = cache(self._smallest_since)
@@ -115,36 +115,36 @@ class EpsilonRule:
         return min([self._by_id[policy_id], *self.policies[position:]], key=lambda policy: policy.epsilon(level))
 
     def policy(self, policy_id: int, level: str, consented_at: datetime) -> EpsilonPolicy:
-        """The policy whose ε holds for a consent: that of the consent, or the one with a smaller ε since."""
+        """Return the policy whose ε applies to a consent: the consent's own, or a later one with a smaller ε."""
         return self._smallest(policy_id, level, bisect_right(self.dates, consented_at))
 
     def epsilon(self, policy_id: int, level: str, consented_at: datetime) -> float:
         return self.policy(policy_id, level, consented_at).epsilon(level)
 
     def epsilon_at(self, event: ConsentEvent, at: datetime) -> float:
-        """ε that a consent had at an earlier moment ``at``, by the policies in effect by then."""
+        """Return the ε that a consent had at an earlier time ``at``, under the policies in effect by then."""
         assert event.policy_id is not None, "who gives consent does so under a policy"
         since = self.policies[bisect_right(self.dates, event.recorded_at) : bisect_right(self.dates, at)]
         return min(policy.epsilon(event.level) for policy in (self._by_id[event.policy_id], *since))
 
     def epsilon_after(self, policy_id: int, level: str, position: int) -> float:
-        """ε of a consent that was given after ``position`` of the policies had taken effect."""
+        """Return the ε of a consent given after the first ``position`` policies had taken effect."""
         return self._smallest(policy_id, level, position).epsilon(level)
 
     def policies_before(self) -> Combinable:
-        """Query expression: number of policies in effect before a consent event was recorded."""
+        """Return a query expression for the number of policies in effect before a consent event was recorded."""
         effective = [Case(When(recorded_at__gte=date, then=1), default=0) for date in self.dates]
         return sum(effective, start=Value(0))
 
 
 @dataclass(frozen=True)
 class LastPromise:
-    """Promise of a holder's last consent, even if it was withdrawn: a withdrawal does not weaken it.
+    """Promise of a holder's last consent, even if withdrawn, because a withdrawal does not weaken it.
 
     Attributes:
         event: the consent.
-        policy: the policy whose ε holds for it now.
-        in_force: the policy that a consent given now falls under.
+        policy: the policy whose ε applies to it now.
+        in_force: the policy that applies to a consent given now.
     """
 
     event: ConsentEvent
@@ -157,28 +157,28 @@ class LastPromise:
 
     @property
     def agreed(self) -> float:
-        """ε that was promised when the consent was given."""
+        """The ε that was promised when the consent was given."""
         assert self.event.policy is not None, "who gives consent does so under a policy"
         return self.event.policy.epsilon(self.level)
 
     @property
     def epsilon(self) -> float:
-        """ε of the promise now: never more than was agreed."""
+        """The ε of the promise now, never more than was agreed."""
         return self.policy.epsilon(self.level)
 
     @property
     def offered(self) -> float:
-        """ε that the same level has in a consent given now."""
+        """The ε of the same level in a consent given now."""
         return self.in_force.epsilon(self.level)
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether consenting again at the same level would give a weaker promise, so that keeping is another answer."""
+        """Whether consenting again at the same level would weaken the promise, so that keeping it is another answer."""
         return self.offered > self.epsilon
 
 
 def promise_last(holder: DataHolder) -> LastPromise | None:
-    """Promise of the last consent that a holder gave; None if they never gave one."""
+    """Return the promise of the last consent that a holder gave, or None if they never gave one."""
     granting = ConsentEvent.objects.filter(holder=holder, kind__in=GRANTING).select_related("policy", "study")
     event = granting.order_by("-sequence").first() if holder.pk else None
     if event is None or event.policy_id is None:
@@ -188,7 +188,7 @@ def promise_last(holder: DataHolder) -> LastPromise | None:
 
 
 def promise_before(event: ConsentEvent) -> LastPromise | None:
-    """Promise that a holder had when ``event`` was recorded, of their last consent before it."""
+    """Return the promise from the holder's last consent before ``event`` was recorded."""
     earlier = ConsentEvent.objects.filter(
         holder=event.holder_id, kind__in=GRANTING, sequence__lt=event.sequence
     ).select_related("policy", "study")
@@ -201,16 +201,16 @@ def promise_before(event: ConsentEvent) -> LastPromise | None:
 
 @dataclass(frozen=True)
 class PromiseSpan:
-    """Promise of a holder from ``since`` until the next span begins; ``epsilon`` is None while they take no part."""
+    """Promise of a holder from ``since`` until the next span begins; ``epsilon`` is None if they do not take part."""
 
     since: datetime
     epsilon: float | None
 
 
 def promise_spans(holder: DataHolder) -> list[PromiseSpan]:
-    """Return every promise that a holder has had and when it was in force, oldest first. Secret, like every level.
+    """Return every promise that a holder has had, with its period, oldest first. Secret, like every level.
 
-    Consents that have lapsed are included, because they bound what can have been charged.
+    Lapsed consents are included, because they bound the charges that can have been made.
     """
     events = list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").select_related("study"))
     if not events:
@@ -225,7 +225,7 @@ def promise_spans(holder: DataHolder) -> list[PromiseSpan]:
 
 @dataclass(frozen=True)
 class Promise:
-    """Promise that a holder can have: ``epsilon`` at ``level``; ``in_force`` if a consent given now gets it."""
+    """Promise that a holder can have: ``epsilon`` at ``level``; ``in_force`` if a consent given now would get it."""
 
     level: str
     epsilon: float
@@ -233,9 +233,9 @@ class Promise:
 
 
 def promises_possible(study: Study, at: datetime | None = None) -> list[Promise]:
-    """Every promise that a consent to any policy so far can have led to, smallest ε first.
+    """Return every promise that a consent under any policy so far can have, smallest ε first.
 
-    Public, because it depends only on the policies, not on who consented to which.
+    These are public, because they depend only on the policies, not on who consented to which.
     """
     rule = EpsilonRule(study, at or timezone.now())
     possible = {
@@ -248,10 +248,10 @@ def promises_possible(study: Study, at: datetime | None = None) -> list[Promise]
 
 
 def promises_earlier(study: Study, at: datetime | None = None) -> list[Promise]:
-    """Promises of earlier policies with a larger ε than any that a level can have now: the largest of each level.
+    """Return, for each level, the earlier promise with the largest ε, if that exceeds every ε the level can have now.
 
-    A holder who had one may have spent up to it before a smaller ε took effect, and spends nothing more until they are
-    within the smaller one. Public, like `promises_possible`.
+    A holder who had it may have spent that much before a smaller ε took effect, and spends nothing more while above the
+    smaller one. Public, like `promises_possible`.
     """
     policies, possible = list(policies_in_force(study, at)), promises_possible(study, at)
     earlier = []
@@ -263,7 +263,7 @@ def promises_earlier(study: Study, at: datetime | None = None) -> list[Promise]:
 
 
 def epsilons_largest(study: Study) -> dict[int, float]:
-    """Largest ε that each holder of a study was ever promised, by holder; secret like every level."""
+    """Return the largest ε that each holder of a study was ever promised, by holder; secret like every level."""
     largest: dict[int, float] = {}
     events = ConsentEvent.objects.filter(study=study, kind__in=GRANTING).select_related("policy")
     for event in events.iterator(chunk_size=10_000):
@@ -274,9 +274,9 @@ def epsilons_largest(study: Study) -> dict[int, float]:
 
 
 def epsilon_promised_largest(study: Study) -> float:
-    """Largest ε that any approved policy of a study promises, in force or not yet; 0 before the first. Public.
+    """Return the largest ε of any approved policy of the study, including future ones (0 if there is none). Public.
 
-    Also of one that a restored database has forgotten, and the journal has not.
+    This includes policies that are missing from a restored database but still in the journal.
     """
     approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
     noted = journal_read(study.pk)["facts"].get("epsilon", 0.0)
@@ -284,18 +284,18 @@ def epsilon_promised_largest(study: Study) -> float:
 
 
 def epsilons_since(study: Study, since: datetime) -> dict[str, float]:
-    """Smallest ε by level among the policies effective after ``since``; infinity if there is none."""
+    """Return the smallest ε by level among the policies effective after ``since``; infinity if there is none."""
     later = list(policies_in_force(study).filter(approval__effective_from__gt=since))
     return {level: min((policy.epsilon(level) for policy in later), default=math.inf) for level in LEVELS}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Participants of a study at a moment, with their levels and ε.
+    """Participants of a study at a given time, with their levels and ε.
 
     Attributes:
         study_id: the study.
-        at: the moment.
+        at: the time.
         sequence: sequence number of the last consent event considered.
         holders: (H,) int64, holder ids in ascending order.
         levels: (H,) int8, positions in ``LEVELS``.
@@ -313,11 +313,11 @@ class Snapshot:
         return len(self.holders)
 
     def have(self, promise: "Promise") -> np.ndarray:
-        """(H,) True for those who have ``promise``."""
+        """Return a mask (H,), True for holders who have ``promise``."""
         return (self.levels == LEVELS.index(promise.level)) & (self.epsilons == promise.epsilon)
 
     def of(self, holders: Iterable[int] | np.ndarray) -> "Snapshot":
-        """Restriction of the snapshot to ``holders``."""
+        """Return the snapshot restricted to ``holders``."""
         keep = np.isin(self.holders, np.asarray(list(holders), dtype=np.int64))
         return Snapshot(
             self.study_id, self.at, self.sequence, self.holders[keep], self.levels[keep], self.epsilons[keep]
@@ -325,7 +325,7 @@ class Snapshot:
 
 
 def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
-    """Last event of each holder by ``at``: one index lookup for each event, regardless of the query planner."""
+    """Return each holder's last event by ``at``, with one index lookup per event, regardless of the query planner."""
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).order_by()
     later = ConsentEvent.objects.filter(
         holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"), recorded_at__lte=at
@@ -334,9 +334,9 @@ def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
 
 
 def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
-    """Last event of each holder by ``at``, for all holders at once: PostgreSQL scans one index.
+    """Return each holder's last event by ``at``, for all holders at once; PostgreSQL scans one index.
 
-    To be read whole: a filter on it would drop events, not holders.
+    Read the whole result: a filter would drop events rather than holders.
     """
     if not connection.features.can_distinct_on_fields:
         return _last_events(study, at)
@@ -344,21 +344,22 @@ def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
     return events.order_by("holder_id", "-sequence").distinct("holder_id")
 
 
-#: Columns of a decision from which it follows whether it counts, as :meth:`Lapses.of` takes them after the holder.
+#: Columns of a decision that determine whether it is valid, in the order in which :meth:`Lapses.of` takes them after
+#: the holder.
 _LAPSE_COLUMNS = ("form_id", "answered_by", "recorded_at", "renew_by")
-#: Up to how many holders are asked for by name; for more, everyone is read.
+#: Largest number of holders that a query lists by id; for more, all holders are read.
 FEW_HOLDERS = 500
 
 
 def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndarray | None = None) -> Snapshot:
-    """Participants of a study with their levels and ε: the only way in which training learns who takes part.
+    """Return a study's participants with their levels and ε. Training learns only from this function who takes part.
 
     Args:
-        at: the moment; now by default.
+        at: the time; now by default.
         among: (A,) holder ids to which the snapshot is restricted; fast for up to ``FEW_HOLDERS``.
 
     Returns:
-        A snapshot of 17 bytes per holder, regardless of their history.
+        A snapshot that takes 17 bytes per holder, regardless of their history.
     """
     at = at or timezone.now()
     rule = EpsilonRule(study, at)
@@ -387,10 +388,10 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
 
 
 def consent_state(study: Study) -> Hashable:
-    """State that a snapshot taken now follows from; while it stays the same, so does the snapshot.
+    """Return the state that determines a snapshot taken now; while the state is unchanged, so is the snapshot.
 
-    Events and circumstances are never changed or removed, so equal numbers of them at two moments mean the same rows.
-    Changes that come with a date are counted, too.
+    Events and circumstances are never changed or removed, so equal numbers of them at two times mean the same rows.
+    Changes that take effect on a date are counted as well.
     """
     at = timezone.now()
     policies = policies_in_force(study, at).values_list("pk", flat=True)
@@ -399,7 +400,7 @@ def consent_state(study: Study) -> Hashable:
 
 
 def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
-    """State that the lapses of consents given before follow from."""
+    """Return the state that determines the lapses of consents given earlier."""
     circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at)
     return (
         required_form_version(study, at),
@@ -410,7 +411,7 @@ def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
 
 
 def policies_waiting(*studies: Study) -> list[EpsilonPolicy]:
-    """Proposed policies of some studies that a second person can still approve, newest first."""
+    """Return the proposed policies of the given studies that a second person can still approve, newest first."""
     approved = EpsilonPolicy.objects.filter(
         study=OuterRef("study"), approval__isnull=False, version__gte=OuterRef("version")
     )
@@ -419,16 +420,16 @@ def policies_waiting(*studies: Study) -> list[EpsilonPolicy]:
 
 
 def forms_waiting(*studies: Study) -> list[ConsentFormProposal]:
-    """Proposed forms of some studies that a second person can still publish, newest first."""
+    """Return the proposed forms of the given studies that a second person can still publish, newest first."""
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("follows"))
     waiting = ConsentFormProposal.objects.filter(~Exists(newer), study__in=studies).select_related("study")
     return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION).order_by("-sequence"))
 
 
 def role_changes_waiting(*studies: Study) -> list[RoleChange]:
-    """Proposed changes of roles in some studies that nobody has confirmed or dropped yet, newest first.
+    """Return the proposed role changes in the given studies that are neither confirmed nor dropped, newest first.
 
-    The join leaves out proposals about deleted accounts, which nobody can confirm.
+    The join leaves out proposals about deleted accounts, which cannot be confirmed.
     """
     later = RoleChange.objects.filter(
         study=OuterRef("study"), user_id=OuterRef("user_id"), role=OuterRef("role"), sequence__gt=OuterRef("sequence")
@@ -438,25 +439,25 @@ def role_changes_waiting(*studies: Study) -> list[RoleChange]:
 
 
 def is_waiting(proposal: EpsilonPolicy | ConsentFormProposal) -> bool:
-    """Whether a second person can still approve the proposal."""
+    """Return whether a second person can still approve the proposal."""
     waiting = policies_waiting if isinstance(proposal, EpsilonPolicy) else forms_waiting
     return proposal in waiting(proposal.study)
 
 
 def answer_deadline(proposal: EpsilonPolicy | ConsentFormProposal) -> date | None:
-    """Last day on which an answer to the proposal is wanted; of a correction, the last one for objections."""
+    """Return the last day for an answer to the proposal or, for a correction, for objections."""
     if isinstance(proposal, ConsentFormProposal) and proposal.objection_until is not None:
         return day_of(proposal.objection_until) - timedelta(days=1)
     return proposal.answer_by
 
 
 def approvals_of(proposal: EpsilonPolicy | ConsentFormProposal) -> QuerySet[Remark]:
-    """Approvals of a proposal so far, oldest first, with the conditions as text."""
+    """Return the approvals of a proposal so far, oldest first, with the conditions as text."""
     return proposal.remarks.filter(kind=Remark.Kind.APPROVAL).order_by("sequence")
 
 
 def approved_by(user_id: int, **proposals: Any) -> set[int]:
-    """Ids of those of some proposals, ``policy__in`` or ``form__in``, that someone has approved; one query."""
+    """Return ids of the given proposals (``policy__in`` or ``form__in``) that someone has approved, in one query."""
     (lookup,) = proposals
     approvals = Remark.objects.filter(kind=Remark.Kind.APPROVAL, made_by_id=user_id, **proposals)
     return set(approvals.order_by().values_list(lookup.replace("__in", "_id"), flat=True))
@@ -467,9 +468,9 @@ class Consequence:
     """Effect of a policy on the participants of one level, as numbers of holders.
 
     Attributes:
-        at_once: those who would get its smaller ε at once.
-        protected: those who would keep their smaller ε until they consent again.
-        unchanged: those whose ε stays the same.
+        at_once: holders who would get its smaller ε at once.
+        protected: holders who would keep their smaller ε until they consent again.
+        unchanged: holders whose ε stays the same.
     """
 
     at_once: int
@@ -478,7 +479,7 @@ class Consequence:
 
 
 def policy_consequences(study: Study, policy: EpsilonPolicy) -> dict[str, Consequence]:
-    """Effect, by level, of putting ``policy`` in force now (rule 5)."""
+    """Return the effect, by level, of putting ``policy`` in force now (rule 5)."""
     snapshot = consent_snapshot(study)
     result = {}
     for position, level in enumerate(LEVELS):
@@ -489,10 +490,10 @@ def policy_consequences(study: Study, policy: EpsilonPolicy) -> dict[str, Conseq
 
 
 def lapses_at(study: Study, at: datetime) -> dict[int, Lapse]:
-    """Holders whose last decision was to take part and does not count at ``at``, with the reason."""
+    """Return holders whose last decision was to take part but is not valid at ``at``, with the reason."""
     lapses = Lapses(study, at)
     granting = _last_events(study, at).filter(kind__in=GRANTING)
-    # Nobody else can be among them.
+    # Only these can be among them.
     candidates = granting.filter(
         ~Q(form__in=forms_that_count(study, at)) | Q(renew_by__lte=at) | Q(holder__in=lapses.holders)
         if len(lapses.holders) <= FEW_HOLDERS
@@ -503,7 +504,7 @@ def lapses_at(study: Study, at: datetime) -> dict[int, Lapse]:
 
 
 def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
-    """Holders whose consent counted at ``since``, and for another reason than a withdrawal does not count now.
+    """Return the holders whose consent was valid at ``since`` but no longer is, for a reason other than withdrawal.
 
     Returns:
         (S,) int64, holder ids.
@@ -515,13 +516,14 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
 
 
 def answerer_faults(study: Study) -> Iterator[str]:
-    """Decisions by someone who was not recorded as answering for the person at the time; in words.
+    """Describe decisions by someone who was not recorded as answering for the person at the time.
 
-    For a decision on paper, the day of the signature counts. On a restored database, the person whom it remembered as
-    answering could decide; whether such a decision counts is determined by :class:`Lapses`.
+    For a decision on paper, the day of the signature counts. On a restored database, the person recorded there as
+    answering could decide, even if the record was out of date; :class:`Lapses` determines whether such a decision is
+    valid.
     """
     history: dict[int, list[Circumstance]] = defaultdict(list)
-    # By time: what a restored backup had forgotten is recorded after what is newer.
+    # Ordered by time, because circumstances lost in a restore are recorded after newer ones.
     rows = Circumstance.objects.filter(study=study).order_by("recorded_at", "sequence")
     for circumstance in rows.iterator(chunk_size=2000):
         history[circumstance.holder_id].append(circumstance)
@@ -543,18 +545,18 @@ def _answering_last(known: list[Circumstance], day: date) -> Answering:
 
 
 def is_weaker_unsaid(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRule) -> bool:
-    """Whether a consent gave a weaker promise than the one before, without a separate yes to exactly that.
+    """Return whether a consent gave a weaker promise than the previous one without separate agreement to exactly that.
 
     Args:
-        before: the holder's consent before it.
-        rule: of their study, by now.
+        before: the holder's previous consent.
+        rule: the current rule of their study.
     """
     promised = rule.epsilon_at(before, max(event.recorded_at, before.recorded_at))
     return rule.epsilon_at(event, event.recorded_at) > promised and event.epsilon_before != promised
 
 
 def promise_faults(study: Study) -> Iterator[str]:
-    """Consents that gave a weaker promise than the one before without a separate yes to that; in words."""
+    """Describe consents that gave a weaker promise than the previous one without a separate agreement to that."""
     rule, last = EpsilonRule(study, timezone.now()), dict[int, ConsentEvent]()
     for event in ConsentEvent.chain(study.pk).filter(kind__in=GRANTING).iterator(chunk_size=2000):
         before = last.get(event.holder_id)
@@ -564,7 +566,7 @@ def promise_faults(study: Study) -> Iterator[str]:
 
 
 def role_faults(study: Study) -> Iterator[str]:
-    """Roles that people have although no record says who gave them, or the other way round; in words."""
+    """Describe roles that people have although no record shows who gave them, and the reverse."""
     recorded: set[tuple[int, str]] = set()
     for user, role, kind in RoleChange.chain(study.pk).values_list("user_id", "role", "kind"):
         if kind in (RoleChange.Kind.GIVEN, RoleChange.Kind.HELD):

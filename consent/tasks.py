@@ -16,14 +16,14 @@ hand_overs = task_of("consent.tasks.hand_overs", holders.hand_overs)
 
 @shared_task
 def addresses_sweep(*_: object, **__: object) -> None:
-    """Delete addresses that nobody confirmed, or of people whose records were erased; and answers kept long enough."""
+    """Delete unconfirmed addresses, addresses of people whose records were erased, and expired answers."""
     mail.addresses_sweep()
     decisions.answer_drafts_sweep()
 
 
 @shared_task
 def checkpoints_make(*_: object, **__: object) -> None:
-    """If the private key is here, make the day's checkpoint; also store what proofs under the last checkpoint need."""
+    """If the private key is available, make the day's checkpoint; also store the data for proofs under the last one."""
     if settings.CHECKPOINT_KEY_FILE:
         checkpoints.checkpoint_make(key=checkpoints.signing_key())
     checkpoints.state_keep()

@@ -1,4 +1,4 @@
-"""URLs of the data holder's pages, under ``/my/``, and under ``/join/`` of those without an account."""
+"""URLs of the data holder's pages under ``/my/`` and, for holders without an account, under ``/join/``."""
 
 from django.urls import include, path
 from django.views.decorators.http import require_safe
@@ -6,7 +6,7 @@ from django.views.generic import RedirectView
 
 from consent.views import decision, joining, records
 
-#: Of one study, behind its short name.
+#: Pages of one study, after its short name.
 study_patterns = [
     path("", decision.study, name="study"),
     path("check/", decision.check, name="check"),
@@ -21,13 +21,13 @@ study_patterns = [
     path("receipts/<int:n>/receipt.json", records.receipt_as_json, name="receipt_json"),
     path("receipts/<int:n>/proof.json", records.receipt_proof, name="receipt_proof"),
     path("uses/", records.uses, name="uses"),
-    path("learned/", require_safe(RedirectView.as_view(pattern_name="consent:uses")), name="learned"),  # earlier mails
+    path("learned/", require_safe(RedirectView.as_view(pattern_name="consent:uses")), name="learned"),  # in old mails
     path("later/", joining.later, name="later"),
     path("told/", joining.contact_way, name="contact_way"),
     path("export/", records.export, name="export"),
 ]
 
-#: By invitation, without an account. Their names stand in no namespace.
+#: By invitation, without an account. Their names have no namespace.
 joining_patterns = [
     path("", joining.join, name="join"),
     path("leave/", joining.leave, name="leave"),

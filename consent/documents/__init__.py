@@ -1,1 +1,1 @@
-"""Documents that people get on paper and as PDF: letters, forms, receipts, and the codes on them."""
+"""Documents for people, on paper and as PDF: letters, forms, receipts, and the codes on them."""

@@ -1,9 +1,8 @@
-"""Codes that people type from paper and read out: groups of letters, each with a check letter.
+"""Codes that people copy from paper or read out: groups of letters, each with a check letter.
 
-The letters are those of Crockford's base 32, none of which is taken for another. The last letter of a group follows
-from the others and from the place of the group, so that one wrong letter, two letters that changed places, and two
-groups that did are all noticed, and the group that is wrong is known. The check letters reveal nothing about the code
-that the other letters do not.
+The letters are those of Crockford's base 32, which are hard to confuse. The last letter of a group is computed from the
+others and the group's position. It detects one wrong letter, two swapped letters and two swapped groups, and shows
+which group is wrong. The check letters reveal nothing about the code beyond the other letters.
 """
 
 import re
@@ -13,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-#: Letters of a group that are chosen; one more checks them.
+#: Random letters in a group; one more checks them.
 CHOSEN = 4
 GROUP = CHOSEN + 1
 #: x⁵ + x² + 1, which makes the 32 letters a field.
@@ -22,7 +21,7 @@ _BETWEEN = re.compile(r"[\s\-–—.,/]+")
 
 
 def _product(left: int, right: int) -> int:
-    """Product of two elements of the field with 32 elements.
+    """Return the product of two elements of the field with 32 elements.
 
     >>> _product(16, 2)
     5
@@ -38,10 +37,10 @@ def _product(left: int, right: int) -> int:
 
 
 def check_letter(letters: str, place: int) -> str:
-    """Letter that completes the group of ``letters`` at a place, counted from 1.
+    """Return the letter that completes the group of ``letters`` at a position, counted from 1.
 
-    Each position has a factor of its own, which is neither 0 nor 1: a sum over a field notices every single wrong
-    letter, and every swap of two letters.
+    Each position has its own factor, neither 0 nor 1, so a sum over the field detects every single wrong letter and
+    every swap of two letters.
     """
     total = place
     for power, letter in enumerate(letters, 1):
@@ -50,7 +49,7 @@ def check_letter(letters: str, place: int) -> str:
 
 
 def code_of(bits: int, groups: int) -> str:
-    """Code of so many groups that stands for ``bits``, 20 of them in each group.
+    """Return the code that encodes ``bits`` in this many groups of 20 bits each.
 
     >>> code_of(0x0123456789ABCDE, 3)
     '04HMAASW92NF6YP'
@@ -61,22 +60,22 @@ def code_of(bits: int, groups: int) -> str:
 
 
 def code_new(groups: int) -> str:
-    """Code of so many groups from the operating system, with 20 random bits in each."""
+    """Return a random code of this many groups, with 20 bits per group from the operating system."""
     return code_of(secrets.randbits(groups * CHOSEN * 5), groups)
 
 
 def code_in_groups(code: str, between: str = " ") -> str:
-    """A code in groups, as printed on paper."""
+    """Return a code in groups, as printed on paper."""
     return between.join(code[start : start + GROUP] for start in range(0, len(code), GROUP)).upper()
 
 
 def _read(text: str) -> str:
-    """Replace typed letters by the valid ones that they look like."""
+    """Replace typed characters by the valid letters that they look like."""
     return text.upper().translate(str.maketrans("OIL", "011"))
 
 
 def code_normalise(text: str) -> str:
-    """Return a code as it was heard or typed, without the separators between groups.
+    """Return a code that was typed or read out in its normal form, without separators between groups.
 
     >>> code_normalise("o4hma-asw92 NF6YP")
     '04HMAASW92NF6YP'

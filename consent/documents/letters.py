@@ -1,8 +1,8 @@
-"""Letters from an institution and the form on paper, as PDF: each in one language, with the study's letterhead.
+"""Letters from an institution and paper forms, as PDF: each in one language, with the study's letterhead.
 
-The code in a letter is stored nowhere else; the person who creates the PDF also sends it. The form says what the page
-says, in the words of the same templates. What someone was promised earlier decides nothing of it: the person who makes
-forms learns no choice.
+The code in a letter is stored nowhere else; the person who creates the PDF also sends it. A form has the same content
+as the page, because both use the same templates. It does not depend on earlier promises, so the person who creates
+forms learns nothing about anyone's choice.
 """
 
 import base64
@@ -38,7 +38,7 @@ from consent.wording.rendering import consent_text
 from consent.wording.third_person import gettext as _
 from consent.wording.third_person import in_third_person
 
-#: So many results a letter tells: it has one page.
+#: A letter has one page, so it lists at most this many results.
 _MOST_RESULTS = 3
 TEMPLATE = Path(__file__).with_name("letters.typ")
 
@@ -50,8 +50,8 @@ class LetterWritten:
     Attributes:
         issued: the invitation with its code.
         kind: one of :class:`consent.models.Letter.Kind`; empty for a first invitation.
-        language: of the letter.
-        address: lines of the recipient; empty if none is known.
+        language: language of the letter.
+        address: lines of the recipient's address; empty if it is unknown.
     """
 
     issued: IssuedInvitation
@@ -61,7 +61,7 @@ class LetterWritten:
 
 
 def default_texts(study: Study) -> dict[str, str]:
-    """Words of the site for each text of a letter, in the language of this moment."""
+    """Return the site's default for each text of a letter, in the active language."""
     return {
         "salutation": _("Dear Sir or Madam,"),
         "text": _(
@@ -77,7 +77,7 @@ def default_texts(study: Study) -> dict[str, str]:
 
 
 def _reasons(kind: str) -> list[str]:
-    """Reason why a letter is sent, other than as a first invitation."""
+    """Return the reason why a letter is sent, unless it is a first invitation."""
     reasons: dict[str, list[str]] = {
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
@@ -109,7 +109,7 @@ def _reasons(kind: str) -> list[str]:
 
 
 def _news(study: Study) -> list[str]:
-    """Reason for a letter about news, the results, newest first, and what the page behind its link adds."""
+    """Return the reason for a letter about news, the results (newest first), and what the linked page adds."""
     return [
         _("This letter is about what the study has learned. Everyone who has decided and has not withdrawn gets it."),
         *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
@@ -122,7 +122,7 @@ def _news(study: Study) -> list[str]:
 
 
 def represented_sentence(pseudonym: str, answers: Answering) -> list[str]:
-    """Sentence about the person for whom the reader answers, if not for themselves."""
+    """Return a sentence about the person for whom the reader answers, or nothing if they answer for themselves."""
     if not answers.represents:
         return []
     return [_("You answer for %(name)s, as %(role)s.") % {"name": pseudonym, "role": answers.role.label}]
@@ -138,14 +138,14 @@ def _represented(issued: IssuedInvitation) -> list[str]:
 
 
 def deadline(answer_by: date | None) -> list[str]:
-    """Date by which an answer is requested."""
+    """Return a sentence with the date by which an answer is requested."""
     if answer_by is None:
         return []
     return [_("Please answer by %(day)s. You can also answer later.") % {"day": date_format(answer_by, "DATE_FORMAT")}]
 
 
 def _deadline(kind: str, answer_by: date | None) -> list[str]:
-    """Date by which an answer is requested and, in a first letter, what happens to the records until then."""
+    """Return the date by which to answer and, in a first letter, what happens to the records until then."""
     sentence = deadline(answer_by)
     return (
         [" ".join([*sentence, _("Until you answer, your records will not be used.")])]
@@ -155,22 +155,22 @@ def _deadline(kind: str, answer_by: date | None) -> list[str]:
 
 
 def voice(person: str | None) -> AbstractContextManager[None]:
-    """Use the third person about ``person`` inside the block, as :func:`in_third_person`; None addresses the reader."""
+    """Use the third person for ``person`` inside the block (:func:`in_third_person`); None addresses the reader."""
     return nullcontext() if person is None else in_third_person(person)
 
 
 def letter_words(study: Study, head: Letterhead) -> dict[str, str]:
-    """Words of the study for each text of a letter, or those of the site, in the language of this moment."""
+    """Return the study's words, or else the site's, for each text of a letter, in the active language."""
     return default_texts(study) | head.texts.get(get_language() or settings.LANGUAGE_CODE, {})
 
 
 def reference(pseudonym: str) -> str:
-    """The pseudonym of a letter's recipient, as the study has it; empty for an open place."""
+    """Return the pseudonym of a letter's recipient as the study spells it; empty for an open invitation."""
     return _("Known to the study as: %(name)s") % {"name": pseudonym} if pseudonym else ""
 
 
 def code_context(issued: IssuedInvitation) -> dict[str, Any]:
-    """Link and code for answering on the site, and both as a QR code."""
+    """Return the link and the code for answering on the site, and both as a QR code."""
     return {
         "open": _("Read what the study asks and answer. Scan the QR code with a phone, or open"),
         "link": issued.link,
@@ -183,7 +183,7 @@ def code_context(issued: IssuedInvitation) -> dict[str, Any]:
 
 
 def document_context(study: Study, name: str) -> dict[str, Any]:
-    """Title, author and day of a document of a study."""
+    """Return title, author and day of a study's document."""
     today = timezone.localdate()
     return {
         "title": ": ".join([name, study_text(study, "title").text]),
@@ -193,19 +193,19 @@ def document_context(study: Study, name: str) -> dict[str, Any]:
 
 
 def _changes(study: Study, kind: str) -> list[TreePart]:
-    """Meaning of the levels for people who agreed earlier, and now, in a letter about new information."""
+    """Return what the levels meant when people agreed and what they mean now, for a letter about new information."""
     changes = level_changes(study) if kind == Letter.Kind.NEW_FORM else []
     return html_tree(component_render("level_changes_of_letter", level_changes=changes)) if changes else []
 
 
 def address_lines(study: Study) -> list[str]:
-    """Lines of the controller's address, without the controller's name if it comes first."""
+    """Return the lines of the controller's address, without the controller's name if it comes first."""
     lines = [line.strip() for line in study.controller_address.splitlines() if line.strip()]
     return lines[1:] if lines[:1] == [study.controller] else lines
 
 
 def sender(study: Study, head: Letterhead) -> dict[str, Any]:
-    """Header of every document of a study: the sender, with logo and contact."""
+    """Return the header of every document of a study: the sender, with logo and contact."""
     return {
         "name": study.controller,
         "address": address_lines(study),
@@ -218,7 +218,7 @@ def sender(study: Study, head: Letterhead) -> dict[str, Any]:
 def letter_context(
     study: Study, letter: LetterWritten, head: Letterhead, answer_by: date | None = None
 ) -> dict[str, Any]:
-    """All that a letter says, in its language."""
+    """Return the full content of a letter, in its language."""
     with translation.override(letter.language):
         words = letter_words(study, head)
         request = [*words["text"].splitlines(), words["refusal"], *_deadline(letter.kind, answer_by)]
@@ -254,7 +254,7 @@ def letters_pdf(
     *,
     forms: Sequence[dict[str, Any]] = (),
 ) -> bytes:
-    """Letters as a tagged PDF, each beginning on a page of its own.
+    """Return letters as one tagged PDF, in which each letter begins on a new page.
 
     Args:
         answer_by: the day by which an answer is requested, if any.
@@ -278,18 +278,18 @@ def _pdf(
 
 
 def sample_invitation(study: Study) -> IssuedInvitation:
-    """Invitation whose code opens nothing, for samples."""
+    """Return an invitation whose code does not work, for samples."""
     return IssuedInvitation(Invitation(study=study), code_of(0, GROUPS).lower())
 
 
 def example_address(language: str) -> str:
-    """Address of an invented person."""
+    """Return the address of an invented person."""
     with translation.override(language):
         return "\n".join([_("Erika Example"), _("1 Example Street"), _("12345 Exampletown")])
 
 
 def sample_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """A letter with words that may not be saved yet, to an invented person; its code opens nothing."""
+    """Return a letter to an invented person, with a code that does not work and words that may not be saved yet."""
     letter = LetterWritten(sample_invitation(study), language, "", example_address(language))
     return _pdf(study, [letter], head, timezone.localdate() + timedelta(days=28))
 
@@ -302,14 +302,15 @@ FORM_TEMPLATE = Path(__file__).with_name("paper_form.typ")
 
 @dataclass(frozen=True)
 class FormWritten:
-    """Form on paper to make: in which text, and for whom.
+    """Paper form to create: in which text, and for whom.
 
     Attributes:
-        text: code of the text, as in the form's ``texts``; where there is none, that of the site's first language.
-        pseudonym: of the person; empty where they write it on the form.
-        answering: who answers for them.
-        issued: an invitation, with which they can answer on the site instead.
-        address: lines of the recipient; empty where no address is known.
+        text: code of the text, as in the form's ``texts``; if there is none, the text in the site's first language is
+            used.
+        pseudonym: pseudonym of the person; empty if they write it on the form.
+        answering: role of the person who answers for them.
+        issued: an invitation, which lets them answer on the site instead.
+        address: lines of the recipient's address; empty if it is unknown.
     """
 
     text: str
@@ -320,16 +321,16 @@ class FormWritten:
 
 
 def words_language(code: str) -> str:
-    """Language in which a form with this text says everything else: the text's, if the site speaks it."""
+    """Return the language for the rest of a form with this text: the text's own, if the site supports it."""
     language = language_of(code)
     return language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
 
 
 class FormsOnPaper:
-    """Forms on paper of one study, with what is in force now.
+    """Paper forms of one study, with the form and the policy in force now.
 
     Raises:
-        LookupError: the study asks nobody at the moment.
+        LookupError: the study is not asking anyone at the moment.
     """
 
     def __init__(self, study: Study, head: Letterhead | None = None) -> None:
@@ -341,7 +342,7 @@ class FormsOnPaper:
         self._read: dict[tuple[str, str | None], list[TreePart]] = {}
 
     def context(self, written: FormWritten, answer_by: date | None = None) -> dict[str, Any]:
-        """All that a form says, in the language of its text."""
+        """Return the full content of a form, in the language of its text."""
         text = consent_text(self.form, written.text)
         about = (written.pseudonym or None) if written.answering.represents else None
         with translation.override(words_language(text.code)), voice(about):
@@ -403,16 +404,16 @@ class FormsOnPaper:
 
 
 def paper_forms_pdf(forms: FormsOnPaper, written: Sequence[FormWritten], answer_by: date | None = None) -> bytes:
-    """Forms on paper as a tagged PDF."""
+    """Return paper forms as one tagged PDF."""
     context = document_context(forms.study, _("Form on paper"))
     return tagged_pdf(FORM_TEMPLATE, context | {"forms": [forms.context(each, answer_by) for each in written]})
 
 
 def sample_form_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """A form on paper with a letterhead that may not be saved yet, to an invented person; its code opens nothing.
+    """Return a paper form for an invented person, with a code that does not work and a letterhead that may be unsaved.
 
     Raises:
-        LookupError: the study asks nobody at the moment.
+        LookupError: the study is not asking anyone at the moment.
     """
     written = FormWritten(language, issued=sample_invitation(study), address=example_address(language))
     return paper_forms_pdf(FormsOnPaper(study, head), [written], timezone.localdate() + timedelta(days=28))

@@ -1,16 +1,15 @@
-"""A receipt: a copy of what was decided, on which words, that the person keeps.
+"""Receipts: a copy of a decision and of the text that it answered, for the person to keep.
 
-As a page, as a PDF, and as JSON with the parts and field names of ISO/IEC TS 27560:2023 (consent record information
-structure): a header, what the processing is, who the parties are, and the events. The names and which of them are
-mandatory are those that W3C's Data Privacy Vocabulary Community Group lists ("Consent Records and Receipts as per
-ISO/IEC TS 27560:2023 using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with
-underscores; values that a vocabulary can name are terms of that vocabulary (prefix ``dpv``). Items without a name in
-the standard (protection level, ε) are under ``extension``. The mandatory ``party_address`` is null if the study does
-not state it.
+A receipt is a page, a PDF, or JSON with the parts and field names of ISO/IEC TS 27560:2023 (consent record information
+structure): a header, the processing, the parties, and the events. The names, and which of them are mandatory, are those
+that W3C's Data Privacy Vocabulary Community Group lists ("Consent Records and Receipts as per ISO/IEC TS 27560:2023
+using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with underscores; values that the
+vocabulary has a term for use that term (prefix ``dpv``). Items without a name in the standard (protection level, ε) are
+under ``extension``. The mandatory ``party_address`` is null if the study does not state it.
 
-A receipt leads to the record by its number, a keyed hash. The event's own hash would reveal the choices of others: it
-goes into that of the next event, so that someone who knows the hashes of two events could check the one in between,
-and only one of the few levels that it may have granted fits.
+A receipt leads to the record by its number, a keyed hash. The event's own hash would reveal other people's choices:
+each hash enters the next event's hash, so someone who knows the hashes of two events could try the few levels that the
+event in between may have granted and see which one fits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,10 +47,10 @@ from consent.wording.facts import contact_text, study_of_form, study_text
 from consent.wording.third_person import gettext as _
 
 TEMPLATE = Path(__file__).with_name("receipt.typ")
-#: Groups of the code that stands for a receipt number.
+#: Groups of the code for a receipt number.
 GROUPS = 3
 SCHEMA = "ISO/IEC TS 27560:2023"
-#: What a holder can decide, as a consent status of the Data Privacy Vocabulary.
+#: Decisions that a holder can make, as a consent status of the Data Privacy Vocabulary.
 STATES = {
     ConsentEvent.Kind.GIVEN: "dpv:ConsentGiven",
     ConsentEvent.Kind.CHANGED: "dpv:RenewedConsentGiven",
@@ -61,16 +60,16 @@ STATES = {
 
 
 def receipt_number(event_hash: str, key: str | None = None) -> str:
-    """64 hexadecimal digits that stand for the event with this hash: its HMAC-SHA256 under the key for signatures.
+    """Return the HMAC-SHA256 of an event's hash under the signing key, 64 hexadecimal digits that identify the event.
 
-    Without the key they reveal nothing about this event or its neighbours. With the key, :func:`receipt_event` finds
-    the event, whose hash covers everything that was recorded.
+    Without the key it reveals nothing about this event or its neighbours. With the key, :func:`receipt_event` finds the
+    event, whose hash covers everything that was recorded.
     """
     return digest("consent.receipts", event_hash, key)
 
 
 def receipt_code(number: str) -> str:
-    """Code in three groups that stands for a receipt number, to be read out: its first 60 bits.
+    """Return a code in three groups for reading out a receipt number: its first 60 bits.
 
     >>> receipt_code("0123456789abcdef" + "0" * 48)
     '04HMA-ASW92-NF6YP'
@@ -81,8 +80,8 @@ def receipt_code(number: str) -> str:
 def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | None:
     """Return the decision that has this receipt number, in one study or in any.
 
-    Numbers given out under an earlier key for signatures are found while that is still known. A number may also be the
-    event's hash, as on the oldest receipts, or the code that was read out.
+    Numbers made with an earlier signing key are found as long as the site still has that key. ``number`` may also be
+    the event's hash, as on the oldest receipts, or the code that was read out.
     """
     keys, code = keys_of(Purpose.SIGNING), code_normalise(number)
     events = ConsentEvent.objects.filter(study=study) if study else ConsentEvent.objects.all()
@@ -94,7 +93,7 @@ def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | Non
 
 
 def _odds(right: int, right_records: int) -> str:
-    """Meaning of a level, in right guesses in 100 about whether the person took part and which records are theirs."""
+    """Return a level's meaning: right guesses in 100 whether the person took part, and which records are theirs."""
     if right < 100:
         sentence = _(
             "A guess about whether you took part (whether your records were used) would be right at most %(right)d "
@@ -123,12 +122,12 @@ def _decided_at(event: ConsentEvent) -> str:
 
 
 def _study_of(event: ConsentEvent) -> Study:
-    """Study with the facts of the version that was answered; with today's where none was."""
+    """Return the study with the facts of the version that was answered, or with today's if there was none."""
     return study_of_form(event.form, event.study) if event.form is not None else event.study
 
 
 def receipt_sentence(event: ConsentEvent) -> str:
-    """The decision in one sentence, in the reader's language."""
+    """Return the decision as one sentence, in the reader's language."""
     study = _study_of(event)
     words = {
         "controller": study.controller,
@@ -150,7 +149,7 @@ def receipt_sentence(event: ConsentEvent) -> str:
 
 
 def _records_fate(event: ConsentEvent) -> str:
-    """Fate of the stored records after a withdrawal, by what was recorded with it."""
+    """Return what happens to the stored records after a withdrawal, as recorded with it."""
     kinds = (Disposal.Kind.ASKED, Disposal.Kind.KEPT)
     rows = Disposal.objects.filter(holder=event.holder_id, kind__in=kinds, recorded_at__gte=event.recorded_at)
     first = rows.order_by("sequence").first()
@@ -160,7 +159,7 @@ def _records_fate(event: ConsentEvent) -> str:
 
 
 def _before(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Promise before a consent, and how the consent changed it."""
+    """Return the promise before a consent, and how the consent changed it."""
     before = promise_before(event) if event.pk else None
     if before is None or event.policy is None:
         return []
@@ -194,7 +193,7 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Decision, the person it is about, who made it, and on what authority."""
+    """Return the decision, the person it is about, the person who made it, and the authority that they declared."""
     facts = [
         (_("Study"), str(study_text(_study_of(event), "title"))),
         (_("Decision"), capfirst(f"{event.get_kind_display()}: {event.get_level_display()}".rstrip(": "))),
@@ -211,7 +210,7 @@ def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Meaning of a decision for the person."""
+    """Return what a decision means for the person."""
     facts = []
     if event.grants and (ends := last_day(event)) is not None:
         facts.append((_("Valid until"), date_format(ends, "DATE_FORMAT")))
@@ -236,7 +235,7 @@ def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Information that the study gave at the time of the decision."""
+    """Return the information that the study gave at the time of the decision."""
     study, facts = _study_of(event), []
     if event.form is not None:
         facts.append((_("Information read"), _("version %(version)d") % {"version": event.form.version}))
@@ -259,7 +258,7 @@ def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _turning(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Contact for questions, and the code to read out to them."""
+    """Return the contact for questions, and the code to read out to them."""
     return [
         (_("Questions"), contact_text(_study_of(event))),
         (_("To read out on the phone"), receipt_code(receipt_number(event.hash))),
@@ -271,7 +270,7 @@ def _stated(facts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Terms and values of a decision's receipt, in the reader's language."""
+    """Return the terms and values of a decision's receipt, in the reader's language."""
     withdrawing = _("At any time on the page “My choice”, without giving a reason and without any disadvantage.")
     return _stated(
         [
@@ -285,13 +284,13 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def receipt_digests(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Terms and values of a receipt that computers compare, and nobody reads out."""
+    """Return the terms and values of a receipt that are compared by computers and never read out."""
     read = [(_("Information read (SHA-256)"), event.form.digest)] if event.form is not None else []
     return [*read, (_("Receipt number"), receipt_number(event.hash))]
 
 
 def _json_before(event: ConsentEvent) -> dict[str, Any] | None:
-    """Promise that the holder had before a consent; None before the first."""
+    """Return the holder's promise before a consent, or None before the first."""
     before = promise_before(event) if event.pk else None
     if before is None:
         return None
@@ -337,7 +336,7 @@ def _event(event: ConsentEvent) -> dict[str, Any]:
 
 
 def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
-    """Consent record as of the last of a holder's events, following ISO/IEC TS 27560.
+    """Return the consent record as of the last of a holder's events, following ISO/IEC TS 27560.
 
     Args:
         events: the holder's consent events, oldest first, at least one.
@@ -391,16 +390,11 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
 
 
 def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address: str = "") -> dict[str, Any]:
-    """All that a receipt says as a letter, in the reader's language: first in words, then what others check.
-
-    Args:
-        head: a letterhead that may not be saved yet; that of the study by default.
-        address: lines of the recipient; empty if none is known.
-    """
+    """Return a receipt's content as a letter, in the reader's language: first in words, then the values for checks."""
     study = event.study
     head = head or letterhead_of(study)
     words = letter_words(study, head)
-    # The table says what was promised before.
+    # The table already shows the earlier promise.
     facts = [(term, value) for term, value in _meaning(event) if term != _("Before this decision")]
     if event.holder.pk:
         stands = _("Status on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
@@ -433,7 +427,7 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
 
 
 def _columns(event: ConsentEvent) -> list[ComparisonColumn]:
-    """The promise before a consent and the promise of that consent; none before the first consent."""
+    """Return the promise before a consent and the promise of that consent, or nothing for the first consent."""
     before = promise_before(event) if event.pk else None
     if before is None or event.policy is None:
         return []
@@ -453,14 +447,14 @@ def _changing(study: Study) -> str:
 
 
 def receipt_pdf(event: ConsentEvent) -> bytes:
-    """Receipt of a decision as a tagged PDF, in the reader's language; see `consent.documents.typeset.tagged_pdf`."""
+    """Return a receipt as a tagged PDF in the reader's language, see `consent.documents.typeset.tagged_pdf`."""
     return _pdf(event.study, [receipt_context(event)])
 
 
 def receipts_pdf(study: Study, events: Iterable[ConsentEvent], language: str) -> bytes:
-    """Receipts as letters in one PDF, each to the person who answers now.
+    """Return receipts as letters in one PDF, each addressed to the person who answers now.
 
-    They are in the language that was read, or in ``language``.
+    Each is in the language in which the form was read, or else in ``language``.
     """
     documents = []
     for event in events:
@@ -476,7 +470,7 @@ def _pdf(study: Study, receipts: Sequence[dict[str, Any]]) -> bytes:
 
 
 def sample_receipt_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """A receipt with a letterhead that may not be saved yet, of a decision that nobody made.
+    """Return a receipt of an invented decision, with a letterhead that may not be saved yet.
 
     Raises:
         LookupError: the study has no form or no policy in force.

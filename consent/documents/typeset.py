@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 FONTS = Path(__file__).with_name("fonts")
-#: Elements that stand in lines of their own: spaces at their ends mean nothing.
+#: Elements that are laid out as blocks, where spaces at the ends have no effect.
 _BLOCKS = {
     *("p", "ul", "ol", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "blockquote", "pre"),
     *("h2", "h3", "h4", "h5", "h6", "hr", "boxes"),
 }
 _KNOWN = {*_BLOCKS, "strong", "em", "code", "a", "br", "lang"}
-#: Elements that hold others and no words.
+#: Elements that contain other elements but no words.
 _HOLDERS = {"ul", "ol", "dl", "table", "thead", "tbody", "tr", "boxes", "root"}
 _EMPTY = {"br", "hr", "img", "input"}
 _SPACES = re.compile(r"\s+")
@@ -21,11 +21,11 @@ TreePart = str | dict[str, Any]
 
 
 def tagged_pdf(template: Path, context: dict[str, Any]) -> bytes:
-    """Return a PDF made from a Typst template, which reads ``context`` as data, never as markup.
+    """Return a PDF made from a Typst template, which treats ``context`` as data, never as markup.
 
-    If our fonts lack a letter, fall back to the system's fonts and do not claim the standard.
+    If our fonts lack a character, the system's fonts are used and the PDF does not claim to meet the standard.
     """
-    import typst  # slow to import, and most processes make no documents
+    import typst  # slow to import, and most processes create no documents
 
     inputs = {"data": json.dumps(context)}
     try:
@@ -44,10 +44,10 @@ def _compiled(template: Path, inputs: dict[str, str], **options: Any) -> bytes:
 
 
 def html_tree(html: str) -> list[TreePart]:
-    r"""Parts of sanitised HTML: words, and elements with a ``tag`` and their own ``parts``.
+    r"""Return the parts of sanitised HTML: words, and elements with a ``tag`` and their own ``parts``.
 
     A list of class “boxes” becomes the element ``boxes``, an element with a language becomes ``lang``, and a cell that
-    spans several columns has their number in ``columns``. Other elements that documents cannot show are dropped, but
+    spans several columns states their number in ``columns``. Other elements that documents cannot show are dropped, but
     their words are kept.
 
     >>> html_tree('<p>Of <strong>all</strong>\n records</p>')
@@ -63,7 +63,7 @@ class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.root: list[TreePart] = []
-        # Each open element with where its parts go: its own, or those of the one around it.
+        # Each open element with the list that collects its parts: its own, or the surrounding element's.
         self._open: list[tuple[str, list[TreePart]]] = [("", self.root)]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -95,7 +95,7 @@ class _Reader(HTMLParser):
 
 
 def _tidied(tag: str, parts: list[TreePart]) -> list[TreePart]:
-    """Parts without the spaces next to blocks and at their ends, each with its own parts tidied."""
+    """Return the parts without spaces at their ends and next to blocks, with nested parts tidied as well."""
     ends = tag in _BLOCKS or tag == "root"
     kept: list[TreePart] = []
     for place, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Rows that commands are given by name."""
+"""Arguments of commands that name rows of the database."""
 
 from argparse import ArgumentParser
 
@@ -8,12 +8,12 @@ from consent.models import Study
 
 
 def study_argument(parser: ArgumentParser) -> None:
-    """Let a command take the short name of a study first; `study_by_slug` looks it up."""
+    """Let a command take a study's short name as its first argument; `study_by_slug` looks it up."""
     parser.add_argument("study", help="short name of the study")
 
 
 def study_by_slug(slug: str) -> Study:
-    """The study with this short name. Raises CommandError."""
+    """Return the study with this short name. Raises CommandError."""
     study = Study.objects.filter(slug=slug).first()
     if study is None:
         known = ", ".join(Study.objects.order_by("slug").values_list("slug", flat=True)) or "none yet"

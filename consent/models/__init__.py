@@ -1,8 +1,8 @@
-"""Models of the consent app, in the order in which they refer to one another."""
+"""Models of the consent app, ordered so that each refers only to earlier ones."""
 
 # ruff: noqa: I001
-# Not in the order of the alphabet: in this one Django registers the tables, pages and verify_ledger list the chains.
-# A module imports only from those before it.
+# Not in alphabetical order: Django registers the tables in this order, and pages and verify_ledger list the chains in
+# it. A module imports only from the modules above it.
 from consent.models.recorded import Recorded, recorded_models
 from consent.models.studies import AfterWithdrawal, Afterwards, LawfulBasis, Study, study_lock
 from consent.models.chains import (

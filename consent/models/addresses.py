@@ -15,15 +15,15 @@ from consent.models.studies import Study
 
 
 def new_key() -> str:
-    """Key of an address that was just left."""
+    """Return a key for an address that was just left."""
     return uuid4().hex
 
 
 class HolderAddress(Recorded):
-    """Way to reach a holder without an account: mails to an address that they left, letters, or no news.
+    """How to reach a holder without an account: by mail to an address that they left, by letter, or not at all.
 
-    A change is logged, but the address is not: no digest of it stays once it is deleted. ``key`` differs for each
-    address; signed, it is the link that confirms and deletes the address.
+    Changes are logged without the address, and no digest of it remains after it is deleted. Each address has its own
+    ``key``; signed, it forms the link for confirming and deleting the address.
     """
 
     class Way(models.TextChoices):
@@ -59,9 +59,9 @@ class HolderAddress(Recorded):
 
 
 class Mail(models.Model):
-    """Email to the person behind an account, or to an address that someone left: its kind, subject, time and state.
+    """Email to an account's owner or to an address that someone left: its kind, subject, time and state.
 
-    Its text is not stored. It is written on delivery, from ``kind``, ``study`` and ``about``, none of which reveals a
+    The text is not stored. It is written on delivery from ``kind``, ``study`` and ``about``, none of which reveals a
     level.
     """
 
@@ -133,9 +133,9 @@ class MailWishes(models.Model):
 
 
 class News(models.Model):
-    """News for a study's people: a result was published, or a year in which something was used has ended.
+    """News for a study's people: a result was published, or a year has ended in which a result was used.
 
-    Mails and letters are about one of these. Their text is based on the results at the time of delivery.
+    Mails and letters refer to a row of this table. Their text uses the results at the time of delivery.
     """
 
     class Kind(models.TextChoices):
@@ -167,7 +167,7 @@ class WebhookEndpoint(Recorded):
     """Address of a program that is notified of events in a study, with the events and the secret that signs them."""
 
     open_fields = ("events", "created_by", "created_at")
-    sealed_fields = ("url", "secret")  # whoever knows an address can often write to it
+    sealed_fields = ("url", "secret")  # often the address is enough to write to it
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
@@ -186,7 +186,7 @@ class WebhookEndpoint(Recorded):
 
 
 class WebhookDelivery(models.Model):
-    """Message to an endpoint, with the words as they are sent, and how that went."""
+    """Message to an endpoint, with the body as sent and the state of its delivery."""
 
     class State(models.TextChoices):
         WAITING = "waiting", _("waiting")

@@ -1,4 +1,4 @@
-"""Hash chains of a study and of the installation, their signed heads, and the chains of changed settings."""
+"""Hash chains of a study and of the installation, their signed heads, and the chains of configuration changes."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -15,7 +15,7 @@ from consent.models.studies import Study
 class ChainHead(Head):
     """Signed heads of a study's hash chains; see :mod:`common.append_only`."""
 
-    # The rows of a chain protect their study; one that has none, not even a role given, takes the heads along.
+    # The rows of a chain protect their study; a study whose chains are empty is deleted together with the heads.
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="chain_heads")
 
     class Meta:
@@ -53,7 +53,7 @@ class InstallationHead(Head):
 
 
 class InstallationChained(Chained):
-    """Row of a hash chain of the installation, which has one of its kind; the study's id is None."""
+    """Row of one of the installation's hash chains, one per model; the study's id is None."""
 
     head_model = InstallationHead
     of_installation = True
@@ -68,7 +68,7 @@ class InstallationChained(Chained):
 
     @classmethod
     def head(cls, study_id: int | None = None) -> Head:
-        """Head of the chain; of one that has not begun a signed one, which is not saved."""
+        """Return the head of the chain; if the chain has not begun, return a signed head that is not saved."""
         row = InstallationHead.objects.filter(chain=cls._meta.label_lower).first()
         if row is not None:
             return row
@@ -79,7 +79,7 @@ class InstallationChained(Chained):
 
     @classmethod
     def append(cls, rows: Iterable[Self]) -> list[Self]:
-        """Append rows; two transactions that do wait for one another."""
+        """Append rows; of two transactions that do so, one waits for the other."""
         head = cls.head()
         head, _made = InstallationHead.objects.get_or_create(
             chain=head.chain, defaults={"signature": head.signature, "sequence": head.sequence, "hash": head.hash}
@@ -115,9 +115,9 @@ class ConfigurationChange(Change):
 
 
 class SealedChange(Change):
-    """Change of ``sealed_fields``; of each value ``before`` and ``after`` have a keyed digest.
+    """Change of ``sealed_fields``; ``before`` and ``after`` contain a keyed digest of each value.
 
-    One person's act can add a row: neither the rows nor their number are for those who decide about runs.
+    One person's act can add a row, so people who decide about runs must see neither the rows nor their number.
     """
 
     class Meta(Change.Meta):

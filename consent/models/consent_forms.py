@@ -1,4 +1,4 @@
-"""Consent forms: versions, proposals, drafts, and how long a consent counts."""
+"""Consent forms: versions, proposals, drafts, and how long a consent is valid."""
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -12,7 +12,7 @@ from consent.models.studies import Study
 
 
 class Renewal(models.TextChoices):
-    """Consequence of a new version of the consent form for those who consented to an earlier one."""
+    """Consequence of a new version of the consent form for people who consented to an earlier one."""
 
     NOT_ASKED = "not_asked", _("they are not asked again")
     ASKED = "asked", _("they are asked again; their consent remains valid until they answer")
@@ -20,7 +20,7 @@ class Renewal(models.TextChoices):
 
 
 class Validity(models.Model):
-    """Abstract model of how long a consent to a version of the form counts: some months, until a day, or for good."""
+    """Abstract model of how long a consent to a version of the form is valid: some months, until a day, or forever."""
 
     valid_months = models.PositiveSmallIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(600)]
@@ -31,18 +31,18 @@ class Validity(models.Model):
         abstract = True
 
 
-#: Versions from before validity count for good, as their holders agreed.
+#: Versions from before validity existed are valid indefinitely, as their holders agreed.
 _VALID_FOR_GOOD = {"valid_months": None, "valid_until": None}
-#: At most one of the two says how long.
+#: At most one of the two limits may be set.
 _ONE_VALIDITY = Q(valid_months=None) | Q(valid_until=None)
 
 
 class ConsentFormProposal(Validity, StudyChained):
-    """Version of the consent form that waits. It is published once a second person of the committee approves it.
+    """Version of the consent form that is pending until a second person of the committee approves and so publishes it.
 
-    ``follows`` is the version in force when it was proposed, 0 before the first; it can no longer be published after a
-    newer one. A small correction, which changes no fact, has ``objection_until``: it comes into force at that moment
-    without a second person, unless someone of the committee has rejected it by then.
+    ``follows`` is the version in force when it was proposed (0 if there was none); once a newer version is published,
+    this one can no longer be. A small correction, which changes no fact, has ``objection_until``: it comes into force
+    at that time without a second person, unless a committee member has rejected it by then.
     """
 
     added_columns = _VALID_FOR_GOOD
@@ -80,15 +80,15 @@ class ConsentFormProposal(Validity, StudyChained):
 
     @property
     def is_correction(self) -> bool:
-        """Whether it comes into force automatically, after the time for objections."""
+        """Whether it comes into force automatically after the objection period."""
         return self.objection_until is not None
 
 
 class ConsentForm(Validity, StudyChained):
     """Published version of a study's consent form. ``texts`` maps a language code to Markdown.
 
-    ``proposal`` and ``proposed_by`` say who proposed it; ``published_by`` approved it, and is empty for a correction to
-    which nobody objected until ``objection_until``. ``facts`` are what the study stated about itself in this version.
+    ``proposal`` and ``proposed_by`` show who proposed it. ``published_by`` is the approver, empty for a correction
+    without an objection by ``objection_until``. ``facts`` are the study's statements about itself in this version.
     """
 
     added_columns = {"renewal": Renewal.NOT_ASKED, **_VALID_FOR_GOOD}
@@ -128,7 +128,7 @@ class ConsentForm(Validity, StudyChained):
 class ConsentFormDraft(models.Model):
     """The next version of a study's form while it is being written.
 
-    ``texts`` and ``facts`` are as in :class:`ConsentForm`. If it has no facts of its own, it uses those of the study.
+    ``texts`` and ``facts`` are as in :class:`ConsentForm`. If it has no facts, it uses the study's.
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="consent_form_draft")

@@ -1,4 +1,4 @@
-"""Decisions of holders, what comes before them (drafts, answers to check questions), and looks at single ones."""
+"""Decisions of holders, their preliminaries (drafts, answers to check questions), and staff access to decisions."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -14,7 +14,7 @@ from consent.models.studies import Study
 
 
 class AnswerDraft(models.Model):
-    """Answer that a holder ticked and has not confirmed, kept because they wanted to decide later; no decision."""
+    """Answer that a holder ticked but did not confirm, kept because they wanted to decide later. Not a decision."""
 
     holder = models.OneToOneField(DataHolder, on_delete=models.CASCADE, related_name="+")
     answer = models.JSONField(help_text="Fields of the decision form.")
@@ -29,10 +29,10 @@ class AnswerDraft(models.Model):
 
 
 class CheckAnswers(models.Model):
-    """Whether a holder's first answer to each check question of one version of the form was right.
+    """Record of whether a holder's first answer to each check question of one version of the form was right.
 
-    Two bits for each question, in the order of :data:`consent.promises.questions.KEYS`. They are cleared once they have
-    been counted; ``counted`` then shows that nothing more about this person is kept.
+    There are two bits per question, in the order of :data:`consent.promises.questions.KEYS`. They are cleared after
+    they have been counted; ``counted`` then shows that nothing more about this person is kept.
     """
 
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="+")
@@ -59,10 +59,10 @@ class CheckAnswers(models.Model):
 class ConsentEvent(StudyChained):
     """Decision about a holder's records, with its time, consent form and ε policy.
 
-    ``policy`` is the one whose ε was promised: of a promise that is kept, or of a decision on paper, it may be an
-    earlier one than that in force. ``renew_by`` is when the form asks for another decision: from then on a consent no
-    longer counts. ``authority`` and ``statement`` are what a person who decided for the holder declared about their
-    right to do so.
+    ``policy`` is the policy whose ε was promised; for a kept promise or a decision on paper it may be older than the
+    policy in force. ``renew_by`` is when the form asks for another decision; from then on a consent is no longer valid.
+    ``authority`` and ``statement`` are the declarations of a person who decided for the holder about their right to do
+    so.
     """
 
     class Kind(models.TextChoices):
@@ -89,7 +89,7 @@ class ConsentEvent(StudyChained):
         "talked": False,
     }
 
-    # An index of several columns begins with each of these two: one more of their own would only slow writing down.
+    # Composite indexes begin with each of these two columns; separate indexes would only slow down writing.
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_events", db_index=False)
     holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="consent_events", db_index=False)
     kind = models.CharField(max_length=10, choices=Kind)
@@ -126,7 +126,7 @@ class ConsentEvent(StudyChained):
         verbose_name = _("consent event")
         verbose_name_plural = _("consent events")
         indexes = [
-            # With all that says who takes part and how, so that PostgreSQL need not look into the rows.
+            # It includes all columns that determine participation, so that PostgreSQL need not read the rows.
             models.Index(
                 fields=["holder", "-sequence"],
                 include=["study", "kind", "level", "form", "policy", "recorded_at", "answered_by", "renew_by"],
@@ -173,7 +173,7 @@ class ConsentEvent(StudyChained):
 class DecisionCount(models.Model):
     """Numbers of a study's holders by their last decision, up to event ``sequence``; see :mod:`consent.people.counts`.
 
-    It follows from the consent events, and may be deleted at any time.
+    It can be recomputed from the consent events and may be deleted at any time.
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, primary_key=True, related_name="+")

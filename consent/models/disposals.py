@@ -1,4 +1,4 @@
-"""Disposals: what ended for good, on record."""
+"""Disposals: log of everything that was ended permanently."""
 
 from django.db import models
 from django.db.models import Q
@@ -12,10 +12,10 @@ from consent.models.studies import Study
 
 
 class Disposal(StudyChained):
-    """Act that ended something for good: records, datasets, what was published, the study, its records at their end.
+    """Act that permanently ended something: records, datasets, publications, a study, or its records when it ended.
 
-    Of a holder's records there are two rows: that it was asked for, and that it was done. That they stay stored after a
-    withdrawal, because their holder said so, is on record, too.
+    The erasure of a holder's records has two rows, one for the request and one for its completion. A holder's decision
+    to keep them stored after a withdrawal is also logged.
     """
 
     is_act = True

@@ -1,4 +1,4 @@
-"""Data holders, and who answers for each of them."""
+"""Data holders, and the people who answer for them."""
 
 import uuid
 
@@ -17,7 +17,7 @@ class DataHolder(Recorded):
     """A person who takes part in a study: the unit of privacy."""
 
     sealed_fields = ("user", "linked_at")
-    # The pseudonym gives way to a commitment when records are erased: no digest of it may stay.
+    # Erasing the records replaces the pseudonym by a commitment, because no digest of it may remain.
     working_fields = ("pseudonym", "public_id", "erased_at", "created_at")
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="holders")
@@ -53,12 +53,12 @@ class DataHolder(Recorded):
 
     @property
     def known_as(self) -> str:
-        """The pseudonym; empty once it was erased."""
+        """The pseudonym, or an empty text after it was erased."""
         return "" if self.erased_at else self.pseudonym
 
 
 class Answerer(models.TextChoices):
-    """Role of whoever decides for a holder."""
+    """Role of the person who decides for a holder."""
 
     PERSON = "person", _("the person")
     GUARDIAN = "guardian", _("parent or guardian")
@@ -66,7 +66,7 @@ class Answerer(models.TextChoices):
 
 
 class Authority(models.TextChoices):
-    """Right by which someone decides for another person, as they declare it."""
+    """Right to decide for another person, as declared by the person who decides."""
 
     PARENTS = "parents", _("parental responsibility: I have it alone, or we share it and agree")
     GUARDIANSHIP = "guardianship", _("guardianship, by decision of a court or authority")
@@ -75,7 +75,7 @@ class Authority(models.TextChoices):
     OTHER = "other", _("another right given by law")
 
 
-#: Rights that whoever answers in a role can declare.
+#: Rights that a person can declare in each answering role.
 AUTHORITIES = {
     Answerer.GUARDIAN: (Authority.PARENTS, Authority.GUARDIANSHIP, Authority.OTHER),
     Answerer.PROXY: (Authority.COURT, Authority.POWER, Authority.OTHER),
@@ -83,10 +83,10 @@ AUTHORITIES = {
 
 
 class Circumstance(StudyChained):
-    """Record of who answers for a holder from then on, or that the holder has died or can no longer decide.
+    """Record of who answers for a holder from now on, or that the holder has died or can no longer decide.
 
-    ``until`` is the first day on which a guardian or proxy no longer answers: then the person does. No birth date is
-    kept. ``recorded_by`` is empty where that day came.
+    ``until`` is the first day on which the person answers instead of a guardian or proxy. No birth date is kept.
+    ``recorded_by`` is empty if the row was created because that day arrived.
     """
 
     is_act = True

@@ -17,8 +17,8 @@ from consent.models.recorded import actor
 class Checkpoint(AppendOnly):
     """Signed checkpoint of all chains of all studies; see :mod:`consent.services.checkpoints`.
 
-    ``entry`` and ``note`` are public. ``key`` and ``heads`` are not: they open what the entry commits to. A checkpoint
-    that a restore had forgotten and that was read again from the second place has neither.
+    ``entry`` and ``note`` are public. ``key`` and ``heads`` are not, because they open the entry's commitments. They
+    are missing in a checkpoint that was lost in a restore and read back from the second location.
     """
 
     number = models.PositiveIntegerField(unique=True, help_text="Number of entries of the log, this one included.")
@@ -44,9 +44,9 @@ class Checkpoint(AppendOnly):
 
 
 class Administrator(models.Model):
-    """Account that administers the installation: creates studies and accounts of staff.
+    """Account that administers the installation: it creates studies and staff accounts.
 
-    It gives no right in any study. Each change is an :class:`AccountChange`.
+    The role grants no rights in any study. Each change is an :class:`AccountChange`.
     """
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="administrator")
@@ -60,11 +60,11 @@ class Administrator(models.Model):
 
 
 class AccountChange(InstallationChained):
-    """Act on an account by an administrator or superuser or at the command line, or change of what it may do."""
+    """Act on an account by an administrator, by a superuser or at the command line, or a change of its permissions."""
 
     class Kind(models.TextChoices):
         CREATED = "created", _("account created")
-        # Of anybody, holders included: by it one sees whose account is in another's hands, and lists leave it out.
+        # For any account, including holders': shows who controls whose account, so lists leave it out.
         CHANGED = "changed", _("account changed in the admin")
         INVITED = "invited", _("password link sent again")
         APPOINTED = "appointed", _("made an administrator")

@@ -1,4 +1,4 @@
-"""Invitations and links of holders, and letters on paper."""
+"""Invitations and links for holders, and letters on paper."""
 
 from django.db import models
 from django.db.models import Q
@@ -14,7 +14,7 @@ from consent.models.studies import Study
 class Invitation(Recorded):
     """Invitation: a code that lets its bearer decide as one holder, until it is revoked or their account is confirmed.
 
-    Only a hash of the code is kept. Without ``holder`` it is open: the first person who uses it becomes a new holder.
+    Only a hash of the code is kept. An invitation without ``holder`` is open: its first user becomes a new holder.
     """
 
     sealed_fields = ("holder", "code_hash", "created_by", "created_at", "revoked_by", "revoked_at")
@@ -47,7 +47,7 @@ class Invitation(Recorded):
 
 
 class LinkReissue(StudyChained):
-    """New link to a holder's decisions that replaces earlier ones, with the reason."""
+    """New link to a holder's decisions that replaces earlier links, with the reason."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="link_reissues")
     holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="link_reissues")
@@ -64,7 +64,7 @@ class LinkReissue(StudyChained):
 
 
 class Letterhead(Recorded):
-    """Words and logo of a study's letters, receipts and forms on paper. Empty fields use the words of the site."""
+    """Words and logo of a study's letters, receipts and paper forms. Empty fields use the site's words."""
 
     open_fields = ("texts", "logo")
 
@@ -84,10 +84,7 @@ class Letterhead(Recorded):
 
 
 class Letter(models.Model):
-    """Letter on paper to a holder whom no email reaches: its kind and subject, when it was printed and by whom.
-
-    Its text and code are not stored. Printing it again adds a row.
-    """
+    """Letter on paper to a holder without email: its kind and subject, when it was printed and by whom."""
 
     class Kind(models.TextChoices):
         NEW_FORM = "new_form", _("new information: decide again")

@@ -1,4 +1,4 @@
-"""ε policies, their approval, and what the ethics committee says of a proposal: remarks, conflicts of interest."""
+"""ε policies, their approval, and the ethics committee's statements: remarks on proposals, conflicts of interest."""
 
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -21,7 +21,7 @@ class Level(models.TextChoices):
 
 
 class EpsilonPolicy(StudyChained):
-    """A proposed mapping level → ε. It counts once it is approved by a second person."""
+    """A proposed mapping level → ε. It applies after a second person has approved it."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="epsilon_policies")
     version = models.PositiveIntegerField()
@@ -94,7 +94,7 @@ class EpsilonPolicyApproval(StudyChained):
 class Remark(StudyChained):
     """Comment on a proposal of an ε policy or of a consent form, its rejection with the reason, or an approval.
 
-    The text of an approval states its conditions; it is empty where there are none.
+    The text of an approval states its conditions and is empty if there are none.
     """
 
     class Kind(models.TextChoices):
@@ -146,7 +146,7 @@ class Remark(StudyChained):
 
 
 class ConflictOfInterest(StudyChained):
-    """Statement by which a member of a study approves nothing there from then on. It is never taken back."""
+    """Statement that a member of a study will not approve anything in it from then on. It cannot be withdrawn."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="conflicts_of_interest")
     user = actor()

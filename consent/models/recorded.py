@@ -1,4 +1,4 @@
-"""What models of configuration and of acts share: which fields are in the chains of changes, and who acted."""
+"""Foundations of configuration models and logged acts: which fields the chains of changes contain, and who acted."""
 
 from typing import Any, ClassVar
 
@@ -10,19 +10,20 @@ from django.utils.translation import gettext as _
 
 
 class Recorded(models.Model):
-    """Abstract model of a study's configuration: every change of a row is appended to a chain of changes.
+    """Abstract model of a study's configuration, for which every change of a row is appended to a chain of changes.
 
-    Each field but the key and the study is in exactly one of the three lists. :mod:`consent.services.changes` records
-    the changes, and compares today's rows with the record.
+    Each field except the key and the study is in exactly one of the three lists. :mod:`consent.services.changes`
+    records the changes, and compares the current rows with the recorded changes.
     """
 
-    #: Fields whose values before and after each change are in :class:`consent.models.ConfigurationChange`.
+    #: Fields whose values before and after each change are stored in :class:`consent.models.ConfigurationChange`.
     open_fields: ClassVar[tuple[str, ...]] = ()
-    #: Fields that concern a person or hold a secret: of their values :class:`consent.models.SealedChange` has digests.
+    #: Fields that concern a person or contain a secret; :class:`consent.models.SealedChange` stores digests of their
+    #: values.
     sealed_fields: ClassVar[tuple[str, ...]] = ()
-    #: Fields that change while the site works, or that follow from other records.
+    #: Fields that change in normal operation, or that can be derived from other records.
     working_fields: ClassVar[tuple[str, ...]] = ()
-    #: Texts that the site itself writes into fields which are else in people's words; pages translate them.
+    #: Texts that the site writes into fields that otherwise contain people's words; pages translate them.
     own_words: ClassVar[tuple[str, ...]] = ()
 
     class Meta:
@@ -34,19 +35,19 @@ def recorded_models() -> list[type[Recorded]]:
 
 
 def actor(**kwargs: Any) -> models.ForeignKey:
-    """Foreign key to the user who acted. No database constraint: records outlive accounts."""
+    """Return a foreign key to the user who acted, without a database constraint because records outlive accounts."""
     return models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", **kwargs
     )
 
 
 def actor_or_null(**kwargs: Any) -> models.ForeignKey:
-    """Foreign key to the user who acted, empty once their account is gone."""
+    """Return a foreign key to the user who acted; it is empty after the account was deleted."""
     return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+", **kwargs)
 
 
 def actor_name(row: models.Model, field: str) -> str:
-    """Name of whoever acted, also where their account is gone by now; empty where nobody did."""
+    """Return the name of the user who acted, even if their account was deleted; empty if no user acted."""
     try:
         person = getattr(row, field)
     except ObjectDoesNotExist:

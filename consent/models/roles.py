@@ -1,21 +1,20 @@
-"""Roles in a study: who has which, who changes them, whose word a change takes, which never meet in one person.
+"""Roles in a study: who has them, who proposes and confirms changes, and which roles one person must not combine.
 
-This is the only place that says so; :mod:`consent.services.memberships` and the database hold to it.
+These rules are defined only here; :mod:`consent.services.memberships` and the database enforce them.
 
-A role is given or taken away by two people. Whoever has the role's permission of ``GIVERS`` proposes it, and one of
-those who watch the study (``WATCHING``) confirms it: not the proposer, not an account that is the proposer's by
-:mod:`consent.permissions`, and nobody confirms a role for themself. So no operator becomes data steward, or is rid of
-an auditor, without someone who watches them. What takes one person:
+It takes two people to give or take away a role. A person with the permission listed for the role in ``GIVERS`` proposes
+it, and a person with a supervising role (``WATCHING``) confirms it. The second person must not be the proposer, must
+not use an account that :mod:`consent.permissions` attributes to the proposer, and cannot confirm their own role. So an
+operator cannot become data steward, or remove an auditor, without a supervisor's agreement. One person is enough for:
 
-- giving up a role of one's own;
-- whatever the installation's administration does: at the command line, or as a superuser who has no role in the study
-  or finds nobody there who could confirm. They appoint the first who watch. A superuser, too, gives no role to
-  themself;
-- a rehearsal study, which promises nothing to anybody.
+- giving up one's own role;
+- acts of the installation's administration: at the command line, or as a superuser who has no role in the study or
+  finds no member who could confirm. They appoint the first supervisors. Not even superusers can give themselves a role;
+- a rehearsal study, which makes no promises to people.
 
-The last of ``LASTING`` stays until someone else has the role: without an operator nobody proposes anything, without a
-chair nobody appoints the committee. Of each group of ``SEPARATE`` a person holds one role at most in a study. Operator
-and data steward may be one person, where a study is small: someone who watches it has confirmed that on record.
+The last holder of a role in ``LASTING`` keeps it until someone else has the role, because only operators can propose
+anything and only a chair can appoint the committee. A person has at most one role of each group of ``SEPARATE`` in a
+study. In a small study, one person may be operator and data steward if a supervisor's confirmation is logged.
 """
 
 from django.conf import settings
@@ -28,7 +27,7 @@ from consent.models.chains import StudyChained
 from consent.models.recorded import actor
 from consent.models.studies import Study
 
-#: The permission to confirm it, which those who watch a study have.
+#: The permission to confirm it, which supervising roles have.
 CONFIRM = "consent.confirm_roles"
 
 
@@ -43,7 +42,7 @@ class Role(models.TextChoices):
     RESEARCHER = "researcher", _("researcher")
 
 
-#: The permission that it takes to propose that a role is given or taken away.
+#: The permission needed to propose that a role is given or taken away.
 GIVERS: dict[str, str] = {
     Role.OPERATOR: "consent.manage_members",
     Role.STEWARD: "consent.manage_members",
@@ -55,22 +54,22 @@ GIVERS: dict[str, str] = {
 WATCHING = (Role.COMMITTEE, Role.CHAIR, Role.AUDITOR)
 LASTING = (Role.OPERATOR, Role.CHAIR)
 
-#: Roles that never meet in one person, in groups, with the name of the database's constraint.
+#: Groups of roles that one person must not combine, by the name of the database constraint.
 SEPARATE: dict[str, tuple[Role, ...]] = {
-    # Nobody who decides about runs decides on ε or watches the decisions.
+    # People who decide about runs neither decide on ε nor supervise decisions.
     "a_user_operates_a_study_or_oversees_it": (Role.OPERATOR, *WATCHING),
-    # Whoever sees exact numbers of people decides on no ε; whoever handles records does not watch how.
+    # People who see exact numbers of participants do not decide on ε, and people who handle records do not supervise.
     "a_user_handles_records_or_oversees_a_study": (Role.STEWARD, *WATCHING),
-    # Whoever sees exact numbers proposes no runs. The one exception is the operator of a small study.
+    # People who see exact numbers do not propose runs, except the operator of a small study.
     "a_user_sees_sizes_or_researches": (Role.RESEARCHER, Role.STEWARD, Role.AUDITOR),
 }
 
 
 class Membership(models.Model):
-    """A user's role in a study. Every change of it is recorded as a :class:`RoleChange`."""
+    """A user's role in a study. Every change is recorded as a :class:`RoleChange`."""
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="memberships")
-    # An account is deleted only after its roles have been taken away, on record.
+    # An account can be deleted only after its roles have been taken away, which is logged.
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="memberships")
     role = models.CharField(max_length=20, choices=Role)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -102,9 +101,9 @@ class Membership(models.Model):
 
 
 class RoleChange(StudyChained):
-    """A role in a study was given to someone or taken away, or someone has proposed that.
+    """Log entry that a role in a study was given to or taken from someone, or that this was proposed.
 
-    A proposal waits while it is the last row about this person and role.
+    A proposal is pending while it is the last row about this person and role.
     """
 
     class Kind(models.TextChoices):
@@ -124,7 +123,7 @@ class RoleChange(StudyChained):
     kind = models.CharField(max_length=10, choices=Kind)
     changed_by = actor(null=True, help_text="Empty: whoever administers the installation, at the command line.")
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
-    # Of what a second person, changed_by, has confirmed.
+    # Proposer, if a second person (changed_by) confirmed the change.
     proposed_by = actor(null=True)
 
     class Meta(StudyChained.Meta):

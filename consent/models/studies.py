@@ -1,4 +1,4 @@
-"""Studies: purpose, controller, δ, and what is promised to their holders."""
+"""Studies: purpose, controller, δ, and the promises to their holders."""
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from consent.languages import first_language, languages_check
 from consent.models.recorded import Recorded
 
-#: Most characters of the example of harm: it stands where people choose, on a phone.
+#: Maximum number of characters in the example of harm, which people read on a phone when they choose.
 HARM_LENGTH = 240
 
 
@@ -23,14 +23,14 @@ class LawfulBasis(models.TextChoices):
 
 
 class Afterwards(models.TextChoices):
-    """Fate of a consent when the person dies or can no longer decide."""
+    """What happens to a consent when the person dies or can no longer decide."""
 
     ENDS = "ends", _("consent ends: the records are not used for anything new")
     STANDS = "stands", _("consent remains valid")
 
 
 class AfterWithdrawal(models.TextChoices):
-    """Fate of a person's stored records when they withdraw."""
+    """What happens to a person's stored records when they withdraw."""
 
     ERASED = "erased", _("they are erased")
     ASKED = "asked", _("the person decides whether they are erased")
@@ -258,7 +258,7 @@ class Study(Recorded):
         return self.title
 
     def clean(self) -> None:
-        """Refuse a statement together with its contrary. Raises ValidationError."""
+        """Refuse a statement together with its opposite. Raises ValidationError."""
         if self.recipients and self.without_recipients:
             raise ValidationError(
                 {"without_recipients": _("Either say who sees raw records, or that no one does. You cannot do both.")}
@@ -270,19 +270,19 @@ class Study(Recorded):
 
     @property
     def telephone_link(self) -> str:
-        """Address of a link that dials the contact's telephone."""
+        """Link that dials the contact's telephone number."""
         return "tel:" + "".join(sign for sign in self.contact_telephone if sign in "+0123456789")
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is asked and nothing is learned any more."""
+        """Whether the study asks and learns nothing any more."""
         return self.closed_at is not None
 
 
 def study_lock(study_id: int) -> Study:
-    """Lock a study: consent events, approvals and charges of one study happen one after the other.
+    """Lock a study, so that its consent events, approvals and charges happen one after the other.
 
-    Call it first in a transaction. On PostgreSQL it is the study's row lock; on SQLite the immediate transaction
-    (see the settings) already holds the whole database.
+    Call it first in a transaction. PostgreSQL locks the study's row; on SQLite the immediate transaction (see the
+    settings) already locks the whole database.
     """
     return Study.objects.select_for_update().get(pk=study_id)

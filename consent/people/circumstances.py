@@ -1,9 +1,9 @@
-"""Circumstances of holders: who answers for each of them, and what ends a consent without anybody withdrawing it.
+"""Circumstances of holders: who answers for each of them, and what ends a consent without a withdrawal.
 
-A consent that was given counts until one of these happens: a form that has to be answered is published, the time for
-which it was given is over, someone else answers for the person than when it was given, or the person dies or can no
-longer decide, where their study says that consents end then. What has ended so does not begin again by itself; whoever
-answers decides anew.
+A consent is valid until one of these happens: a form that requires a new answer is published, the consent's validity
+expires, someone else answers for the person than when it was given, or the person dies or can no longer decide and
+their study ends consents in that case. A consent that has ended this way does not resume automatically; the person who
+answers has to decide again.
 """
 
 from bisect import bisect_left
@@ -31,15 +31,15 @@ from consent.models import (
     Validity,
 )
 
-#: So long before a consent ends people are reminded, and asked to decide again.
+#: How long before a consent ends people are reminded and asked to decide again.
 REMINDED = timedelta(days=30)
 _KIND = Circumstance.Kind
-#: Kinds after which somebody else than the person answers.
+#: Kinds after which someone else answers for the person.
 REPRESENTED = (_KIND.GUARDIAN, _KIND.PROXY)
 
 
 class Lapse(TextChoices):
-    """Reason why a consent that was given does not count."""
+    """Reason why a consent that was given is not valid."""
 
     DEATH = "death"
     INCAPACITY = "incapacity"
@@ -49,32 +49,32 @@ class Lapse(TextChoices):
 
 
 def day_begin(day: date) -> datetime:
-    """Moment at which a day begins in the site's time zone, whatever zone the reader has."""
+    """Return the time at which a day begins in the site's time zone, regardless of the reader's."""
     return datetime.combine(day, time(), timezone.get_default_timezone())
 
 
 def day_of(moment: datetime) -> date:
-    """Day of a moment in the site's time zone."""
+    """Return the date of a time in the site's time zone."""
     return moment.astimezone(timezone.get_default_timezone()).date()
 
 
 def renew_by(form: Validity | None, decided_on: date) -> datetime | None:
-    """Moment from which a consent to ``form``, given on ``decided_on``, no longer counts; None: it counts for good."""
+    """Return when a consent to ``form`` given on ``decided_on`` stops being valid (None if it does not expire)."""
     if form is not None and form.valid_months:
         return day_begin(decided_on + relativedelta(months=form.valid_months) + timedelta(days=1))
-    if form is not None and form.valid_until and form.valid_until < date.max:  # no day follows 31 December 9999
+    if form is not None and form.valid_until and form.valid_until < date.max:  # there is no day after 31 December 9999
         return day_begin(form.valid_until + timedelta(days=1))
     return None
 
 
 def counts_after(form: Validity | None, moment: datetime) -> bool:
-    """Whether a consent to ``form`` that is given today counts from ``moment`` on, at least for a while."""
+    """Return whether a consent to ``form`` given today would be valid at ``moment`` or later."""
     ends = renew_by(form, day_of(timezone.now()))
     return ends is None or ends > moment
 
 
 def ends_with_form() -> Q:
-    """Condition of decisions that no new one outlasts: the form in force counts up to a fixed day, not after theirs."""
+    """Return the condition for decisions that no new one outlasts: the form in force expires no later than they do."""
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("version"))
     fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False)
     ends = ((form.study_id, renew_by(form, day_of(timezone.now()))) for form in fixed)
@@ -82,15 +82,15 @@ def ends_with_form() -> Q:
 
 
 def last_day(event: ConsentEvent) -> date | None:
-    """Last day on which a consent counts by the form that was answered; None: it counts for good."""
+    """Return the last day on which a consent is valid according to the answered form (None if it does not expire)."""
     return day_of(event.renew_by - timedelta(microseconds=1)) if event.renew_by is not None else None
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Role of whoever answers for a holder, and the first day on which they no longer do; None: for good.
+    """Role of the person who answers for a holder, and the first day on which they no longer do (None for no such day).
 
-    ``kind`` is the last circumstance on record; ``consents``: whether anybody can give consent at all.
+    ``kind`` is the last recorded circumstance; ``consents`` shows whether anyone can give consent at all.
     """
 
     role: Answerer = Answerer.PERSON
@@ -108,36 +108,36 @@ class Answering:
 
 
 def answering(kind: str, until: date | None, on: date) -> Answering:
-    """Answerer of a day, by the last circumstance on record."""
+    """Return who answers on a day, given the last recorded circumstance."""
     if kind in REPRESENTED and (until is None or on < until):
         return Answering(Answerer(kind), until, kind)
     return Answering(kind=_KIND.PERSON if kind in REPRESENTED else kind)
 
 
 def circumstance_last(holder: DataHolder) -> Circumstance | None:
-    """Last circumstance on record of a holder, or None."""
+    """Return a holder's last recorded circumstance, or None."""
     return Circumstance.objects.filter(holder=holder).order_by("-sequence").first()
 
 
 def answering_for(holder: DataHolder, on: date | None = None) -> Answering:
-    """Answerer for a holder on a day (default: today), by what is on record now."""
+    """Return who answers for a holder on a day (default: today), based on today's records."""
     last = circumstance_last(holder) if holder.pk else None
     return answering(last.kind, last.until, on or day_of(timezone.now())) if last else Answering()
 
 
 def time_is_over(at: datetime) -> Q:
-    """Condition of circumstances whose guardian or proxy no longer answers at ``at``."""
+    """Return the condition for circumstances whose guardian or proxy no longer answers at ``at``."""
     return Q(kind__in=REPRESENTED, until__lte=day_of(at))
 
 
 def required_form_version(study: Study, at: datetime | None = None) -> int:
-    """Oldest version with which a consent counts at ``at`` (default: now): the newest with a required renewal, or 0."""
+    """Return the oldest valid version at ``at`` (default: now): the newest one with a required renewal, or 0."""
     required = ConsentForm.objects.filter(study=study, renewal=Renewal.REQUIRED, published_at__lte=at or timezone.now())
     return required.aggregate(newest=Max("version"))["newest"] or 0
 
 
 def forms_that_count(study: Study, at: datetime) -> set[int]:
-    """Primary keys of the versions with which a consent counts at ``at``."""
+    """Return the primary keys of the versions to which a consent is valid at ``at``."""
     forms = ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS)
     return _that_count(list(forms), at)
 
@@ -146,27 +146,27 @@ _FORM_COLUMNS = ("pk", "version", "renewal", "published_at")
 
 
 def _that_count(rows: list[Any], at: datetime) -> set[int]:
-    """Primary keys of those of all versions, with ``_FORM_COLUMNS``, with which a consent counts at ``at``."""
+    """Return the primary keys of the versions valid at ``at``, given the ``_FORM_COLUMNS`` of all versions."""
     required = max((row[1] for row in rows if row[2] == Renewal.REQUIRED and row[3] <= at), default=0)
     return {row[0] for row in rows if row[1] >= required}
 
 
 class Lapses:
-    """Reasons why consents of a study do not count at ``at``; one query, whatever the number of consents.
+    """Reasons why consents of a study are not valid at ``at``; takes one query, regardless of the number of consents.
 
     Args:
         at: the moment.
-        among: ids of the holders who will be asked about; everybody by default.
+        among: ids of the holders who will be looked up; all by default.
     """
 
     def __init__(self, study: Study, at: datetime, among: Iterable[int] | None = None) -> None:
         self._study, self._at = study, at
-        # What a person was told when they decided holds for their consent, whatever later versions say.
+        # The information that a person received when they decided determines their consent, not later versions.
         afterwards = ("facts__after_death", "facts__after_incapacity")
         forms = list(ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS, *afterwards))
         self._forms = _that_count(forms, at)
         self._afterwards: dict[int | None, tuple[str, str]] = {row[0]: (row[4], row[5]) for row in forms}
-        # By time: what a restored backup had forgotten is recorded after what is newer.
+        # Ordered by time, because circumstances lost in a restore are recorded after newer ones.
         circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at).order_by(
             "recorded_at", "sequence"
         )
@@ -179,18 +179,18 @@ class Lapses:
 
     @property
     def holders(self) -> list[int]:
-        """Ids of the holders of whom a circumstance is on record."""
+        """Return the ids of the holders who have a recorded circumstance."""
         return list(self._of)
 
     def of(
         self, holder: int, form: int | None, answered_by: str, recorded_at: datetime, renew_by: datetime | None
     ) -> Lapse | None:
-        """Reason why this consent does not count; None where it counts.
+        """Return the reason why this consent is not valid, or None if it is.
 
         Args:
             holder: id of the holder.
             form: id of the version that was answered.
-            answered_by: the role of whoever gave it.
+            answered_by: the role of the person who gave it.
             renew_by: see :class:`consent.models.ConsentEvent`.
         """
         if holder in self._of:
@@ -200,7 +200,7 @@ class Lapses:
         return self._by_time_or_form(form, renew_by)
 
     def counts(self, form: int | None, renew_by: datetime | None) -> bool:
-        """Whether consents count that were given to ``form`` until ``renew_by``, where no circumstance is on record."""
+        """Return whether consents to ``form`` that expire at ``renew_by`` are valid if there is no circumstance."""
         return self._by_time_or_form(form, renew_by) is None
 
     def _by_time_or_form(self, form: int | None, renew_by: datetime | None) -> Lapse | None:
@@ -215,7 +215,7 @@ class Lapses:
         answered_by: str,
         recorded_at: datetime,
     ) -> Lapse | None:
-        # Those before the consent do not matter, but the last of them, which says who could give it.
+        # Circumstances before the consent do not matter, except the last one, which shows who could give it.
         since = bisect_left(history, recorded_at, key=lambda each: each[2])
         for place in range(max(since - 1, 0), len(history)):
             kind, until, _recorded_at = history[place]
@@ -227,12 +227,13 @@ class Lapses:
             if lapse is None and answered_by != Answerer.PERSON and until is not None:
                 lapse = Lapse.ANSWERER if day_begin(until) <= min(following, self._at) else None
             if lapse is not None:
-                # Of what was recorded by mistake, or is over, nothing is told but that somebody has to decide again.
+                # For circumstances recorded by mistake or already over, the only message is that someone has to decide
+                # again.
                 return lapse if place + 1 == len(history) else Lapse.ANSWERER
         return None
 
     def _ended_by(self, kind: str, form: int | None, answered_by: str) -> Lapse | None:
-        """Reason why a consent to ``form`` that ``answered_by`` gave before a circumstance ends with it."""
+        """Return the reason why a circumstance ends the consent to ``form`` that ``answered_by`` gave before it."""
         ends = Afterwards.ENDS
         after_death, after_incapacity = self._afterwards.get(form, (ends, ends))
         if kind == _KIND.DIED:
@@ -240,15 +241,15 @@ class Lapses:
         if kind == _KIND.INCAPABLE:
             return Lapse.INCAPACITY if after_incapacity == ends else None
         if kind == _KIND.PROXY and answered_by == Answerer.PERSON:
-            # What the person decided while they could is theirs, and stands if the study says so.
+            # A decision made while the person could decide remains theirs, and stays valid if the study says so.
             return Lapse.ANSWERER if after_incapacity == ends else None
         return None if kind == answered_by else Lapse.ANSWERER
 
 
 def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
-    """Reason why a consent never counted that ``answered_by`` gave where ``answers`` was on record; None where it did.
+    """Return why a consent given by ``answered_by`` was never valid while ``answers`` was recorded (None if it was).
 
-    A restored backup takes consents by whom it remembers to answer, until it is told who does.
+    A restored backup accepts consents from the person it has recorded as answering until this is corrected.
     """
     if not answers.consents:
         return Lapse.DEATH if answers.kind == _KIND.DIED else Lapse.INCAPACITY
@@ -256,12 +257,12 @@ def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
 
 
 def circumstances_last(*studies: Study) -> QuerySet[Circumstance]:
-    """Last circumstance of each holder of some studies of whom one is on record."""
+    """Return the last circumstance of each holder of the given studies who has one."""
     return _last().filter(study__in=studies)
 
 
 def circumstances_over(at: datetime) -> QuerySet[Circumstance]:
-    """Last circumstances of holders whose guardian or proxy no longer answers at ``at``."""
+    """Return the last circumstances of holders whose guardian or proxy no longer answers at ``at``."""
     return _last().filter(time_is_over(at))
 
 

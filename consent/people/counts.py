@@ -1,8 +1,8 @@
-"""Numbers of holders by state, now and over time; they cost the same for a thousand holders and for a million.
+"""Numbers of holders by state, now and over time; computing them takes as long for a thousand holders as for a million.
 
-The last decisions are counted once, by all that says how they stand, and kept with the number of the last consent event
-that was counted (:class:`consent.models.DecisionCount`). Later reads count only what was decided since. What a form,
-a day or a circumstance makes of a decision is applied to these counts, so that nothing has to be counted again then.
+The last decisions are counted once, grouped by everything that determines their state, and stored with the number of
+the last consent event included (:class:`consent.models.DecisionCount`). Later reads count only newer decisions. The
+effects of a form, a day or a circumstance are applied to these counts, so they need no recount.
 """
 
 from collections import Counter, defaultdict
@@ -22,25 +22,25 @@ from consent.models import ConsentEvent, DataHolder, DecisionCount, Study
 from consent.people.circumstances import Lapses
 from consent.selectors import FEW_HOLDERS, GRANTING, LEVELS
 
-#: Fewer new decisions than these are counted at every read: a page is not to wait until it may write.
+#: Fewer new decisions than this are counted on every read, so that a page need not wait for permission to write.
 FEW = 100
-#: Of more than these, all are counted anew.
+#: If there are more than this, all are counted again.
 MANY = 10_000
-#: From so many registered holders on, their number is counted once in REGISTERED_FOR seconds.
+#: With this many registered holders or more, their number is counted once in REGISTERED_FOR seconds.
 MANY_REGISTERED = 50_000
 REGISTERED_FOR = 60
 _COLUMNS = ("kind", "level", "form_id", "renew_by")
-#: So many days are drawn at most; of a longer history, evenly spaced ones and the last.
+#: Largest number of days drawn; for a longer history, evenly spaced days and the last one.
 DAYS_SHOWN = 60
-#: After a decision a holder is in one of these.
+#: States of a holder after a decision.
 STATES = (*LEVELS, "WITHDRAWN", "REFUSED")
 _STATE = Case(When(level="", then=Upper("kind")), default="level")
-#: In both databases a moment reads as its day and time in UTC; as dates, a million moments take seconds.
+#: Both databases write a time as its day and time in UTC; converting a million times to dates would take seconds.
 _DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 
 
 class LastDecision(NamedTuple):
-    """Content of a holder's last decision, as far as it says how they stand."""
+    """Part of a holder's last decision that determines their state."""
 
     kind: str
     level: str
@@ -49,9 +49,9 @@ class LastDecision(NamedTuple):
 
 
 def holders_per_level(study: Study) -> dict[str, int]:
-    """Numbers of holders by state: each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer anew).
+    """Return the numbers of holders: at each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer again).
 
-    Exact, but for UNDECIDED of a large study, which may be a minute old.
+    They are exact, except that UNDECIDED may be a minute old in a large study.
     """
     now = timezone.now()
     decided = _decided(study)
@@ -72,7 +72,7 @@ def holders_per_level(study: Study) -> dict[str, int]:
 
 
 def _registered(study: Study) -> int:
-    """Number of holders of a study, whether or not they have decided."""
+    """Return the number of holders of a study, whether or not they have decided."""
     key = f"holders-registered-{study.pk}"
     number = cache.get(key)
     if number is None:
@@ -83,7 +83,7 @@ def _registered(study: Study) -> int:
 
 
 def _decided(study: Study) -> Counter[LastDecision]:
-    """Number of holders by their last decision."""
+    """Return the number of holders for each last decision."""
     kept = DecisionCount.objects.filter(study=study).first()
     counts = Counter({_from_json(row): row[-1] for row in kept.counts}) if kept else Counter()
     since = kept.sequence if kept else 0
@@ -107,13 +107,13 @@ def _decided(study: Study) -> Counter[LastDecision]:
         DecisionCount.objects.bulk_create(
             [DecisionCount(study=study, sequence=sequence, counts=rows)], ignore_conflicts=True
         )
-    else:  # of two that counted at the same time, the first one's numbers stay; both are right
+    else:  # if two processes counted at the same time, the first one's numbers stay; both are right
         DecisionCount.objects.filter(study=study, sequence=since).update(sequence=sequence, counts=rows)
     return counts
 
 
 def _counted(study: Study, sequence: int) -> Counter[LastDecision]:
-    """Number of holders by their last decision up to ``sequence``, counted in one walk over all."""
+    """Return the number of holders for each last decision up to ``sequence``, counted in one pass over all."""
     events = ConsentEvent.objects.filter(study=study, sequence__lte=sequence)
     ends = events.order_by().values("holder_id").annotate(last=Max("sequence")).values("last")
     numbers = ConsentEvent.objects.filter(study=study, sequence__in=ends).order_by().values_list(*_COLUMNS)
@@ -123,7 +123,7 @@ def _counted(study: Study, sequence: int) -> Counter[LastDecision]:
 def _last_of(
     study: Study, holders: Iterable[int], until: int | None = None
 ) -> Iterator[tuple[int, str, datetime, LastDecision]]:
-    """Last decision, up to event ``until``, of each of ``holders`` who had decided: id, who answered, when, what."""
+    """Yield (id, answerer, time, decision) for the last decision of each given holder up to event ``until``, if any."""
     ids = list(holders)
     for start in range(0, len(ids), FEW_HOLDERS):
         some = ids[start : start + FEW_HOLDERS]
@@ -149,9 +149,9 @@ def _from_json(row: list) -> LastDecision:
 
 @dataclass(frozen=True)
 class Overview:
-    """Numbers of holders asked, with a valid invitation, decided, and in each state.
+    """Numbers of holders who were asked, who have a valid invitation, who have decided, and who are in each state.
 
-    ``counts`` has each of ``STATES`` and SUSPENDED: consents that do not count until their holders answer a new form.
+    ``counts`` has each of ``STATES`` and SUSPENDED: consents that are invalid until their holders answer a new form.
     """
 
     people: int
@@ -161,7 +161,7 @@ class Overview:
 
 
 def recruitment_overview(study: Study) -> Overview:
-    """Current exact numbers of a study's holders by state: for those who may see group sizes, and for nobody else."""
+    """Return exact numbers of a study's holders by state, only for readers who may see group sizes."""
     counts = holders_per_level(study)
     decided = sum(count for state, count in counts.items() if state != "UNDECIDED")
     people = decided + counts.pop("UNDECIDED")
@@ -174,7 +174,7 @@ class RecruitmentHistory:
     """Number of holders in each state over time.
 
     ``holders[d, s]`` (D, S) int64: holders in ``STATES[s]`` at the end of ``days[d]`` (UTC), a day with a decision. A
-    consent counts at its level from the decision on, also while a new form waits to be answered.
+    consent is counted at its level from the decision on, even while a new form waits for an answer.
     """
 
     days: list[date]
@@ -186,7 +186,7 @@ class RecruitmentHistory:
 
 
 def recruitment_history(study: Study) -> RecruitmentHistory:
-    """Number of holders in each state day by day, counted in the database."""
+    """Return the number of holders in each state day by day, counted in the database."""
     position = {state: place for place, state in enumerate(STATES)}
     change: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(STATES), dtype=np.int64))
     entered = ConsentEvent.objects.filter(study=study).order_by()

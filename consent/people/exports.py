@@ -1,10 +1,10 @@
-"""Consent records of a study as files, for auditors: which decisions were made, and what people were asked.
+"""Consent records of a study as files for auditors: the decisions that were made, and what people were asked.
 
-No level, no pseudonym and no time of the day: one person's choice is looked up by data stewards alone, on record, and
-auditors see how many decided on which day. Nor the hashes of the
-chain of decisions, against which every level could be tried. In their place each row has the number that stands on its
-holder's receipt, a keyed hash of the row's hash, which covers all that was recorded and the row before. Rows of forms,
-policies and remarks tell nothing of holders and have their hashes.
+The files contain no level, pseudonym or time of day: only data stewards can look up one person's choice, which is
+logged, and auditors see how many people decided on which day. They do not contain the hashes of the chain of decisions
+either, against which every level could be tried. Instead, each row has the number on its holder's receipt, a keyed hash
+of the row's hash, which covers the whole record and the row before. Rows of forms, policies and remarks reveal nothing
+about holders and include their hashes.
 """
 
 from bisect import bisect_right
@@ -32,7 +32,7 @@ from consent.models import (
 from consent.people.circumstances import day_of
 from consent.selectors import policies_in_force
 
-#: Columns of a decision, in order; docs/consent.md says what each holds.
+#: Columns of a decision, in order; docs/consent.md describes them.
 COLUMNS = (
     "sequence",
     "day",
@@ -51,7 +51,7 @@ COLUMNS = (
 )
 #: Columns that older files lack.
 _ADDED = frozenset({"answered_by", "renew_by", "authority", "text_read"})
-#: Chains that tell nothing of holders, by their names in the file.
+#: Chains that reveal nothing about holders, by their names in the file.
 _PUBLIC_CHAINS = {
     "forms": ConsentForm,
     "form_proposals": ConsentFormProposal,
@@ -63,17 +63,17 @@ _PUBLIC_CHAINS = {
 
 
 def export_name(study: Study, kind: str) -> str:
-    """File name: study, date, ending."""
+    """Return the file name: study, date, extension."""
     return f"{study.slug}-consents-{timezone.localdate():%Y-%m-%d}.{kind}"
 
 
 def holder_mark(holder_id: int | str, key: str | None = None) -> str:
-    """16 hexadecimal digits that stand for a holder in every export, and lead nowhere without a key."""
+    """Return 16 hexadecimal digits that identify a holder in every export but reveal the holder only with the key."""
     return digest("consent.exports", str(holder_id), key)[:16]
 
 
 def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
-    """Rows of the chain of decisions, oldest first, with the columns ``COLUMNS``; by default under today's ``key``."""
+    """Yield the chain of decisions, oldest first, with the columns ``COLUMNS``; ``key`` is today's by default."""
     versions = dict(ConsentForm.objects.filter(study=study).values_list("pk", "version"))
     policies = list(policies_in_force(study).select_related("approval"))
     dates = [policy.approval.effective_from for policy in policies]
@@ -81,7 +81,7 @@ def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
         yield {
             **_entry(event, key),
             "form_version": versions.get(event.form_id),
-            # The one in force then: which earlier promise somebody kept would tell their level.
+            # The policy in force then, because an earlier promise that someone kept would reveal their level.
             "policy_version": policies[bisect_right(dates, event.recorded_at) - 1].version if event.policy_id else None,
             "channel": event.channel,
             "signed_on": event.signed_on and event.signed_on.isoformat(),
@@ -95,14 +95,14 @@ def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
 
 
 def circumstances(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
-    """Rows of the chain of circumstances, oldest first: who answered for whom, deaths and incapacities; no reasons."""
+    """Yield the chain of circumstances, oldest first: representatives, deaths and incapacities, without reasons."""
     for row in Circumstance.chain(study.pk).iterator(chunk_size=2000):
         until = row.until and row.until.isoformat()
         yield {**_entry(row, key), "until": until, "number": receipt_number(row.hash, key)}
 
 
 def _entry(row: ConsentEvent | Circumstance, key: str | None) -> dict[str, Any]:
-    """Common first fields of the rows of both chains."""
+    """Return the first fields, which rows of both chains have in common."""
     return {
         "sequence": row.sequence,
         "day": row.recorded_at.astimezone(UTC).date().isoformat(),
@@ -112,19 +112,19 @@ def _entry(row: ConsentEvent | Circumstance, key: str | None) -> dict[str, Any]:
 
 
 def export_csv(study: Study) -> Iterator[str]:
-    """Decisions as a table, piece by piece."""
+    """Yield the decisions as a table, piece by piece."""
     return csv_pieces(COLUMNS, decisions(study))
 
 
 def export_json(study: Study) -> Iterator[str]:
-    """Decisions, and the chains of what people were asked, as one JSON document, piece by piece."""
+    """Yield the decisions, and the chains of what people were asked, as one JSON document, piece by piece."""
     head = {"study": study.slug, "delta": study.delta, "exported_at": timezone.now().isoformat()}
     lists = {name: _rows(model, study) for name, model in _PUBLIC_CHAINS.items()}
     return json_pieces(head, lists | {"circumstances": circumstances(study), "decisions": decisions(study)})
 
 
 def _rows(model: Any, study: Study) -> Iterator[dict[str, Any]]:
-    """Rows of a chain with every column that their hash covers, and the hash."""
+    """Yield the rows of a chain with every column that their hash covers, and the hash."""
     for row in model.chain(study.pk).iterator(chunk_size=1000):
         yield {name: getattr(row, name) for name in (*hashed_columns(model), "hash")}
 
@@ -132,13 +132,13 @@ def _rows(model: Any, study: Study) -> Iterator[dict[str, Any]]:
 def export_faults(
     study: Study, rows: Sequence[dict[str, Any]], circumstance_rows: Sequence[dict[str, Any]] = ()
 ) -> list[str]:
-    """Differences between an export and the records, in words; none where they agree.
+    """Return the differences between an export and the records as sentences (empty if they agree).
 
-    Later rows are no fault, nor is a file from under an earlier key for signatures that is still known.
+    Later rows are not faults, and neither is a file made with an earlier signing key that the site still has.
 
     Args:
-        rows: as :func:`decisions` gives them, in JSON or as texts of CSV.
-        circumstance_rows: as :func:`circumstances` gives them.
+        rows: rows as yielded by :func:`decisions`, in JSON or as CSV texts.
+        circumstance_rows: rows as yielded by :func:`circumstances`.
     """
     by_key = (
         [
@@ -167,4 +167,4 @@ def _text(value: Any) -> str:
 
 
 FORMATS: dict[str, Callable[[Study], Iterator[str]]] = {"csv": export_csv, "json": export_json}
-"""What writes the file piece by piece, by its ending."""
+"""Functions that write the file piece by piece, by its extension."""

@@ -1,11 +1,11 @@
-"""Pseudonyms of holders: lists of them, looked up by their one spelling, and after an erasure by a commitment to it.
+"""Pseudonyms of holders: lists of them, and look-up by normal spelling or, after an erasure, by a commitment to it.
 
-Whoever had their records erased keeps their account: what was spent on them is spent, also when they come back under
-the same pseudonym. So the pseudonym gives way to its HMAC under a key of the study's own, which lies in private storage
-and not in the database: whoever has the database alone cannot try pseudonyms. With the last private record of a study
-its key is deleted, and nobody can.
+People whose records were erased keep their account, because their budget remains spent if they return under the same
+pseudonym. So the pseudonym is replaced by its HMAC under a key of the study. The key is in private storage and not in
+the database, so someone who has only the database cannot try pseudonyms. The key is deleted together with the last
+private record of the study; after that, pseudonyms cannot be tried at all.
 
-A list of people to invite has one pseudonym a line, or is a table whose first line names its columns.
+A list of people to invite has one pseudonym per line, or is a table whose first line names its columns.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ def _key(study: Study) -> bytes:
 
 
 def key_make(study: Study) -> None:
-    """Make the key of a study that has none; under the study's lock, before the first erasure."""
+    """Create the key of a study that has none; the caller holds the study's lock, before the first erasure."""
     if DataHolder.objects.filter(study=study, erased_at__isnull=False).exists():
         return
     key = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)
@@ -62,21 +62,21 @@ def key_make(study: Study) -> None:
 
 
 def key_delete(study: Study) -> None:
-    """Delete the key for good: from then on no pseudonym leads to an erased holder of the study."""
+    """Delete the key permanently, after which pseudonyms no longer lead to erased holders of the study."""
     arrays_delete(_key_name(study.pk))
 
 
 def commitment(study: Study, pseudonyms: Iterable[str]) -> Iterator[str]:
-    """Commitment to each pseudonym, under the key of its study."""
+    """Yield the commitment to each pseudonym, under the key of its study."""
     key = _key(study)
     for pseudonym in pseudonyms:
         yield ERASED + hmac.new(key, pseudonym.encode(), hashlib.sha256).hexdigest()
 
 
 def holders_by_pseudonym(study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
-    """Ids of the holders of a study by the pseudonym that was asked for; who is not there is left out.
+    """Return the ids of a study's holders by requested pseudonym, without pseudonyms that do not exist.
 
-    A pseudonym that was registered exactly like this comes first: it may be older than the rules of spelling.
+    A pseudonym registered in exactly this spelling takes precedence, because it may be older than the spelling rules.
 
     Raises:
         ValidationError: someone's records were erased, and the key to their pseudonym is missing.
@@ -95,13 +95,13 @@ def holders_by_pseudonym(study: Study, pseudonyms: Iterable[str]) -> dict[str, i
 
 
 def holder_by_pseudonym(study: Study, pseudonym: str) -> DataHolder | None:
-    """The holder of a study with this pseudonym, or None."""
+    """Return the holder of a study with this pseudonym, or None."""
     pk = holders_by_pseudonym(study, [pseudonym]).get(pseudonym)
     return None if pk is None else DataHolder.objects.get(pk=pk)
 
 
 def holder_named(study: Study, pseudonym: str) -> DataHolder:
-    """Return the holder of a study that a typed pseudonym names.
+    """Return the holder of a study with a typed pseudonym.
 
     Raises:
         ValidationError: the pseudonym is invalid, or unknown in the study.
@@ -115,8 +115,8 @@ def holder_named(study: Study, pseudonym: str) -> DataHolder:
 def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str, ...]]:
     """Return groups of pseudonyms that look alike, each with one that would be registered for a new person.
 
-    The others of a group are in the list as well, or registered already. Of millions of pseudonyms only hashes are
-    held in memory, and those names that look like others.
+    The others of a group are also in the list, or already registered. Memory holds only hashes of the pseudonyms, of
+    which there may be millions, and the names that look alike.
     """
     registered = DataHolder.objects.filter(study=study, erased_at=None).order_by().values_list("pseudonym", flat=True)
     looks = _looks_shared(study, pseudonyms, registered)
@@ -130,7 +130,7 @@ def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str,
 
 
 def _looks_shared(study: Study, pseudonyms: Collection[str], registered: QuerySet[DataHolder, str]) -> set[int]:
-    """Return hashes of the `resemblance` that different pseudonyms, one of them new, have in common."""
+    """Return the `resemblance` hashes shared by different pseudonyms of which at least one is new."""
     names, looks = np.empty((2, len(pseudonyms)), np.int64)
     is_new, count, rest = np.empty(len(pseudonyms), bool), 0, iter(pseudonyms)
     while some := list(dict.fromkeys(islice(rest, _HASHED_AT_ONCE))):
@@ -146,7 +146,7 @@ def _looks_shared(study: Study, pseudonyms: Collection[str], registered: QuerySe
     shared, rest = set(), registered.iterator(chunk_size=10_000)
     while some := list(islice(rest, _HASHED_AT_ONCE)):
         others = _looks(some)
-        shared.update(others[are_among(others, new)].tolist())  # they have other names: the new ones are not registered
+        shared.update(others[are_among(others, new)].tolist())  # these are other names: the new ones are not registered
     order = np.argsort(looks)
     names, looks = names[order], looks[order]
     differ = looks[1:][(looks[1:] == looks[:-1]) & (names[1:] != names[:-1])]
@@ -159,14 +159,14 @@ def _looks(names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def look_alikes_text(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:
-    """Name groups of pseudonyms that look alike, a line for each."""
+    """Return one line for each group of pseudonyms that look alike."""
     lines = [", ".join(_("“%(name)s”") % {"name": name} for name in group) for group in groups[:most]]
     rest = len(groups) - len(lines)
     return [*lines, *([_("And %(rest)d more.") % {"rest": rest}] if rest else [])]
 
 
 def unknown_message(pseudonym: str) -> str:
-    """Say why no holder of a study is found by a pseudonym."""
+    """Return a message that explains why a pseudonym matches no holder of a study."""
     return spelling_fault(pseudonym) or _("This study has no such pseudonym. Check the spelling.")
 
 
@@ -186,7 +186,7 @@ def _ids(study: Study, names: list[str]) -> dict[str, int]:
     ids: dict[str, int] = {}
     if len(names) > _AT_ONCE and not DataHolder.objects.filter(study=study).exists():
         return ids
-    names = [name for name in names if "\0" not in name]  # PostgreSQL takes no text with a zero character
+    names = [name for name in names if "\0" not in name]  # PostgreSQL does not accept text with a null character
     for start in range(0, len(names), _AT_ONCE):
         holders = DataHolder.objects.filter(study=study, pseudonym__in=names[start : start + _AT_ONCE])
         ids.update(holders.order_by().values_list("pseudonym", "pk"))
@@ -196,16 +196,16 @@ def _ids(study: Study, names: list[str]) -> dict[str, int]:
 # --- Lists of people to invite ----------------------------------------------------------------------------------------
 
 
-#: Columns of a table; all but the first may be left out, and be empty.
+#: Columns of a table; all but the first may be missing or empty.
 COLUMNS = ("pseudonym", "answers", "until", "language", "address")
-#: What the column "answers" may say: who the invitation goes to.
+#: Valid values in the column "answers": the role of the person who receives the invitation.
 ANSWERS = (Circumstance.Kind.PERSON, *REPRESENTED)
 SEPARATORS = (",", ";", "\t")
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-#: What nobody writes in a pseudonym, and every table has in its rows.
+#: Patterns that never occur in a pseudonym and always occur in the rows of a table.
 _ROW = re.compile(r'[,;\t|]|^"|\S {2,}\S|\s(?:\d{4}-\d\d-\d\d|\d\d?\.\d\d?\.\d{4})(?:\s|$)')
-#: Words that stand above a list of pseudonyms, without spaces and signs.
+#: Words used as the heading of a list of pseudonyms, without spaces and punctuation.
 _HEADING = re.compile(
     "(data)?holders?|(patient|person|participant|subject|record|proband)(en|e?s|i?n(nen)?)?(id|ids|nr|code|no)?|people"
     "|who|ids?|codes?|keys?|names?|namen|no|nr|numbers?|nummern?|pseudonym(s|e|en)|kennung(en)?|teilnehme(r|nde)(in|innen)?"
@@ -214,9 +214,9 @@ _HEADING = re.compile(
 
 @dataclass(frozen=True)
 class Invited:
-    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for the person on record; ``until`` as recorded.
+    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for the recorded person; ``until`` as recorded.
 
-    ``language`` and ``address``, of lines, are for their letter alone, and not kept.
+    ``language`` and ``address`` (lines) are used only for the letter and not stored.
     """
 
     pseudonym: str
@@ -227,12 +227,12 @@ class Invited:
 
 
 def invitees_read(text: str) -> list[Invited]:
-    """Read a list of people to invite: one pseudonym a line, or a table whose first line names some of ``COLUMNS``.
+    """Read a list of people to invite: one pseudonym per line, or a table whose first line names some of ``COLUMNS``.
 
     Commas, semicolons or tabs separate the columns of a table.
 
     Raises:
-        ValidationError: every row that cannot be read, with what to write.
+        ValidationError: lists every row that cannot be read, with its correction.
     """
     lines = _LINE_END.split(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
     first = next((place for place, line in enumerate(lines) if line.strip()), None)
@@ -251,7 +251,7 @@ def invitees_read(text: str) -> list[Invited]:
 
 
 def heading(line: str, known: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the separator of a table and the names in its first line: the one by which most of the ``known`` occur."""
+    """Return the separator of a table, the one that yields most ``known`` names, and the names in its first line."""
     found = []
     for separator in SEPARATORS:
         names = [name.strip().strip('"').strip().lower() for name in line.split(separator)]
@@ -273,7 +273,7 @@ def _names_check(names: Sequence[str]) -> None:
 
 
 def _listed(lines: Sequence[str], first: int, problems: list[str]) -> Iterator[Invited]:
-    """People of a list of pseudonyms."""
+    """Yield the people in a list of pseudonyms."""
     for row, line in enumerate(lines, 1):
         name = line.strip()
         if not name:
@@ -296,7 +296,7 @@ def _listed(lines: Sequence[str], first: int, problems: list[str]) -> Iterator[I
 def _people(
     lines: Sequence[str], before: int, separator: str, names: Sequence[str], problems: list[str]
 ) -> Iterator[Invited]:
-    """Read the people of a table after ``before`` other lines."""
+    """Yield the people in a table that follows ``before`` other lines."""
     rows: dict[str, tuple[int, Invited]] = {}
     for number, cells in _rows(lines, separator):
         row = number + before

@@ -1,1 +1,1 @@
-"""Promises to holders: what an ε means for them, where they stand, and what was done with their records."""
+"""Promises to holders: what an ε means for them, their current state, and how their records were used."""

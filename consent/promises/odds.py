@@ -1,7 +1,7 @@
-"""Odds: the meaning of an ε for a person, in right guesses out of 100.
+"""Odds: the meaning of an ε for a person, in correct guesses out of 100.
 
 Pages, receipts and policies all show these numbers, for two questions: whether a person took part, and which of two
-possible sets of records is theirs. They hold in the worst case, against someone who knows everything else, and start
+possible sets of records is theirs. They hold in the worst case, against someone who knows everything else, starting
 from two equally likely answers (50:50).
 """
 
@@ -11,10 +11,10 @@ from functools import lru_cache
 from common.gaussian_dp import gdp_mu, guess_odds, record_guess_odds
 from consent.models import Level
 
-#: How often a guess is right that is made by tossing a coin.
+#: Correct guesses in 100 when tossing a coin.
 CHANCE = 50
 
-#: Most right guesses in 100 at which a level may bear its name: right against wrong at most 3:2, 2:1 and 3:1.
+#: Most right guesses in 100 at which a level may have its name: right to wrong at most 3:2, 2:1 and 3:1.
 MOST_RIGHT_GUESSES = {Level.HIGH: 60, Level.AVERAGE: 66, Level.LOW: 75}
 
 
@@ -30,11 +30,11 @@ def name_overstates(level: str, right_guesses: int) -> bool:
 
 
 def right_guesses_in_100(epsilon: float, delta: float) -> int:
-    """Largest number of right guesses in 100 about whether a person took part.
+    """Return the largest number of right guesses in 100 about whether a person took part.
 
-    ``epsilon`` is stated at ``delta``, the study's δ, and stands for the μ of Gaussian differential privacy with the
-    same (ε, δ): the odds are Φ(μ/2), see :func:`right_guesses_at`. Raises ValueError unless ε is finite and at least
-    0, and δ between 0 and 1.
+    ``epsilon`` is stated at ``delta``, the study's δ, and corresponds to the μ of Gaussian differential privacy with
+    the same (ε, δ). The odds are Φ(μ/2), see :func:`right_guesses_at`. Raises ValueError unless ε is finite and at
+    least 0, and δ between 0 and 1.
 
     >>> [right_guesses_in_100(epsilon, 1e-5) for epsilon in (0.1, 0.25, 0.5, 1, 2, 3, 5, 8)]
     [51, 52, 53, 56, 60, 65, 72, 80]
@@ -42,15 +42,15 @@ def right_guesses_in_100(epsilon: float, delta: float) -> int:
     return right_guesses_at(mu_of(epsilon, delta))
 
 
-@lru_cache(maxsize=1024)  # the same few promises on every page
+@lru_cache(maxsize=1024)  # every page shows the same few promises
 def mu_of(epsilon: float, delta: float) -> float:
-    """μ of Gaussian differential privacy with the same (ε, δ)."""
+    """Return the μ of Gaussian differential privacy with the same (ε, δ)."""
     return float(gdp_mu(epsilon, delta))
 
 
 @lru_cache(maxsize=1024)
 def right_guesses_at(mu: float) -> int:
-    """Largest number of right guesses at a μ: 100 · Φ(μ/2), rounded up, so that "at most" is true; 50 at μ = 0.
+    """Return the largest number of right guesses at a μ: 100 · Φ(μ/2), rounded up so that "at most" is true.
 
     >>> right_guesses_at(0.0), right_guesses_at(0.26805)
     (50, 56)
@@ -60,9 +60,9 @@ def right_guesses_at(mu: float) -> int:
 
 @lru_cache(maxsize=1024)
 def right_record_guesses_at(mu: float) -> int:
-    """Largest number of right guesses in 100 about which of two possible records is a participant's.
+    """Return the largest number of right guesses in 100 about which of two possible records is a participant's.
 
-    100 · Φ(μ), rounded up: one record is replaced by another, which is a step of leaving and a step of joining, so 2μ.
+    This is 100 · Φ(μ), rounded up. Replacing one record by another is leaving and joining, hence 2μ instead of μ.
 
     >>> [right_record_guesses_at(mu) for mu in (0.0, 0.03252, 0.26805, 0.50155, 0.71912)]
     [50, 52, 61, 70, 77]
@@ -71,9 +71,9 @@ def right_record_guesses_at(mu: float) -> int:
 
 
 def times_as_much(mu: float, than_mu: float) -> int:
-    """Ratio of the caps of two promises, rounded up, so that "up to" is true.
+    """Return the ratio of two promises' caps, rounded up so that "up to" is true.
 
-    A cap is μ², and bounds all that is ever charged for what is learned from a person's records.
+    A cap is μ². It bounds the total that is ever charged for learning from a person's records.
 
     >>> times_as_much(0.50155, 0.26805), times_as_much(0.71912, 0.26805)
     (4, 8)

@@ -1,7 +1,7 @@
-"""Questions with which a holder can check whether the information came across.
+"""Questions with which a holder can check whether they understood the information.
 
-Of what they open only whether the first answer to each question was right is kept, until it is counted with noise; see
-:mod:`training.services.drawings`.
+Of the answers that they open, only whether the first answer to each question was right is kept, until it is counted
+with noise; see :mod:`training.services.drawings`.
 """
 
 import hashlib
@@ -12,15 +12,15 @@ from consent.models import DataHolder
 from consent.wording.facts import study_text
 from consent.wording.third_person import gettext as _
 
-#: Names of the questions, in their order, for what is stored and released.
+#: Names of the questions, in order, as they are stored and released.
 KEYS = ("protection", "odds", "access", "withdrawal")
-#: Which questions show the right answer first: always two of the four, so that no position is the safe one.
+#: Sets of questions that show the right answer first: always two of the four, so no position is a safe guess.
 _RIGHT_FIRST = tuple(combinations(range(len(KEYS)), len(KEYS) // 2))
 
 
 @dataclass(frozen=True)
 class CheckAnswer:
-    """Answer to open, with the explanation behind it."""
+    """Answer that can be opened to read its explanation."""
 
     text: str
     explanation: str
@@ -37,12 +37,12 @@ class CheckQuestion:
 
     @property
     def right_answer(self) -> CheckAnswer:
-        """The answer that is right."""
+        """The right answer."""
         return next(answer for answer in self.answers if answer.right)
 
 
 def questions(holder: DataHolder, right_guesses: int) -> list[CheckQuestion]:
-    """Questions for a holder, whose order of answers is the same each time and differs between people.
+    """Return questions for a holder, with an order of answers that is the same each time and differs between people.
 
     ``right_guesses``: the odds, in 100, of the level that the second question is about.
     """
@@ -56,7 +56,7 @@ def questions(holder: DataHolder, right_guesses: int) -> list[CheckQuestion]:
 
 
 def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, str], tuple[str, str]]]:
-    """(question, (wrong answer, explanation), (right answer, explanation)) of each question."""
+    """Return (question, (wrong answer, explanation), (right answer, explanation)) for each question."""
     study, odds = holder.study, {"right": guesses}
     sees = _("Yes. It holds your records and prepares them for learning, so it sees them.")
     if study.recipients:

@@ -1,6 +1,6 @@
-"""Standing of a holder at this moment: one answer, in one wording, for every page, receipt and list.
+"""Current state of a holder: one answer, in the same words, for every page, receipt and list.
 
-It includes the comparison of what a holder was promised with what an answer given now means, side by side in odds.
+It includes a comparison of a holder's promise with the meaning of an answer given now, side by side in odds.
 """
 
 from collections.abc import Callable
@@ -42,44 +42,44 @@ from consent.wording.third_person import gettext as _
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """Column of a comparison: when, and the level with its odds."""
+    """Column of a comparison: the time, and the level with its odds."""
 
     heading: str
     option: Option
 
 
 def times_words(right: int) -> str:
-    """Largest number of right guesses in 100, in words."""
+    """Return the largest number of right guesses in 100, in words."""
     return _("nearly always") if right == 100 else _("at most %(right)d times in 100") % {"right": right}
 
 
 def odds_words(option: Option) -> str:
-    """Largest number of right guesses whether the person took part, in words."""
+    """Return the largest number of right guesses about whether the person took part, in words."""
     return times_words(option.right_guesses)
 
 
 def record_odds_words(option: Option) -> str:
-    """Largest number of right guesses which of two possible records is the person's, in words."""
+    """Return the largest number of right guesses about which of two possible records is the person's, in words."""
     return times_words(option.right_record_guesses)
 
 
 def promise_of(last: LastPromise) -> Option:
-    """The promise that a holder has, as an answer."""
+    """Return the holder's current promise, as an answer."""
     return level_option(last.level, last.epsilon, last.event.study.delta)
 
 
 def offer_of(last: LastPromise) -> Option:
-    """The answer with the same level, given now."""
+    """Return the answer with the same level, if given now."""
     return level_option(last.level, last.offered, last.event.study.delta)
 
 
 def agreement_of(last: LastPromise) -> Option:
-    """The promise as it was when the consent was given, as an answer."""
+    """Return the promise as it was when the consent was given, as an answer."""
     return level_option(last.level, last.agreed, last.event.study.delta)
 
 
 def columns_since(last: LastPromise) -> list[ComparisonColumn]:
-    """Promise at the holder's decision, today's if a policy has made it stronger, and that of a decision made now."""
+    """Return the promise when the holder decided, today's promise if stronger, and the promise of a new decision."""
     day = date_format(localtime(last.event.recorded_at), "DATE_FORMAT")
     columns = [ComparisonColumn(_("Before: when you decided (%(day)s)") % {"day": day}, agreement_of(last))]
     if last.agreed != last.epsilon != last.offered:
@@ -89,7 +89,7 @@ def columns_since(last: LastPromise) -> list[ComparisonColumn]:
 
 
 def columns_of_answer(last: LastPromise, answer: Option) -> list[ComparisonColumn]:
-    """Promise that the holder has, and that of their answer."""
+    """Return the holder's current promise, and the promise that their answer would give them."""
     return [
         ComparisonColumn(_("Before: your promise"), promise_of(last)),
         ComparisonColumn(_("Now: your answer"), answer),
@@ -98,7 +98,7 @@ def columns_of_answer(last: LastPromise, answer: Option) -> list[ComparisonColum
 
 @dataclass(frozen=True)
 class LevelChange:
-    """Level of a study for people who agreed earlier, smallest ε first, and for people who agree now."""
+    """Meaning of a study's level for people who agreed earlier, smallest ε first, and for people who agree now."""
 
     level: Level
     before: list[Option]
@@ -106,12 +106,12 @@ class LevelChange:
 
     @property
     def words(self) -> str:
-        """The change as a line of a mail: right guesses whether someone took part."""
+        """Return the change as a line of a mail: right guesses about whether someone took part."""
         return self._line(odds_words)
 
     @property
     def record_words(self) -> str:
-        """The change as a line of a mail: right guesses about which of two possible sets of records is a person's."""
+        """Return the change as a line of a mail: right guesses about which of two sets of records is a person's."""
         return self._line(record_odds_words)
 
     def _line(self, odds: Callable[[Option], str]) -> str:
@@ -120,11 +120,11 @@ class LevelChange:
 
 
 def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[LevelChange]:
-    """Levels that mean something else for people who agreed earlier. Public, because only policies determine them.
+    """Return levels that differ for people who agreed earlier. They are public, because only policies determine them.
 
     Args:
-        policy: an approved policy, which is compared with all promises from before it. By default the one in force,
-            which is compared with the promises that holders can have now.
+        policy: an approved policy, to be compared with all earlier promises. By default, the policy in force is
+            compared with the promises that holders can have now.
     """
     now, before = policy or policy_in_force(study), None
     if now is None:
@@ -144,18 +144,18 @@ def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[Lev
 
 @dataclass(frozen=True)
 class Standing:
-    """Last decision about a holder's records, and whether it counts.
+    """Last decision about a holder's records, and whether it is valid.
 
     Attributes:
         current: the last decision; None before the first.
-        lapse: why a consent does not count; None if it counts, or if none was given.
-        renewal: newer form that asks everybody again; None if there is none.
+        lapse: why a consent is not valid; None if it is, or if none was given.
+        renewal: newer form that asks everyone again; None if there is none.
         answering: who answers for the holder.
         promise: promise of the last consent, if one was given.
-        is_renewed: whether the form in force or what a level means is not what was agreed to.
+        is_renewed: whether the form in force or the meaning of a level differs from what the person agreed to.
         is_closed: whether the study is closed, so that nothing is asked.
-        ends_with_form: whether a consent given today would be valid no longer than this one, because the form in force
-            is valid until a fixed day; if this one is not valid, neither would that be.
+        ends_with_form: whether a new consent given today would end no later than this one, because the form in force is
+            valid until a fixed day; if this consent is no longer valid, a new one would not be valid either.
     """
 
     current: ConsentEvent | None = None
@@ -169,7 +169,7 @@ class Standing:
 
     @property
     def columns(self) -> list[ComparisonColumn]:
-        """Protection before and now, if what the person agreed to differs from what is asked now."""
+        """Return the protection before and now, if the person agreed to something other than what is asked now."""
         return columns_since(self.promise) if self.promise is not None and self.is_renewed else []
 
     @property
@@ -184,12 +184,12 @@ class Standing:
 
     @property
     def last_day(self) -> date | None:
-        """Last day on which the consent counts by the form that was answered; None if it has no end."""
+        """Last day on which the consent is valid according to the answered form; None if it does not expire."""
         return last_day(self.current) if self.current is not None and self.grants else None
 
     @property
     def asks(self) -> bool:
-        """Whether another decision is asked for: by a new form, a lapse, or an end that is near."""
+        """Whether another decision is requested, because of a new form, a lapse, or an approaching end."""
         if self.is_closed:
             return False
         if self.lapse is not None:
@@ -203,7 +203,7 @@ class Standing:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences to the holder: first the current state, then what to do if something is asked of them."""
+        """Sentences for the holder: first the current state, then what they need to do, if anything."""
         if self.current is None and self.is_closed:
             return [_("You have not decided. Your records are not used.")]
         if self.current is None:
@@ -228,7 +228,7 @@ class Standing:
 
     @property
     def status(self) -> str:
-        """The same without what was promised, for where the promise stands in a table of its own."""
+        """The same without the promise, for pages that show it in a separate table."""
         promise_sentences = self._promised()
         return " ".join(sentence for sentence in self.sentences if sentence not in promise_sentences)
 
@@ -259,7 +259,7 @@ class Standing:
         return [reason, _("Read it and decide again."), *self._promised()]
 
     def _promised(self) -> list[str]:
-        """Promise to the holder, and what their level means now if that differs."""
+        """Return the promise to the holder, and what their level means now if that differs."""
         last = self.promise
         if last is None or last.agreed == last.epsilon == last.offered:
             return []
@@ -285,9 +285,9 @@ class Standing:
         return [sentence % values for sentence in sentences]
 
     def changes(self, language: str) -> list[DiffLine]:
-        """Lines in which the form that is to be answered differs from the version agreed to, validity included.
+        """Return the lines in which the form to be answered differs from the version agreed to, including its validity.
 
-        In ``language``, or in the site's first if one of the two has no such text. Facts come first.
+        They are in ``language``, or in the site's first language if one of the two lacks that text. Facts come first.
         """
         if self.renewal is None or self.current is None or self.current.form is None:
             return []
@@ -305,14 +305,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class Announced:
-    """Small correction that is announced and not in force yet, with the lines in which it differs."""
+    """Small correction that is announced but not in force yet, with the lines that differ."""
 
     proposal: ConsentFormProposal
     lines: list[DiffLine]
 
 
 def next_correction(study: Study, language: str) -> Announced | None:
-    """Next small correction that comes into force unless the committee objects; None if there is none."""
+    """Return the next small correction that comes into force unless the committee objects, or None."""
     proposal = min(
         (each for each in forms_waiting(study) if each.is_correction),
         key=lambda each: (each.objection_until, each.sequence),
@@ -327,7 +327,7 @@ def next_correction(study: Study, language: str) -> Announced | None:
 
 
 def standing(holder: DataHolder) -> Standing:
-    """Standing of the holder now; a closed study asks nothing of anybody."""
+    """Return the current standing of the holder; a closed study never requests a decision."""
     current, answers, closed = consent_current(holder), answering_for(holder), holder.study.is_closed
     last, in_force = promise_last(holder), consent_form_in_force(holder.study) if holder.pk else None
     renewed = (not closed and last is not None) and (

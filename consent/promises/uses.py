@@ -1,4 +1,4 @@
-"""Registry of uses and results: training, which consent must not import, reports here what came of people's data."""
+"""Registry of uses and results: training, which consent must not import, reports here how people's data were used."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from consent.promises.odds import right_guesses_at, right_record_guesses_at
 
 @dataclass(frozen=True)
 class Cost:
-    """Most right guesses in 100 about whether a holder took part, before a run asked them and after it: bounds."""
+    """Bounds on the right guesses in 100 about whether a holder took part, before and after a run."""
 
     before: int
     after: int
@@ -28,11 +28,11 @@ class Use:
     """One use of a holder's data in plain words.
 
     Attributes:
-        key: of the run.
-        purpose: what the run is for, in the study's words; empty where nobody wrote it.
-        state: how far the run is, in a sentence.
-        since: when it began to count for the holder.
-        cost: what the run cost the holder at most.
+        key: key of the run.
+        purpose: purpose of the run, in the study's words; may be empty.
+        state: progress of the run, in a sentence.
+        since: when it began to use the holder's data.
+        cost: the most that the run can have cost the holder.
     """
 
     key: str
@@ -44,15 +44,15 @@ class Use:
 
 @dataclass(frozen=True)
 class Usage:
-    """All uses of a holder's data, newest first, with their total bound.
+    """All uses of a holder's data, with the bound on their total cost.
 
     Attributes:
         uses: newest first.
-        mu_squared: the most that everything released so far can have cost the holder, in the μ² of Gaussian
-            differential privacy. A public bound: what it did cost is a secret, from the holder, too.
+        mu_squared: the most that all releases so far can have cost the holder, in the μ² of Gaussian differential
+            privacy. This bound is public; the actual cost is secret, even from the holder.
         records: function that returns the holder's own records by dataset.
-        is_full: whether the site's ceiling leaves nothing to this study, after all that the person's others can have
-            released. It follows from links and public numbers.
+        is_full: whether the site's ceiling leaves nothing for this study, given the most that the person's other
+            studies can have released. It is derived from links and public numbers.
     """
 
     uses: list[Use] = field(default_factory=list)
@@ -72,33 +72,33 @@ class Usage:
 
 
 def right_guesses_together(usages: Iterable[Usage]) -> int:
-    """Largest number of right guesses in 100 by all that several studies of one person released: their μ² add up."""
+    """Return the largest number of right guesses in 100 from all releases of one person's studies, whose μ² add up."""
     return right_guesses_at(math.sqrt(sum(usage.mu_squared for usage in usages)))
 
 
 @dataclass(frozen=True)
 class Result:
-    """Published model or table of a study: all public.
+    """Published model or table of a study. Everything here is public.
 
     Attributes:
-        key: of the run.
-        title: of the run.
-        purpose: what the run is for, in the study's words; empty where nobody wrote it.
-        classes: what the model tells apart.
+        key: key of the run.
+        title: title of the run.
+        purpose: purpose of the run, in the study's words; may be empty.
+        classes: the classes that the model distinguishes.
         outcome: what the model learned: "classes", "numbers", "times" or "labels".
         published_at: when a model of the run, or its table, was first published.
-        cells: number of counts of a table; 0 of anything else.
-        rows: number of synthetic rows; 0 of anything else.
-        changed_at: when another version took its place; None where none did.
-        right: right answers in 100 on the test records; None where nobody tested.
+        cells: number of counts in a table; 0 for anything else.
+        rows: number of synthetic rows; 0 for anything else.
+        changed_at: when another version replaced it; None if none did.
+        right: right answers in 100 on the test records; None if it was not tested.
         points: number of test records.
-        commonest: right answers in 100 of whoever always gives the commonest answer.
-        worth: of another outcome than classes, R² of numbers, concordance of times, mean area of labels.
-        stage: what the model is meant for, in words.
-        in_use_since: when it was put into production; None where it is not.
-        takers: number of people and programs that took it or asked it for predictions.
-        predictions: records for which this site was asked for its prediction.
-        withdrawn_at: when it was withdrawn; None where it is published.
+        commonest: right answers in 100 if the most common answer is always given.
+        worth: quality of other outcomes than classes: R² of numbers, concordance of times, mean area of labels.
+        stage: intended use of the model, in words.
+        in_use_since: when it was put into production; None if it was not.
+        takers: number of people and programs that downloaded it or asked it for predictions.
+        predictions: number of records for which this site was asked for a prediction.
+        withdrawn_at: when it was withdrawn; None if it is still published.
         reason: why it was withdrawn.
     """
 
@@ -124,7 +124,7 @@ class Result:
 
     @property
     def predicts(self) -> str:
-        """Return a sentence on what the model predicts for a record, or what the table contains."""
+        """Return a sentence about what the model predicts for a record, or what the table contains."""
         if self.cells:
             return _("It is a table of %(number)s counts of people, with random noise added to each.") % {
                 "number": number_format(self.cells, force_grouping=True)
@@ -196,7 +196,7 @@ class Result:
 
     @property
     def use(self) -> list[str]:
-        """Return sentences on how much the model or table is used, as far as that is known."""
+        """Return sentences about how much the model or table is used, as far as that is known."""
         if self.cells or self.rows:
             return [self._taken]
         if self.in_use_since is not None:
@@ -238,7 +238,7 @@ class Result:
 
     @property
     def moment(self) -> str:
-        """Return one or two sentences on when it was published and what has happened to it since."""
+        """Return one or two sentences about when it was published and what has happened to it since."""
         sentences = [_("Published on %(day)s.") % {"day": _day(self.published_at)}]
         if self.changed_at is not None:
             sentences.append(_("It was replaced by another version on %(day)s.") % {"day": _day(self.changed_at)})
@@ -249,12 +249,12 @@ class Result:
 
     @property
     def sentences(self) -> list[str]:
-        """All of it that is public, as mails and letters tell it; of a withdrawn model no more than that."""
+        """All public information about it, for mails and letters; for a withdrawn model, only that it was withdrawn."""
         sentences = [f"{self.title}." if not self.purpose else f"{self.title}: {self.purpose}", self.moment]
         return sentences if self.withdrawn_at is not None else [*sentences, self.predicts, self.quality, *self.use]
 
 
-#: Most answers that are named.
+#: Largest number of answers that are listed by name.
 _MOST_CLASSES = 6
 
 
@@ -271,7 +271,7 @@ class Entry:
 
     @property
     def moment(self) -> datetime:
-        """Time by which the entry is placed: when the records began to be used, or the publication."""
+        """Time used to sort the entry: when the records began to be used, or the publication."""
         if self.use:
             return self.use.since
         assert self.result is not None, "an entry is about a use or a result"
@@ -307,10 +307,10 @@ def providers_register(usage: Callable[[DataHolder], Usage], results: Callable[[
 
 
 def usage_of(holder: DataHolder) -> Usage:
-    """Usage of a holder's data so far; empty without a provider."""
+    """Return the usage of a holder's data so far; empty without a provider."""
     return _usage[0](holder) if _usage else Usage()
 
 
 def results_of(study: Study) -> list[Result]:
-    """Published models and tables of a study, newest first; none without a provider."""
+    """Return the published models and tables of a study, newest first; none without a provider."""
     return _results[0](study) if _results else []

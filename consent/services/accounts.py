@@ -1,8 +1,8 @@
-"""Accounts of staff, made by administrators of the installation, and these administrators; every change is recorded.
+"""Staff accounts, which administrators of the installation create, and these administrators; every change is recorded.
 
-An administrator can make an account and have a link for its password sent to the address that they give, close an
-account and open it again. They can neither change an account that is there, nor sign in as someone else, nor give a
-role of the ethics committee.
+An administrator can create an account and have a password link sent to the address that they enter, close an account
+and reopen it. They can neither change an existing account, sign in as someone else, nor give a role of the ethics
+committee.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ from consent.services.changes import account_forget
 from consent.services.mail import mails_send
 
 _KIND = AccountChange.Kind
-#: What is done to accounts of staff alone.
+#: Acts that happen only to staff accounts.
 _OF_STAFF = (_KIND.CREATED, _KIND.INVITED, _KIND.APPOINTED, _KIND.DISMISSED)
-#: What an account may do → its kinds of change, where it begins to and where it no longer does; for whom it is usual.
+#: Permission of an account → the kinds of change that grant and remove it, and whether accounts have it by default.
 _STANDING = {
     "is_active": (_KIND.REOPENED, _KIND.CLOSED, True),
     "is_staff": (_KIND.ADMIN, _KIND.NO_ADMIN, False),
@@ -38,12 +38,12 @@ _STANDING = {
     "administrator": (_KIND.APPOINTED, _KIND.DISMISSED, False),
 }
 _USUAL = {name: usual for name, (_given, _taken, usual) in _STANDING.items()}
-#: Sent when an account was closed, with ``user``: whatever it could sign in with elsewhere ends.
+#: Sent when an account was closed, with ``user``, so that sign-ins through other systems end as well.
 account_closed = Signal()
 
 
 def staff() -> QuerySet[User]:
-    """Accounts with a role, of superusers, and those that administrators have made, or that were administrators."""
+    """Return accounts that have a role, are superusers, were created by administrators, or were administrators."""
     on_record = AccountChange.objects.filter(user_id=OuterRef("pk"), kind__in=_OF_STAFF)
     roles = Q(memberships__isnull=False) | Q(is_superuser=True) | Q(is_staff=True)
     return (
@@ -52,19 +52,19 @@ def staff() -> QuerySet[User]:
 
 
 def account_of_staff(username: str) -> User | None:
-    """Return the open account of this name that can be given a role.
+    """Return the open account with this name that can be given a role.
 
-    Holders sign in with an address. Whether such an account exists is not revealed, not even by giving it a role: a
-    name with an @ is found only if the account already has a role, or was made by an administrator.
+    Holders sign in with an address. Nobody can find out whether such an account exists, not even by giving it a role: a
+    name with an @ is found only if the account already has a role, or was created by an administrator.
     """
     accounts = staff() if "@" in username else User.objects.all()
     return accounts.filter(username=username, is_active=True).first()
 
 
 def username_check(username: str) -> None:
-    """Refuse user names of staff that could be a holder's.
+    """Refuse staff user names that could be a holder's.
 
-    The message that a name is taken would reveal that the holder has an account.
+    Otherwise, the message that a name is taken would reveal that the holder has an account.
 
     Raises:
         ValidationError: the name contains an @.
@@ -76,20 +76,20 @@ def username_check(username: str) -> None:
 
 
 def staff_waiting() -> QuerySet[User]:
-    """Accounts that an administrator has made and nobody has signed in to."""
+    """Return accounts that an administrator created but nobody has signed in to yet."""
     made = AccountChange.objects.filter(user_id=OuterRef("pk"), kind=AccountChange.Kind.CREATED)
     return User.objects.filter(Exists(made), last_login=None, is_active=True)
 
 
 @transaction.atomic
 def account_change_record(*, user: User, acting_user: AbstractBaseUser, made: bool) -> None:
-    """Record that a superuser has made or changed someone else's account in the admin."""
+    """Record that a superuser has created or changed someone else's account in the admin."""
     if user.pk != acting_user.pk:
         _record(user, _KIND.CREATED if made else _KIND.CHANGED, acting_user)
 
 
 def account_changes() -> QuerySet[AccountChange]:
-    """Acts on accounts of staff, and on accounts that have been deleted, newest first."""
+    """Return acts on staff accounts and on accounts that have been deleted, newest first."""
     there = User.objects.filter(pk=OuterRef("user_id"))
     return AccountChange.objects.filter(Q(user_id__in=staff().values("pk")) | ~Exists(there)).order_by("-sequence")
 
@@ -103,7 +103,7 @@ def _record(user: AbstractBaseUser, kind: str, acting_user: AbstractBaseUser | N
 
 
 def _standings(of: Q) -> dict[int, dict[str, bool]]:
-    """Standing of those accounts of ``of``, by id: what each may do."""
+    """Return the permissions of the accounts that match ``of``, by id."""
     administers = Exists(Administrator.objects.filter(user=OuterRef("pk")))
     rows = User.objects.filter(of).annotate(administers=administers)
     names = ("is_active", "is_staff", "is_superuser", "administers")
@@ -112,13 +112,13 @@ def _standings(of: Q) -> dict[int, dict[str, bool]]:
 
 @contextmanager
 def standing_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
-    """Record what the block changes in an account's permissions.
+    """Record the changes that the block makes to an account's permissions.
 
     These are whether it is active, may use the admin, is a superuser, and administers the installation.
 
     Args:
-        user: the account; one that the block adds is not saved yet.
-        acting_user: who changes it; None at the command line.
+        user: the account; unsaved if the block adds it.
+        acting_user: the user who changes it; None at the command line.
     """
     with transaction.atomic():
         User.objects.select_for_update().filter(pk=user.pk).first()
@@ -132,7 +132,7 @@ def standing_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iter
 
 @transaction.atomic
 def new_account_record(user: User) -> None:
-    """Record what a new account may do from its beginning, such as one that was made at the command line."""
+    """Record the initial permissions of a new account, such as one created at the command line."""
     for name in ("is_active", "is_staff", "is_superuser"):
         given, taken, usual = _STANDING[name]
         if getattr(user, name) != usual:
@@ -141,7 +141,7 @@ def new_account_record(user: User) -> None:
 
 @transaction.atomic
 def account_deletion_record(user: User) -> None:
-    """Record that an account is about to be deleted, if the record names it, and empty the references to it."""
+    """If the record names an account about to be deleted, record the deletion and clear the references to it."""
     account_forget(user)
     if AccountChange.objects.filter(user_id=user.pk).exists():
         _record(user, AccountChange.Kind.DELETED, None)
@@ -149,10 +149,10 @@ def account_deletion_record(user: User) -> None:
 
 @transaction.atomic
 def accounts_review(*, acting_user: User) -> int:
-    """Record that staff accounts were reviewed after a backup was restored that lacks some of their changes.
+    """Record that staff accounts were reviewed after restoring a backup that lacks some of their changes.
 
     Returns:
-        The number of changes that the backup lacked; if it is 0, nothing is recorded.
+        The number of changes that the backup lacks; if it is 0, nothing is recorded.
     """
     missing = AccountChange.rows_missing(None)
     if missing:
@@ -164,7 +164,7 @@ def accounts_review(*, acting_user: User) -> int:
 
 
 def account_faults() -> Iterator[str]:
-    """Accounts with permissions that no record says were given, or the other way round; in words."""
+    """Describe accounts with permissions that were never recorded as granted, and the reverse."""
     recorded: dict[int, dict[str, bool]] = {}
     kinds = {given: (name, True) for name, (given, _taken, _usual) in _STANDING.items()}
     kinds |= {taken: (name, False) for name, (_given, taken, _usual) in _STANDING.items()}
@@ -197,14 +197,14 @@ def _administrator_check(acting_user: AbstractBaseUser | None) -> None:
 def account_create(
     *, username: str, first_name: str, last_name: str, email: str, acting_user: AbstractBaseUser | None
 ) -> User:
-    """Make an account without a password and without any role; a mail with a link for the password goes to ``email``.
+    """Create an account without a password or role, and send a mail with a link for the password to ``email``.
 
     Args:
         acting_user: the administrator; None from the command line.
 
     Raises:
-        PermissionDenied: ``acting_user`` is no administrator of the installation.
-        ValidationError: the name is taken, or has characters that names of staff cannot have.
+        PermissionDenied: ``acting_user`` does not administer the installation.
+        ValidationError: the name is taken, or has characters that staff names cannot have.
     """
     _administrator_check(acting_user)
     username_check(username)
@@ -220,10 +220,10 @@ def account_create(
 
 @transaction.atomic
 def account_invite(*, user: User, acting_user: AbstractBaseUser | None) -> None:
-    """Send the link for a password again to an account to which nobody has signed in.
+    """Send the password link again to an account that nobody has signed in to.
 
     Raises:
-        PermissionDenied: ``acting_user`` is no administrator, or someone has signed in to the account.
+        PermissionDenied: ``acting_user`` is not an administrator, or someone has signed in to the account.
     """
     _administrator_check(acting_user)
     if not staff_waiting().filter(pk=user.pk).exists():
@@ -234,17 +234,17 @@ def account_invite(*, user: User, acting_user: AbstractBaseUser | None) -> None:
 
 @transaction.atomic
 def account_close(*, user: User, acting_user: User | None) -> None:
-    """Close an account of staff: its sessions and tokens end at once. Roles and records stay; closing again is nothing.
+    """Close a staff account, ending its sessions and tokens at once. Roles and records stay; this is idempotent.
 
     Args:
         acting_user: the administrator; None from the command line.
 
     Raises:
-        PermissionDenied: ``acting_user`` is no administrator, or ``user`` is a superuser or no account of staff.
-        ValidationError: it is their own account, or that of the last administrator.
+        PermissionDenied: ``acting_user`` is not an administrator, or ``user`` is a superuser or not a staff account.
+        ValidationError: it is their own account, or the last administrator's.
     """
     _of_staff_check(user, acting_user)
-    # The row of each administrator: of two who close each other at once, the second finds the first closed.
+    # Locks all administrators' rows: if two close each other's accounts at once, the second finds the first one closed.
     administrators = list(Administrator.objects.select_for_update().values_list("user_id", flat=True))
     user = User.objects.select_for_update().get(pk=user.pk)
     if not user.is_active:
@@ -263,10 +263,10 @@ def account_close(*, user: User, acting_user: User | None) -> None:
 
 @transaction.atomic
 def account_reopen(*, user: User, acting_user: User | None) -> None:
-    """Open a closed account again, with the roles that it still has; its sessions and tokens are not restored.
+    """Reopen a closed account, with the roles that it still has; its sessions and tokens are not restored.
 
     Raises:
-        PermissionDenied: as for closing it.
+        PermissionDenied: for the same reasons as in :func:`account_close`.
     """
     _of_staff_check(user, acting_user)
     user = User.objects.select_for_update().get(pk=user.pk)
@@ -278,7 +278,7 @@ def account_reopen(*, user: User, acting_user: User | None) -> None:
 
 
 def _of_staff_check(user: User, acting_user: User | None) -> None:
-    """Refuse people who are not administrators, and accounts that they may not close. Raises PermissionDenied."""
+    """Refuse users who are not administrators, and accounts that they may not close. Raises PermissionDenied."""
     _administrator_check(acting_user)
     if not staff().filter(pk=user.pk).exists():
         raise PermissionDenied(f"The account {user.pk} is no account of staff.")
@@ -293,27 +293,27 @@ def _of_staff_check(user: User, acting_user: User | None) -> None:
 
 
 def _sessions_end(user: User) -> None:
-    """Delete the sessions of an account; sessions do not name theirs but inside."""
+    """Delete the sessions of an account, which requires decoding each session."""
     for session in Session.objects.filter(expire_date__gte=timezone.now()).iterator(chunk_size=1000):
         if session.get_decoded().get(SESSION_KEY) == str(user.pk):
             session.delete()
 
 
 def studies_with_sole_operator(user: User) -> QuerySet[Study]:
-    """Studies in which no other open account has the role of an operator."""
+    """Return studies in which no other open account has the role of an operator."""
     operators = Membership.objects.filter(study=OuterRef("pk"), role=Role.OPERATOR, user__is_active=True)
     return Study.objects.filter(Exists(operators.filter(user=user)), ~Exists(operators.exclude(user=user)))
 
 
 @transaction.atomic
 def administrator_set(*, user: User, appointed: bool, acting_user: User | None) -> None:
-    """Make an account an administrator of the installation, or take that away; doing so again changes nothing.
+    """Make an account an administrator of the installation, or end that role; this is idempotent.
 
     Args:
         acting_user: a superuser; None from the command line.
 
     Raises:
-        PermissionDenied: ``acting_user`` is no superuser.
+        PermissionDenied: ``acting_user`` is not a superuser.
     """
     if acting_user is not None and not acting_user.is_superuser:
         raise PermissionDenied("Only superusers say who administers the installation.")

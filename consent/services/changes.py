@@ -1,8 +1,8 @@
-"""Record of the configuration: every change to a study's rows, and whether today's rows match the record.
+"""Record of the configuration: every change to a study's rows, and checks that the current rows match the record.
 
-Code that writes a row of a :class:`consent.models.Recorded` model must do so inside :func:`changes_recorded`. Changes
-that bypass it, at an SQL prompt or through ``QuerySet.update``, are found by :func:`change_faults`: the value differs
-from the one recorded last, or the next change does not start from it.
+Code that writes a row of a :class:`consent.models.Recorded` model must do so inside :func:`changes_recorded`.
+:func:`change_faults` finds changes that bypass it, at an SQL prompt or through ``QuerySet.update``, because the value
+differs from the last recorded one, or the next change does not start from it.
 """
 
 import json
@@ -19,7 +19,7 @@ from common.keys import Purpose, digest, keys_of
 from common.row_hashes import canonical
 from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models, study_lock
 
-#: Field → value as JSON has it; None of a row that is not there.
+#: Field → value in JSON form; None for a missing row.
 State = dict[str, Any] | None
 
 _AT_ONCE = 500
@@ -27,13 +27,14 @@ _AT_ONCE = 500
 
 @contextmanager
 def changes_recorded(rows: Iterable[Recorded], *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
-    """Record what the block changes in rows of one model and study: it saves, updates or deletes them, or adds them.
+    """Record the block's changes to rows of one model and study, which it saves, updates, deletes or adds.
 
-    All of it is one transaction under the study's lock. Values are read from the database before and after.
+    Everything happens in one transaction under the study's lock. Values are read from the database before and after.
 
     Args:
-        rows: the rows; those that the block adds are not saved yet.
-        acting_user: who changes them; None at the command line, for a date, and if a data holder acts.
+        rows: the rows; unsaved if the block adds them.
+        acting_user: the user who changes them; None at the command line, for a change on a date, and if a data holder
+            acts.
     """
     rows = list(rows)
     with transaction.atomic():
@@ -41,11 +42,11 @@ def changes_recorded(rows: Iterable[Recorded], *, acting_user: AbstractBaseUser 
             yield
             return
         model = type(rows[0])
-        if (known := _study_id(rows[0])) is not None:  # else it is the study that is added
+        if (known := _study_id(rows[0])) is not None:  # otherwise, the study itself is being added
             study_lock(known)
         before = _states_of(model, [row.pk for row in rows if not row._state.adding])
         yield
-        added = {row.pk for row in rows if row.pk is not None and row.pk not in before}  # who is deleted has no key
+        added = {row.pk for row in rows if row.pk is not None and row.pk not in before}  # deleted rows have no key
         after = _states_of(model, [*before, *added])
         study_id = known or rows[0].pk
         for chain, fields in ((ConfigurationChange, model.open_fields), (SealedChange, model.sealed_fields)):
@@ -76,7 +77,7 @@ def _study_id(row: Recorded) -> int | None:
 
 
 def _states(rows: QuerySet[Any]) -> Iterator[tuple[Any, State]]:
-    """Keys of rows with the values of their recorded fields in the database."""
+    """Yield the keys of rows with the values of their recorded fields in the database."""
     fields = (*rows.model.open_fields, *rows.model.sealed_fields)
     columns = [rows.model._meta.get_field(name).attname for name in fields]
     for pk, *values in rows.order_by("pk").values_list("pk", *columns).iterator(chunk_size=2000):
@@ -84,7 +85,7 @@ def _states(rows: QuerySet[Any]) -> Iterator[tuple[Any, State]]:
 
 
 def _states_of(model: type[Recorded], keys: Collection[Any]) -> dict[Any, State]:
-    """:func:`_states` of the rows of a model that have these keys."""
+    """Return :func:`_states` of the rows of a model that have these keys."""
     keys = list(keys)
     states: dict[Any, State] = {}
     for start in range(0, len(keys), _AT_ONCE):
@@ -93,13 +94,13 @@ def _states_of(model: type[Recorded], keys: Collection[Any]) -> dict[Any, State]
 
 
 def _part(state: State, fields: Sequence[str]) -> State:
-    """Part of a state that a chain records; None of no row, or one with nothing in these fields."""
+    """Return the part of a state that a chain records; None if there is no row, or all these fields are empty."""
     part = {name: state[name] for name in fields} if state else {}
     return part if any(value is not None for value in part.values()) else None
 
 
 def _differing(before: State, after: State) -> tuple[State, State]:
-    """Both states, of a change only the fields that differ."""
+    """Return both states; for a change, only the fields that differ."""
     if before is None or after is None:
         return before, after
     names = [name for name in before if before[name] != after[name]]
@@ -110,7 +111,7 @@ def _differing(before: State, after: State) -> tuple[State, State]:
 
 
 def _sealed(model: type[Recorded], row: Any, field: str, value: Any, key: str | None = None) -> str | None:
-    """Keyed digest of a value. Without the signing key, nobody can find the value by trying candidates."""
+    """Return a keyed digest of a value. Without the signing key, nobody can find the value by trying candidates."""
     if value is None:
         return None
     content = json.dumps([model._meta.label_lower, str(row), field, value], sort_keys=True, ensure_ascii=False)
@@ -118,14 +119,14 @@ def _sealed(model: type[Recorded], row: Any, field: str, value: Any, key: str | 
 
 
 def _is_sealed(state: str | None, model: type[Recorded], row: Any, field: str, value: Any) -> bool:
-    """Whether a digest is that of a value, under today's key for signatures or an earlier one."""
+    """Return whether a digest matches a value under the current signing key or an earlier one."""
     return any(state == _sealed(model, row, field, value, key) for key in keys_of(Purpose.SIGNING))
 
 
 def _sealed_changes(
     study_id: int, model: type[Recorded], changed: dict[Any, tuple[State, State]]
 ) -> dict[Any, tuple[State, State]]:
-    """Changes with digests instead of values; the state before a change keeps the digest with which it was recorded."""
+    """Return changes with digests instead of values; the state before a change keeps its recorded digest."""
     recorded: dict[str, dict[str, str | None]] = {}
     keys = [str(pk) for pk, (old, _new) in changed.items() if old is not None]
     for start in range(0, len(keys), _AT_ONCE):
@@ -144,11 +145,11 @@ def _sealed_changes(
     return {pk: (sealed(pk, old), sealed(pk, new)) for pk, (old, new) in changed.items()}
 
 
-# --- Accounts that are deleted --------------------------------------------------------------------------------------
+# --- Deletion of accounts ------------------------------------------------------------------------------------------
 
 
 def account_forget(user: AbstractBaseUser) -> None:
-    """Empty the references to an account that is about to be deleted, and record this."""
+    """Clear the references to an account that is about to be deleted, and record this."""
     for model in recorded_models():
         for field in model._meta.concrete_fields:
             relation = field.remote_field
@@ -165,14 +166,14 @@ def account_forget(user: AbstractBaseUser) -> None:
 
 
 def change_faults(study: Study) -> Iterator[str]:
-    """Check that every row is as it was recorded last, and that every change starts from the recorded state.
+    """Check that every row matches its last recorded state, and that every change starts from the recorded state.
 
-    A field that was added to a model later is in no earlier state: its rows must have its default.
+    Earlier states lack a field that was added to the model later, so their rows must have its default.
 
     Yields:
-        One sentence for each fault, which names the row and the field, no value.
+        One sentence for each fault, naming the row and the field but not the value.
     """
-    with transaction.atomic():  # one state of rows and record
+    with transaction.atomic():  # to read rows and records in one consistent state
         study_lock(study.pk)
         for chain in (ConfigurationChange, SealedChange):
             recorded: dict[tuple[str, str], dict[str, Any]] = {}
@@ -207,7 +208,7 @@ def _fold(recorded: dict[tuple[str, str], dict[str, Any]], change: Change) -> It
 def _row_faults(
     chain: type[Change], model: type[Recorded], study: Study, recorded: dict[tuple[str, str], dict[str, Any]]
 ) -> Iterator[str]:
-    """Compare today's rows of a model with the ``recorded`` states, which are removed from there."""
+    """Compare the current rows of a model with the ``recorded`` states, which are removed from ``recorded``."""
     is_sealed = chain is SealedChange
     fields = model.sealed_fields if is_sealed else model.open_fields
     label = model._meta.label_lower
@@ -229,6 +230,6 @@ def _row_faults(
 
 
 def _name(label: str) -> str:
-    """Name of a row of a model; the label itself if there is no such model."""
+    """Return the name of a row of a model, or the label itself if there is no such model."""
     names = {model._meta.label_lower: model._meta.verbose_name for model in recorded_models()}
     return str(names.get(label, label))

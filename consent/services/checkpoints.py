@@ -1,14 +1,15 @@
-"""Signed checkpoints: a daily signature over everything recorded, kept elsewhere, that reveals nothing about it.
+"""Signed checkpoints: a daily signature over all records, kept elsewhere, that reveals nothing about them.
 
-What is recorded is chained, and the ends of the chains are signed with the site's secret key: someone who has the
-database and the secret key could still rewrite a chain. A checkpoint is signed with a key that neither has, and leaves
-the installation by mail and to a second place. docs/checkpoints.md says what it proves, and what it does not.
+Records are chained, and the ends of the chains are signed with the site's secret key, so someone who has the database
+and the secret key could still rewrite a chain. A checkpoint is signed with a key stored in neither, and leaves the
+installation by mail and as a copy at a second location. docs/checkpoints.md explains what it proves and what it does
+not.
 
-- All decisions and the ends of all chains are rows of one Merkle tree, the *state* of a moment
-  (:mod:`common.transparency`). Its root reveals nothing, not even whether anything was recorded since the last.
+- All decisions and the ends of all chains are rows of one Merkle tree, the *state* at a time
+  (:mod:`common.transparency`). Its root reveals nothing, not even whether anything was recorded since the last one.
 - The root, a number and the time are an *entry* of the installation's log, a Merkle tree that only grows, by one entry
   a day. The checkpoint is the signed root of that log. So the mail depends only on the day, except for hashes of random
-  numbers: deciders learn nothing about anybody from it (condition 1 of the guarantee).
+  numbers, and deciders learn nothing about any person from it (condition 1 of the guarantee).
 """
 
 import base64
@@ -59,29 +60,29 @@ from consent.models import (
 )
 from consent.services.mail import mails_send
 
-#: Who gets each checkpoint by mail.
+#: Roles that get each checkpoint by mail.
 READERS = (Role.AUDITOR, Role.COMMITTEE, Role.CHAIR)
 _FOLDER = "checkpoints"
 
-#: In place of a study, for chains that belong to none.
+#: Replaces the study for chains that belong to none.
 _INSTALLATION = "installation"
 #: Study → chain → sequence and hash of its last row.
 Heads = dict[str, dict[str, list[Any]]]
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be made or held against the records; the message says why, and what to do."""
+    """Error in making a checkpoint or comparing it with the records; the message says why, and what to do."""
 
 
 def _json(content: Any) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-# --- The state of a moment ------------------------------------------------------------------------------------------
+# --- The state at a time ---------------------------------------------------------------------------------------------
 
 
 def _heads() -> Heads:
-    """Ends of all chains that have rows, as they are now."""
+    """Return the current ends of all chains that have rows."""
     heads: Heads = {}
     ends = ChainHead.objects.filter(sequence__gt=0).values_list("study_id", "chain", "sequence", "hash")
     for study, chain, sequence, hash in ends:
@@ -93,7 +94,7 @@ def _heads() -> Heads:
 
 
 def _decisions(study: Study, **which: Any) -> Iterator[tuple[bytes, str]]:
-    """Name and content of each decision of a study that ``which`` finds, in the words of the receipt as JSON."""
+    """Yield name and content of each decision of a study that ``which`` selects, in the terms of the JSON receipt."""
     forms = dict(ConsentForm.objects.filter(study=study).values_list("pk", "digest"))
     policies = {policy.pk: policy for policy in EpsilonPolicy.objects.filter(study=study)}
     columns = ("hash", "kind", "level", "form_id", "policy_id", "answered_by", "recorded_at", "holder__public_id")
@@ -118,7 +119,7 @@ def _decisions(study: Study, **which: Any) -> Iterator[tuple[bytes, str]]:
 
 
 def _rows(heads: Heads) -> Iterator[tuple[bytes, bytes]]:
-    """Name and content of everything that a checkpoint commits to."""
+    """Yield name and content of everything that a checkpoint commits to."""
     studies = Study.objects.in_bulk([int(study) for study in heads if study != _INSTALLATION])
     for pk, ends in heads.items():
         if pk == _INSTALLATION:
@@ -131,15 +132,15 @@ def _rows(heads: Heads) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _last_decision(ends: dict[str, list[Any]]) -> int:
-    """Number of a study's last decision, by the ends of its chains."""
+    """Return the number of a study's last decision, given the ends of its chains."""
     return ends.get(ConsentEvent._meta.label_lower, [0])[0]
 
 
 def state_of(checkpoint: Checkpoint) -> State:
-    """State that a checkpoint commits to, from today's rows.
+    """Return the state that a checkpoint commits to, computed from the current rows.
 
     Raises:
-        CheckpointError: the rows are no longer those that were committed to, or nobody knows which they were.
+        CheckpointError: the rows differ from those committed to, or it is not known which rows those were.
     """
     if not checkpoint.key:
         raise CheckpointError(
@@ -167,13 +168,13 @@ def _leaves(checkpoints: list[Checkpoint]) -> list[bytes]:
 
 
 def checkpoint_extension(checkpoint: Checkpoint) -> str:
-    """A checkpoint as it is mailed: with the proof that it extends the one before it."""
+    """Return a checkpoint as it is mailed, with the proof that it extends the previous one."""
     leaves = _leaves(list(Checkpoint.objects.filter(number__lte=checkpoint.number)))
     path = consistency_path(leaves, checkpoint.number - 1) if checkpoint.number > 1 else []
     return extension(checkpoint.number - 1, path, checkpoint.note)
 
 
-# --- Making them ----------------------------------------------------------------------------------------------------
+# --- Signing --------------------------------------------------------------------------------------------------------
 
 
 def signing_key() -> SigningKey:
@@ -201,17 +202,17 @@ def signing_key() -> SigningKey:
 
 
 def checkpoint_make(*, key: SigningKey, adopted: bool = False) -> Checkpoint | None:
-    """Make, sign, mail and copy the checkpoint of today.
+    """Make, sign, mail and copy today's checkpoint.
 
     Args:
-        key: signs.
-        adopted: a backup was restored: take in checkpoints that the second place has and the database lacks.
+        key: the signing key.
+        adopted: take over checkpoints that the second location has and the database lacks, after a restore.
 
     Returns:
         The checkpoint; None if today's already exists.
 
     Raises:
-        CheckpointError: the records or the log are not those of the checkpoints before. Nothing is signed then.
+        CheckpointError: the records or the log contradict earlier checkpoints. Nothing is signed in this case.
     """
     taken = _adopt() if adopted else 0
     if faults := [*log_faults(), *second_place_faults(), *_all_faults()]:
@@ -230,7 +231,8 @@ def _checkpoint_sign(key: SigningKey, now: datetime, taken: int) -> Checkpoint |
     while True:
         secret = secrets.token_bytes(32)
         try:
-            # Outside of a transaction: it takes a minute for a million decisions, and what it reads is not changed.
+            # Outside a transaction, because this takes a minute for a million decisions and the rows it reads never
+            # change.
             state = State.of(secret, _rows(heads))
             break
         except PlaceTakenError:
@@ -251,12 +253,12 @@ def _checkpoint_sign(key: SigningKey, now: datetime, taken: int) -> Checkpoint |
 
 
 def _names(number: int) -> tuple[str, str]:
-    """Names of a checkpoint and its entry in the second place."""
+    """Return the names of a checkpoint and its entry at the second location."""
     return f"checkpoint-{number:08d}.txt", f"entry-{number:08d}.json"
 
 
 def _copied() -> set[int]:
-    """Numbers of the checkpoints in the second place."""
+    """Return the numbers of the checkpoints at the second location."""
     try:
         _, files = storages["checkpoints"].listdir("")
     except FileNotFoundError:
@@ -265,7 +267,7 @@ def _copied() -> set[int]:
 
 
 def _copy_missing() -> None:
-    """Write the checkpoints that are not in the second place there; the entry last, which says that both are."""
+    """Copy missing checkpoints to the second location, each entry last because it shows that both files are there."""
     there, storage = _copied(), storages["checkpoints"]
     for checkpoint in Checkpoint.objects.exclude(number__in=there):
         contents = (checkpoint_extension(checkpoint), checkpoint.entry)
@@ -275,7 +277,7 @@ def _copy_missing() -> None:
 
 
 def _copy_read(number: int) -> tuple[str, str]:
-    """Signed note and entry of a checkpoint at the second location."""
+    """Return the signed note and the entry of a checkpoint at the second location."""
     storage, texts = storages["checkpoints"], []
     for name in _names(number):
         with storage.open(name) as file:
@@ -284,7 +286,7 @@ def _copy_read(number: int) -> tuple[str, str]:
 
 
 def _adopt() -> int:
-    """Take the checkpoints that the database has forgotten from the second place; returns the number of the last."""
+    """Copy checkpoints that the database lacks from the second location; return the number of the last."""
     leaves, last = _leaves(list(Checkpoint.objects.all())), Checkpoint.objects.count()
     missing = sorted(number for number in _copied() if number > last)
     if not missing:
@@ -301,11 +303,11 @@ def _adopt() -> int:
     return missing[-1]
 
 
-# --- Checking them --------------------------------------------------------------------------------------------------
+# --- Verification ---------------------------------------------------------------------------------------------------
 
 
 def _is_head_noted(note: str, number: int, root_hash: bytes, keys: Sequence[str] = ()) -> bool:
-    """Whether a note is signed, and by it the log had this size and root."""
+    """Return whether a note is signed and states that the log had this size and root."""
     try:
         _, *lines = note_text(note, keys or settings.CHECKPOINT_KEYS).split("\n")
     except NoteError:
@@ -314,7 +316,7 @@ def _is_head_noted(note: str, number: int, root_hash: bytes, keys: Sequence[str]
 
 
 def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
-    """Faults of the log: an entry that is missing, or another than was signed with one of ``keys`` (the settings')."""
+    """Describe log entries that are missing or differ from those signed with ``keys`` (default: the settings')."""
     checkpoints = list(Checkpoint.objects.all())
     for expected, (checkpoint, own) in enumerate(zip(checkpoints, roots(_leaves(checkpoints)), strict=True), 1):
         if checkpoint.number != expected:
@@ -328,7 +330,7 @@ def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
 
 
 def second_place_faults() -> Iterator[str]:
-    """Differences between the log and its copy in the second place."""
+    """Describe differences between the log and its copy at the second location."""
     entries = dict(Checkpoint.objects.values_list("number", "entry"))
     copied = _copied()
     if copied and (last := max(copied)) > len(entries):
@@ -343,10 +345,10 @@ def second_place_faults() -> Iterator[str]:
 
 
 def rows_faults(study: Study | None) -> Iterator[str]:
-    """Chains whose rows are no longer those at which they ended at a checkpoint; without numbers of rows.
+    """Describe chains that no longer contain the row at which they ended at a checkpoint, without numbers of rows.
 
     Args:
-        study: the study; None for the chains that belong to none.
+        study: the study; None for chains that belong to no study.
     """
     pk = study.pk if study else None
     noted: dict[str, dict[int, tuple[str, Checkpoint]]] = {}
@@ -372,16 +374,16 @@ def _all_faults() -> Iterator[str]:
 
 
 def checkpoint_faults(study: Study) -> Iterator[str]:
-    """Faults of the log, and rows of a study that existed at a checkpoint and no longer do."""
+    """Describe faults of the log, and rows of a study that existed at a checkpoint and no longer do."""
     yield from log_faults()
     yield from rows_faults(study)
 
 
 def note_faults(text: str, keys: list[str]) -> Iterator[str]:
-    """Faults that a checkpoint which someone has kept, such as a mail, proves of this database.
+    """Describe the faults of this database that a saved checkpoint, such as a mail, proves.
 
     Args:
-        text: the checkpoint, with any text around it.
+        text: the checkpoint, possibly with other text around it.
         keys: public keys that may have signed it.
     """
     try:
@@ -410,12 +412,12 @@ def note_faults(text: str, keys: list[str]) -> Iterator[str]:
 
 
 def _state_file(checkpoint: Checkpoint) -> str:
-    # A number comes again where a backup was restored.
+    # After a restore, a number may be used again.
     return f"{_FOLDER}/state-{checkpoint.number}-{leaf_hash(checkpoint.entry.encode()).hex()[:16]}.npz"
 
 
 def state_keep() -> None:
-    """Store the state of the last checkpoint, so that proofs can be made at once; a worker does this."""
+    """Store the state of the last checkpoint, so that proofs can be made at once; called by a worker."""
     last = Checkpoint.objects.exclude(key="").last()
     if last is None or _state_file(last) in (there := arrays_list(_FOLDER)):
         return
@@ -432,7 +434,7 @@ def state_keep() -> None:
 
 
 def _state_kept(checkpoint: Checkpoint) -> State:
-    """The state that :func:`state_keep` kept. Raises FileNotFoundError."""
+    """Return the state saved by :func:`state_keep`. Raises FileNotFoundError."""
     arrays = arrays_load(_state_file(checkpoint))
     hashes = (hash.tobytes() for hash in arrays["kept_hashes"])
     by_place = dict(zip(arrays["kept_places"].tolist(), hashes, strict=True))
@@ -440,7 +442,7 @@ def _state_kept(checkpoint: Checkpoint) -> State:
 
 
 def checkpoint_over(event: ConsentEvent) -> Checkpoint | None:
-    """The last checkpoint, if a decision is under it and proofs can be made."""
+    """Return the last checkpoint, if it covers a decision and proofs can be made."""
     last = Checkpoint.objects.exclude(key="").last()
     if last is None or _state_file(last) not in arrays_list(_FOLDER):
         return None
@@ -448,10 +450,10 @@ def checkpoint_over(event: ConsentEvent) -> Checkpoint | None:
 
 
 def proof_of(event: ConsentEvent, checkpoint: Checkpoint, state: State | None = None) -> dict[str, Any]:
-    """Proof that a decision is under a checkpoint, for its holder: it reveals nothing about other holders.
+    """Return the proof, for its holder, that a checkpoint covers a decision; it reveals nothing about other holders.
 
     Args:
-        state: that of the checkpoint, if it is at hand; by default the one that is kept.
+        state: the checkpoint's state, if already loaded; by default the stored state.
     """
     state = state or _state_kept(checkpoint)
     ((name, content),) = _decisions(event.study, pk=event.pk)

@@ -1,6 +1,6 @@
-"""Ethics committee of a study: harm, quorum, conflicts of interest, approvals, remarks, and days to answer by.
+"""Ethics committee of a study: example of harm, quorum, conflicts of interest, approvals, remarks, and deadlines.
 
-After the day until which an answer is wanted the chair gets one mail. Silence decides nothing.
+If a deadline passes, the chair gets one mail; nothing is decided by default.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ from consent.selectors import forms_waiting, policies_waiting
 from consent.services.mail import mails_send
 from consent.services.studies import study_asks_check, study_update
 
-#: Days that the ethics committee has by default, and the most that a proposal gives it.
+#: Days that the ethics committee has by default, and the most that a proposal may give it.
 ANSWER_DAYS, MOST_ANSWER_DAYS = 14, 365
 
 
 def harm_stated_check(study: Study) -> None:
-    """Refuse to open a study in which people would read no example of harm. Raises ValidationError."""
+    """Refuse to open a study that has no example of harm for people to read. Raises ValidationError."""
     if not study.harm:
         raise ValidationError(
             _("The ethics committee has not written an example of harm yet. People read it when they choose.")
@@ -39,13 +39,13 @@ def harm_stated_check(study: Study) -> None:
 
 @transaction.atomic
 def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]) -> Study:
-    """Write the study's example of harm, as long as nobody can decide yet.
+    """Write the study's example of harm, which is possible until people can decide.
 
     Args:
         texts: the example by language code, in each of the study's languages.
 
     Raises:
-        ValidationError: a text is missing or too long, the study asks nobody, or people can decide already.
+        ValidationError: a text is missing or too long, the study does not ask people, or they can already decide.
     """
     study = study_lock(study.pk)
     study_asks_check(study)
@@ -69,7 +69,7 @@ def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> S
     """Set how many people, besides the proposer, have to approve a policy or a form.
 
     Raises:
-        ValidationError: no number from 1 to 9, or a proposal waits, for which another number holds.
+        ValidationError: the number is not from 1 to 9, or a pending proposal requires a different number.
     """
     study = study_lock(study.pk)
     study_asks_check(study)
@@ -82,10 +82,10 @@ def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> S
 
 @transaction.atomic
 def conflict_declare(*, study: Study, acting_user: AbstractBaseUser, reason: str) -> ConflictOfInterest:
-    """Declare a conflict of interest: from then on ``acting_user`` approves nothing in the study.
+    """Declare a conflict of interest, after which ``acting_user`` can approve nothing in the study.
 
     Raises:
-        ValidationError: no reason, or it is declared already.
+        ValidationError: the reason is missing, or the conflict is already declared.
     """
     study = study_lock(study.pk)
     if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
@@ -110,13 +110,13 @@ def approval_record(
     conditions: str,
     last: bool,
 ) -> Remark:
-    """Append the approval of one person; the study's lock is held, and a second person was checked for.
+    """Append one person's approval; the caller holds the study's lock and has checked that this is a second person.
 
     Args:
-        study: the study, as the lock returned it.
-        proposal: the proposal that waits.
-        conditions: of the approval; empty if there are none.
-        last: whether it is to be the last approval that is needed.
+        study: the study, as returned by the lock.
+        proposal: the pending proposal.
+        conditions: conditions of the approval; may be empty.
+        last: whether this must be the last approval needed.
 
     Raises:
         ValidationError: they have approved it already, possibly with another account that they control, or ``last`` is
@@ -150,12 +150,12 @@ def proposal_remark(
     """Comment on a proposal or reject it, and record this.
 
     Args:
-        proposal: an ε policy or a consent form that waits for a second person.
+        proposal: an ε policy or a consent form that needs a second person.
         kind: one of :class:`consent.models.Remark.Kind`.
         text: the comment, or the reason.
 
     Raises:
-        ValidationError: no text, or the proposal was decided already.
+        ValidationError: the text is missing, or the proposal is already decided.
     """
     if kind == Remark.Kind.APPROVAL or not text.strip():
         raise ValidationError(_("Write a comment, or the reason for rejecting."))
@@ -181,7 +181,7 @@ def not_rejected_check(**about: Any) -> None:
 
 
 def answer_day(wish: date | None) -> date:
-    """Day until which an answer is wanted: ``wanted``, or in two weeks. Raises ValidationError out of the range."""
+    """Return the day by which an answer is wanted, by default in two weeks. Raises ValidationError if out of range."""
     today = day_of(timezone.now())
     day = wish or today + timedelta(days=ANSWER_DAYS)
     if not today <= day <= today + timedelta(days=MOST_ANSWER_DAYS):
@@ -191,7 +191,7 @@ def answer_day(wish: date | None) -> date:
 
 
 def overdue_mails_send() -> int:
-    """Put down one mail to each chair about each proposal that still waits after its day; return how many."""
+    """Queue one mail to each chair about each proposal that is overdue; return their number."""
     today, sent = day_of(timezone.now()), 0
     for study in Study.objects.filter(closed_at=None).order_by("pk"):
         waiting: list[EpsilonPolicy | ConsentFormProposal] = [*policies_waiting(study), *forms_waiting(study)]

@@ -1,8 +1,8 @@
-"""Consent forms: drafted, checked, proposed and approved; small corrections, which come into force unless objected to.
+"""Consent forms: drafts, checks, proposals, approvals, and small corrections, which take effect without objections.
 
-Every version is proposed by one person and published by a second one of the committee. A small correction changes no
-fact and few words. It is announced to the committee and the holders, and comes into force automatically after a period
-in which anybody on the committee can object.
+Every version is proposed by one person and published by a second person on the committee. A small correction changes no
+fact and few words. It is announced to the committee and the holders, and takes effect automatically after a period in
+which any committee member can object.
 """
 
 import hashlib
@@ -44,12 +44,12 @@ from consent.wording.facts import (
     texts_missing,
 )
 
-#: Whole days in which somebody of the committee can object to a small correction.
+#: Whole days in which committee members can object to a small correction.
 OBJECTION_DAYS = 14
-#: A small correction changes at most so many words of each text, or this part of them.
+#: A small correction changes at most this many words of each text, or at most this fraction of them.
 CORRECTED_WORDS = 3
 CORRECTED_PART = 0.05
-#: Words that turn a sentence into its contrary, in the languages of the site.
+#: Words that reverse the meaning of a sentence, in the languages of the site.
 _TURNING = frozenset(
     {
         *("no", "not", "none", "nobody", "never", "nothing", "neither", "nor", "without", "cannot", "only", "all"),
@@ -61,7 +61,7 @@ _TURNING = frozenset(
 
 @dataclass(frozen=True)
 class Valid:
-    """Time for which a consent to a version counts: so many months, up to a day and with it, or for good."""
+    """Validity of a consent to a version: so many months, until the end of a day, or unlimited."""
 
     months: int | None = None
     until: date | None = None
@@ -75,13 +75,13 @@ FOR_GOOD = Valid()
 
 
 def _texts_given(texts: Mapping[str, str]) -> dict[str, str]:
-    """Non-empty texts, with Unix line ends."""
+    """Return the non-empty texts, with Unix line ends."""
     stripped = {language: text.replace("\r\n", "\n").strip() for language, text in texts.items()}
     return {language: text for language, text in stripped.items() if text}
 
 
 def form_digest(texts: Mapping[str, str], facts: Mapping[str, Any] | None) -> str:
-    """SHA-256 of the canonical JSON of a form's texts and facts, in hexadecimal.
+    """Return the SHA-256 of the canonical JSON of a form's texts and facts, in hexadecimal.
 
     >>> form_digest({"en": "Hello"}, {"contact": "a@example.org"})[:8]
     '7b52551e'
@@ -97,11 +97,11 @@ def form_digest(texts: Mapping[str, str], facts: Mapping[str, Any] | None) -> st
 def consent_form_draft_save(
     *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], facts: Mapping[str, Any] | None = None
 ) -> ConsentFormDraft:
-    """Save ``texts`` as the study's draft, replacing the one before. A draft may be unfinished.
+    """Save ``texts`` as the study's draft, replacing the previous one. A draft may be unfinished.
 
     Args:
         texts: Markdown by language code.
-        facts: what the study states about itself; by default, the facts of the previous draft or of the study.
+        facts: the study's statements about itself; by default, the facts of the previous draft or of the study.
     """
     study_lock(study.pk)
     values = {} if facts is None else {"facts": dict(facts)}
@@ -113,7 +113,7 @@ def consent_form_draft_save(
 
 
 def draft_facts(draft: ConsentFormDraft) -> dict[str, Any]:
-    """Facts of a draft: its own, or the study's."""
+    """Return the draft's own facts, or else the study's."""
     return draft.facts if draft.facts is not None else facts_of(draft.study)
 
 
@@ -135,15 +135,14 @@ def consent_form_propose(
 
     Args:
         texts: Markdown by language code.
-        renewal: what it asks of those who consented to an earlier version, see :class:`consent.models.Renewal`.
-        valid: how long a consent to it counts.
-        facts: what the study states about itself; by default, what it states now.
+        renewal: consequence for people who consented to an earlier version, see :class:`consent.models.Renewal`.
+        valid: how long a consent to it is valid.
+        facts: the study's statements about itself; by default, the current ones.
         answer_by: last day to answer; by default, in two weeks.
 
     Raises:
-        ValidationError: what :func:`consent_form_check` refuses, people asked again before the first version, a changed
-            fact on which people rely and that they are not asked again about, a day out of its range, or the study is a
-            rehearsal.
+        ValidationError: :func:`consent_form_check` refuses the form, the first version asks people again, a fact that
+            people rely on changes without asking them again, a day is out of range, or the study is a rehearsal.
     """
     study = study_lock(study.pk)
     study_asks_check(study)
@@ -169,14 +168,14 @@ def consent_form_propose(
 def consent_form_correct(
     *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]
 ) -> ConsentFormProposal:
-    """Announce a small correction, which comes into force automatically unless someone on the committee objects.
+    """Announce a small correction, which takes effect automatically unless someone on the committee objects.
 
     Args:
-        texts: Markdown by language code, of the same languages as the version in force.
+        texts: Markdown by language code, in the same languages as the version in force.
 
     Raises:
-        ValidationError: what :func:`consent_form_check` or :func:`correction_check` refuses, nobody on the committee
-            who could object, or the study is a rehearsal.
+        ValidationError: :func:`consent_form_check` or :func:`correction_check` refuses the texts, the committee has no
+            member who could object, or the study is a rehearsal.
     """
     study = study_lock(study.pk)
     study_asks_check(study)
@@ -206,10 +205,10 @@ def consent_form_correct(
 
 
 def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Check that new texts are a small correction: the same languages, few words, no number, address or negation.
+    """Check that a correction is small: same languages, few words, and the same numbers, addresses and negations.
 
     Raises:
-        ValidationError: they are more than that.
+        ValidationError: the texts change more than that.
     """
     if set(before) != set(after):
         raise ValidationError(_("A correction cannot add or remove a language. Propose this as a new version."))
@@ -233,12 +232,12 @@ def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> Non
 
 
 def _words(text: str) -> list[str]:
-    """Words of a text in their order, in small letters."""
+    """Return the words of a text in order, in lower case."""
     return re.findall(r"[\w@.+'’-]*\w", text.lower())
 
 
 def _words_changed(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
-    """Words that are taken out and put in. One that moves is both: another order can say something else."""
+    """Return removed and added words. A moved word is both, because a different order can change the meaning."""
     out: list[str] = []
     put: list[str] = []
     for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -259,7 +258,7 @@ def _proposal_append(
     objection_until: datetime | None = None,
     answer_by: date | None = None,
 ) -> ConsentFormProposal:
-    """Append a proposal and notify the committee; the study's lock is held and the texts are checked."""
+    """Append a proposal and notify the committee; the caller holds the study's lock and has checked the texts."""
     latest = selectors.consent_form_in_force(study)
     proposal = ConsentFormProposal(
         study=study,
@@ -289,15 +288,15 @@ def _proposal_append(
 def consent_form_approve(
     *, proposal: ConsentFormProposal, acting_user: AbstractBaseUser, conditions: str = ""
 ) -> ConsentForm:
-    """Approve a proposed version as the last one who has to, which publishes it.
+    """Give the last approval that a proposed version needs, which publishes it.
 
     Args:
-        conditions: recorded conditions of the approval; empty if there are none.
+        conditions: recorded conditions of the approval; may be empty.
 
     Raises:
         ValidationError: the approver proposed it or has a conflict of interest, the proposer's account has been
-            deleted, it was published or rejected, it is a correction, a newer version has been published since, the
-            study states other facts by now, or more people have to approve it.
+            deleted, it was published or rejected, it is a correction, a newer version has been published, the study's
+            facts have changed, or more people have to approve it.
     """
     study = study_lock(proposal.study_id)
     study_open_check(study)
@@ -324,7 +323,7 @@ def consent_form_approve(
 
 @transaction.atomic
 def corrections_publish(at: datetime | None = None) -> int:
-    """Publish the corrections whose time for objections is over at ``at`` (default: now); return how many.
+    """Publish the corrections whose objection period has ended by ``at`` (default: now); return their number.
 
     Corrections with an objection, corrections overtaken by another version, and closed studies are left out.
     """
@@ -344,12 +343,12 @@ def corrections_publish(at: datetime | None = None) -> int:
 def consent_form_check(
     study: Study, texts: Mapping[str, str], valid: Valid = FOR_GOOD, facts: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """Return texts that can follow the version in force, without empty ones.
+    """Return the texts without empty ones, after checking that they can follow the version in force.
 
     Raises:
-        ValidationError: no text in the site's first language or in one of the study's languages, a missing fact that
-            people must be given, a text that contradicts the facts, the same texts, facts and validity as the version
-            in force, a change in some languages only, or a validity that has already ended.
+        ValidationError: the site's first language or one of the study's languages has no text, a required fact is
+            missing, a text contradicts the facts, nothing differs from the version in force, only some languages
+            change, or the validity has already ended.
     """
     if valid.until is not None and valid.until <= day_of(timezone.now()):
         raise ValidationError({"valid_until": _("No one would be able to consent any more. Choose a later day.")})
@@ -391,7 +390,7 @@ def consent_form_check(
 
 
 def _facts_check(study: Study, texts: Mapping[str, str]) -> None:
-    """Refuse a form that lacks or contradicts facts that people must be given. Raises ValidationError."""
+    """Refuse a form that lacks or contradicts required facts. Raises ValidationError."""
     lacking = facts_missing(study)
     if lacking:
         message = _(
@@ -420,7 +419,7 @@ def _names(codes: Iterable[str]) -> str:
 
 
 def _form_append(study: Study, proposal: ConsentFormProposal, acting_user: AbstractBaseUser | None) -> ConsentForm:
-    """Append the next version, whose facts become the study's; the study's lock is held and the texts are checked."""
+    """Append the next version, whose facts become the study's; the caller holds the lock and has checked the texts."""
     form = ConsentForm(
         study=study,
         version=proposal.follows + 1,
@@ -446,7 +445,7 @@ def _form_append(study: Study, proposal: ConsentFormProposal, acting_user: Abstr
             study.save()
     if not proposal.is_correction:
         holders_mail("new_form", study, about=form.pk)
-    proposer = User.objects.filter(pk=form.proposed_by_id)  # of a correction, the account can be gone by now
+    proposer = User.objects.filter(pk=form.proposed_by_id)  # for a correction, the account may have been deleted
     mails_send("form_approved", proposer.values_list("pk", flat=True), study=study, about=form.pk)
     event_send("form.published", study, version=form.version)
     return form
@@ -456,7 +455,7 @@ def _form_append(study: Study, proposal: ConsentFormProposal, acting_user: Abstr
 
 
 def form_faults(study: Study) -> Iterator[str]:
-    """Check that every version is as proposed, and published by a second person or after the time for objections.
+    """Check that each version is as proposed, and was published by a second person or after the objection period.
 
     Yields:
         One sentence for each fault.

@@ -1,4 +1,4 @@
-"""Decisions of holders: consent given, refused or withdrawn; drafts of them, and answers to the check questions."""
+"""Decisions of holders: consent given, refused or withdrawn; their drafts, and answers to the check questions."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -38,14 +38,14 @@ _PROMISE_CHANGED = gettext_lazy("The promise made to you has changed since you o
 
 @dataclass(frozen=True)
 class Declaration:
-    """Declaration of someone who decides for another person: on what authority (`Authority`), and in which words."""
+    """Declaration of someone who decides for another person: their authority (`Authority`) and its wording."""
 
     authority: str
     statement: str
 
 
 def declaration_statement() -> str:
-    """Statement that anyone who decides for another person must declare, in the current language.
+    """Return the statement that anyone who decides for another person must declare, in the active language.
 
     It contains no name, because it is kept longer than the person's records.
     """
@@ -57,18 +57,18 @@ def declaration_statement() -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    """Record of a decision, apart from its holder and its time.
+    """Record of a decision, without its holder and its time.
 
     Attributes:
-        acting_user: who recorded it; None for the bearer of an invitation.
+        acting_user: the user who recorded it; None for the bearer of an invitation.
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
         form: the version that they read, if any.
-        declared: declaration of a person who decides for the holder about their authority.
-        text_read: code of the text of the form that they read; empty if it is not known.
-        talked: whether they said that they had talked to someone about it.
-        level: of a consent, one of :class:`consent.models.Level`.
-        policy: of a consent, the policy that says what the level means.
-        epsilon_before: of a consent to weaker protection, ε of the promise that they gave up.
+        declared: declaration of authority by a person who decides for the holder.
+        text_read: code of the form's text that they read; empty if unknown.
+        talked: whether they stated that they had talked to someone about it.
+        level: for a consent, one of :class:`consent.models.Level`.
+        policy: for a consent, the policy that defines the level.
+        epsilon_before: for a consent to weaker protection, ε of the promise that they gave up.
     """
 
     acting_user: AbstractBaseUser | None
@@ -98,19 +98,21 @@ def consent_give(
 ) -> ConsentEvent:
     """Record that a holder takes part at ``level``: a first consent, a new one, or a change.
 
-    Arguments that are not explained here are fields of :class:`Decision`.
+    Other arguments are fields of :class:`Decision`.
 
     Args:
-        policy: the policy whose odds they were shown; the one in force by default.
-        accepts_weaker_than: ε of the promise that they give up for a weaker one, with a yes to that and nothing else;
-            None without such a yes.
+        policy: the policy whose odds they were shown; by default the policy in force.
+        accepts_weaker_than: ε of the promise that they give up for a weaker one, with separate agreement to exactly
+            that; None without such agreement.
 
     Returns:
-        The new event, or the current one if it says the same, counts, and would count no longer if given again.
+        The new event, or the current one if it is the same, is still valid, and would not be valid for longer if given
+        again.
 
     Raises:
-        ValidationError: an unknown level, an outdated form or policy, no policy in force, nobody who can consent for
-            the person, a right that whoever answers cannot have, or a weaker promise without a yes to it.
+        ValidationError: the level is unknown, the form or policy is outdated, no policy is in force, nobody can consent
+            for the person, the person who answers cannot have the declared right, or the promise is weaker without
+            agreement.
     """
     if level not in Level.values:
         raise ValidationError(_("Choose one of the three levels, or choose not to take part."))
@@ -157,11 +159,11 @@ def consent_keep(
     text_read: str = "",
     talked: bool = False,
 ) -> ConsentEvent:
-    """Record that a holder takes part with the promise of their last consent, though its level is weaker by now.
+    """Record that a holder takes part with the promise of their last consent, although its level has become weaker.
 
-    The decision names the policy whose ε holds for that promise. So it is one that a consent can have led to already:
-    privacy groups, head counts, caps and plans know it. ``epsilon`` is that of the promise that they were shown; all
-    else is as in :func:`consent_give`.
+    The decision refers to the policy whose ε applies to that promise, so it adds no promise that privacy groups, head
+    counts, caps and plans do not already include. ``epsilon`` belongs to the promise that they were shown; all else is
+    as in :func:`consent_give`.
     """
     study = study_lock(holder.study_id)
     locked(holder)
@@ -198,11 +200,11 @@ def consent_refuse(
 ) -> ConsentEvent:
     """Record that a holder does not take part; a standing consent is withdrawn (see :func:`consent_withdraw`).
 
-    Arguments that are not explained here are fields of :class:`Decision`.
+    Other arguments are fields of :class:`Decision`.
 
     Args:
-        keep: if a standing consent is withdrawn, whether they asked for their records to be kept; if they did not, or
-            the study does not offer it, the records are erased.
+        keep: when withdrawing a consent, whether they asked to keep their records; if not, or if the study does not
+            offer this, the records are erased.
 
     Returns:
         The new event, or the current one if they refused the same form before.
@@ -230,12 +232,12 @@ def consent_withdraw(
     channel: str = ConsentEvent.Channel.FORM,
     keep: bool = False,
 ) -> ConsentEvent:
-    """Withdraw a holder's consent, effective at once; arguments as of :func:`consent_refuse`.
+    """Withdraw a holder's consent, effective at once; arguments as in :func:`consent_refuse`.
 
-    From then on :func:`consent.selectors.consent_snapshot` leaves them out: no batch asks them any more
-    (``training.engine.questions.participants``), and before a vote opens their teachers learn without them
+    From then on :func:`consent.selectors.consent_snapshot` leaves them out: no batch asks them
+    (``training.engine.questions.participants``), and before a vote opens, their teachers are retrained without them
     (``training.methods.pate_teachers.withdrawn_since_snapshot``). Their records are erased soon
-    (``training.services.erasures.records_erase``). What was released before stays released.
+    (``training.services.erasures.records_erase``). Earlier releases stay released.
 
     Raises:
         ValidationError: the holder has no consent in force.
@@ -248,7 +250,7 @@ def consent_withdraw(
 
 
 def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -> EpsilonPolicy:
-    """Return the policy in force. Raises ValidationError if the form, or ``policy`` if it is given, is not in force."""
+    """Return the policy in force. Raises ValidationError if the form or a given ``policy`` is not in force."""
     study_open_check(study)
     if form != selectors.consent_form_in_force(study):
         raise ValidationError(_("The consent form has changed since you opened it. Please read the new version."))
@@ -263,7 +265,7 @@ def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -
 
 
 def _take_part(holder: DataHolder, current: ConsentEvent | None, decision: Decision) -> ConsentEvent:
-    """Append a consent, or return the ``current`` one if it says the same and counts."""
+    """Append a consent, or return the ``current`` one if it is the same and still valid."""
     assert decision.form is not None and decision.policy is not None
     answers = answering_for(holder)
     if not answers.consents:
@@ -318,15 +320,15 @@ def _append(holder: DataHolder, kind: str, answered_by: Answerer, decision: Deci
     return event
 
 
-# --- Answers beside the decision --------------------------------------------------------------------------------------
+# --- Unconfirmed answers and checks------------------------------------------------------------------------------------
 
 
-#: So long an answer is kept.
+#: How long an answer is kept.
 LASTS = timedelta(days=30)
 
 
 def answer_draft_keep(*, holder: DataHolder, answer: Mapping[str, Any]) -> None:
-    """Keep what a holder ticked, replacing what they ticked earlier."""
+    """Store the answer that a holder ticked, replacing an earlier one."""
     AnswerDraft.objects.update_or_create(holder=holder, defaults={"answer": dict(answer), "kept_at": timezone.now()})
 
 
@@ -337,12 +339,12 @@ def answer_draft_of(holder: DataHolder) -> dict[str, Any] | None:
 
 
 def answer_drafts_forget(holders: Collection[int]) -> None:
-    """Delete what is kept of some holders."""
+    """Delete the stored answers of the given holders."""
     AnswerDraft.objects.filter(holder__in=holders).delete()
 
 
 def answer_drafts_sweep() -> None:
-    """Delete what was kept long enough, and what was decided since in another way, for example on paper."""
+    """Delete answers that are too old, and answers of people who have since decided otherwise, for example on paper."""
     _over().delete()
 
 
@@ -353,12 +355,12 @@ def _over() -> QuerySet[AnswerDraft]:
 
 @transaction.atomic
 def check_answer_keep(*, holder: DataHolder, form: ConsentForm, place: int, right: bool) -> None:
-    """Keep whether a holder's first answer to one question was right; later answers and counted people change nothing.
+    """Store whether a holder's first answer to a question was right; later answers and counted people are ignored.
 
-    Without the study's lock: nothing is decided by it, and many people read at the same time.
+    This does not take the study's lock, because it decides nothing and many people read at the same time.
 
     Args:
-        place: the question's place in :data:`consent.promises.odds.KEYS`.
+        place: the question's position in :data:`consent.promises.questions.KEYS`.
     """
     CheckAnswers.objects.get_or_create(holder=holder, form=form)
     row = CheckAnswers.objects.select_for_update().filter(holder=holder, form=form).first()
@@ -371,15 +373,15 @@ def check_answer_keep(*, holder: DataHolder, form: ConsentForm, place: int, righ
 
 
 def check_answers_forget(holders: Collection[int]) -> None:
-    """Delete what is kept of holders who do not take part; the caller holds a transaction."""
+    """Delete the answers of holders who do not take part; the caller holds a transaction."""
     CheckAnswers.objects.filter(holder__in=holders).delete()
 
 
 def check_answers_supersede(form: ConsentForm) -> None:
-    """Delete what was answered to earlier versions of the form; the caller holds a transaction."""
+    """Delete answers to earlier versions of the form; the caller holds a transaction."""
     CheckAnswers.objects.filter(form__study=form.study_id).exclude(form=form).delete()
 
 
 def check_answers_clear(form: ConsentForm) -> None:
-    """Clear all answers to ``form`` once they were counted: those of people who do not take part, too."""
+    """Clear all answers to ``form`` after they were counted, including those of people who do not take part."""
     CheckAnswers.objects.filter(form=form, counted=False).update(answered=0, right=0, counted=True)

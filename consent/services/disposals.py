@@ -1,7 +1,7 @@
-"""Erasure of stored records, and the end of a study: who asked for it, and what was done, on record.
+"""Erasure of stored records and the end of a study, with a log of who asked for it and what was done.
 
-What holds records beside this app erases them there (``training.services.erasures``); this app erases scans of letters
-and pseudonyms. Decisions, forms and accounts stay: they prove what was agreed and what was spent, and name nobody.
+Other apps erase the records that they store (``training.services.erasures``); this app erases scans of letters and
+pseudonyms. Decisions, forms and accounts stay, because they prove what was agreed and spent without naming anyone.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ from consent.services.paper import scan_delete
 
 
 def unstorable_holders(study: Study, holders: NDArray[np.int64]) -> set[int]:
-    """Return the holders whose records must not be stored: erased, or about to be, with no consent since."""
+    """Return the holders whose records must not be stored: erased or about to be, without a later consent."""
     gone = _among(holders, _erased(study) | holders_waiting(study))
     return gone - holders_granting(study, gone)
 
@@ -41,16 +41,16 @@ def _among(holders: NDArray[np.int64], ids: Collection[int]) -> set[int]:
 
 
 def holders_erased_once(study_id: int) -> set[int]:
-    """Ids of all holders whose records were ever erased: what followed from these cannot be computed anew."""
+    """Return the ids of all holders whose records were ever erased; results derived from these cannot be recomputed."""
     rows = Disposal.objects.filter(study=study_id, kind=Disposal.Kind.ERASED)
     return set(rows.values_list("holder_id", flat=True))
 
 
 def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
-    """Erase scans and pseudonyms of holders and record that all of theirs is erased; the study's lock is held.
+    """Erase holders' scans and pseudonyms and record that all their data are erased; the caller holds the study's lock.
 
     Args:
-        rows: holder id → number of rows of private datasets that were erased.
+        rows: holder id → number of erased rows in private datasets.
     """
     pseudonyms.key_make(study)
     check_answers_forget(list(rows))
@@ -79,9 +79,9 @@ def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
 
 
 def scans_erase(study: Study, holders: Collection[int] | None = None) -> int:
-    """Delete the scans of letters of some holders, or of all, once the transaction has committed; returns how many.
+    """Delete the given holders' scans of letters, or all scans, after the commit; return their number.
 
-    A scan of several people's letters stays as long as it is kept for one of them.
+    A scan of several people's letters stays as long as one of them needs it.
     """
     scans = ConsentEvent.objects.filter(study=study).exclude(evidence="").order_by()
     if holders is None:
@@ -97,11 +97,11 @@ def scans_erase(study: Study, holders: Collection[int] | None = None) -> int:
 
 
 def holders_return(study: Study, pseudonyms: Sequence[str], owners: NDArray[np.int64], refused: set[int]) -> None:
-    """Take note that records of holders who were erased, and have consented since, are stored again.
+    """Record that records of erased holders who have since consented are stored again.
 
     Args:
-        pseudonyms: of each record the pseudonym of its owner.
-        owners: (N,) of each record the holder id of its owner.
+        pseudonyms: the pseudonym of each record's owner.
+        owners: (N,) the holder id of each record's owner.
         refused: ids of holders whose records are not stored.
     """
     returning = _among(owners, _erased(study) - refused)
@@ -117,28 +117,28 @@ def holders_return(study: Study, pseudonyms: Sequence[str], owners: NDArray[np.i
 def study_close_record(
     *, study: Study, acting_user: AbstractBaseUser | None, reason: str, erase_after: Any = None
 ) -> Study:
-    """Close a study on record; the study's lock is held, and nothing of it is under way.
+    """Close a study and log it. The caller holds the study's lock, and nothing in the study is in progress.
 
     Args:
-        acting_user: who closes it; None for its date.
-        reason: why; holders read it.
-        erase_after: the last day of the records; not after the one that holders were told.
+        acting_user: the user who closes it; None if its end date was reached.
+        reason: the reason, which holders read.
+        erase_after: the last day of the records; not after the day announced to holders.
     """
     study.closed_at = timezone.now()
     study.retention_until = erase_after or study.retention_until
     with changes_recorded([study], acting_user=acting_user):
         study.save(update_fields=["closed_at", "retention_until"])
-    # A restored backup may forget the day, and closes the study again by this row.
+    # A restored backup may lack the day; this row then closes the study again.
     last = study.retention_until.isoformat() if study.retention_until else ""
     disposal_record(study=study, kind=Disposal.Kind.CLOSED, acting_user=acting_user, subject=last, reason=reason)
     return study
 
 
 def people_forget(study: Study) -> None:
-    """Cut every way from the holders of a study to people; its lock is held.
+    """Remove every link from a study's holders to people; the caller holds the study's lock.
 
-    Pseudonyms give way to numbers that mean nothing and whose key is gone; links end; accounts are not related to the
-    study any more, nor are mails, apart from those that are still to be delivered.
+    Pseudonyms are replaced by numbers without meaning, whose key is deleted; links end; accounts, and mails except
+    those still to be delivered, are detached from the study.
     """
     mark = Concat(Value("erased:"), Cast("public_id", CharField()))
     linked = DataHolder.objects.filter(study=study, user__isnull=False)

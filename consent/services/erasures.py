@@ -1,6 +1,6 @@
-"""Erasure of a holder's stored records: who asked for it, and whose records are still to be erased.
+"""Erasure of holders' stored records: requests, and the records that are still to be erased.
 
-The worker that erases is sent for by name: what holds records stands above this app.
+The task that erases is called by name, because the code that stores records is in a layer above this app.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ _AT_ONCE = 500
 
 
 def disposal_record(*, study: Study, kind: str, acting_user: AbstractBaseUser | None, **fields: Any) -> Disposal:
-    """Append one row; the study's lock is held."""
+    """Append one row; the caller holds the study's lock."""
     row = Disposal(
         study_id=study.pk,
         kind=kind,
@@ -37,14 +37,14 @@ def disposal_record(*, study: Study, kind: str, acting_user: AbstractBaseUser | 
 
 @transaction.atomic
 def erasure_ask(*, holder: DataHolder, acting_user: AbstractBaseUser | None, reason: str = "") -> bool:
-    """Ask that the stored records of a holder who does not take part are erased; a worker does it soon.
+    """Request the erasure of the stored records of a holder who does not take part; a worker carries it out soon.
 
     Args:
-        acting_user: who asks: the holder's account or a data steward; None for the bearer of a link.
-        reason: of a data steward, how the holder asked for it.
+        acting_user: the holder's account or a data steward; None for the bearer of a link.
+        reason: for a data steward, how the holder asked for it.
 
     Returns:
-        Whether this is new: asking again before it is done changes nothing.
+        Whether the request is new; repeating it before the erasure changes nothing.
 
     Raises:
         ValidationError: the holder takes part.
@@ -66,9 +66,9 @@ class ErasureState:
     """State of a holder's stored records.
 
     Attributes:
-        requested_at: when an erasure was asked for that is not done yet.
+        requested_at: when an erasure that is still pending was requested.
         done_at: when they were erased.
-        kept_at: when the holder answered that they stay stored, on withdrawing.
+        kept_at: when the holder chose, while withdrawing, that they stay stored.
     """
 
     requested_at: datetime | None = None
@@ -77,7 +77,7 @@ class ErasureState:
 
 
 def erasure_state(holder: DataHolder) -> ErasureState:
-    """State of the holder's stored records now."""
+    """Return the current state of the holder's stored records."""
     if holder.pk in holders_waiting(holder.study):
         request = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.ASKED).latest("sequence")
         return ErasureState(requested_at=request.recorded_at)
@@ -86,14 +86,14 @@ def erasure_state(holder: DataHolder) -> ErasureState:
 
 
 def withdrawn_records_erase(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:
-    """Have records erased after withdrawals; the study's lock is held, the withdrawals are recorded.
+    """Have records erased after recorded withdrawals; the caller holds the study's lock.
 
     Without consent there is no legal basis for storing them (EDPB Guidelines 05/2020, paragraphs 117 to 119). They are
-    kept only if the study gives holders that choice and the holder says so, which is recorded.
+    kept only if the study gives holders that choice and the holder chooses it, and record this.
 
     Args:
-        holders: ids of those who withdrew.
-        keep: whether they said that their records stay stored.
+        holders: ids of the holders who withdrew.
+        keep: whether they chose that their records stay stored.
     """
     keep = keep and study.after_withdrawal == AfterWithdrawal.ASKED
     for holder in DataHolder.objects.filter(pk__in=holders):
@@ -104,20 +104,20 @@ def withdrawn_records_erase(study: Study, holders: Collection[int], *, keep: boo
 
 
 def holders_waiting(study: Study) -> set[int]:
-    """Ids of holders who asked for erasure, still take no part, and whose records have not been erased since.
+    """Return the ids of holders who requested erasure, still do not take part, and whose records are not yet erased.
 
-    This excludes holders who took part again before the erasure was done and then, when they withdrew again, asked for
-    their records to be kept.
+    This excludes holders who took part again before the erasure and then asked to keep their records when they withdrew
+    again.
     """
     requests = set(_requests([study]).values_list("holder_id", flat=True))
     return requests - holders_granting(study, requests)
 
 
 def _requests(studies: Collection[Study]) -> QuerySet[Disposal]:
-    """Requests for erasure after which nothing was erased, and their holder did not say that the records stay."""
+    """Return requests after which nothing was erased and the holder did not choose to keep the records."""
     rows = Disposal.objects.filter(study__in=studies, holder=OuterRef("holder"))
     kinds = (Disposal.Kind.ASKED, Disposal.Kind.ERASED)
-    # By time, as what a restored backup had forgotten is recorded after what is newer.
+    # Compared by time, because rows lost in a restore are recorded after newer ones.
     kept = Q(kind=Disposal.Kind.KEPT, recorded_at__gt=OuterRef("recorded_at"))
     later = rows.filter(kept | Q(kind__in=kinds, sequence__gt=OuterRef("sequence"))).order_by()
     return Disposal.objects.filter(~Exists(later), study__in=studies, kind=Disposal.Kind.ASKED).order_by()
@@ -125,7 +125,7 @@ def _requests(studies: Collection[Study]) -> QuerySet[Disposal]:
 
 @dataclass(frozen=True)
 class ErasuresWaiting:
-    """Erasures that wait in one study: ``number`` of people, and ``since`` when the first of them waits."""
+    """Pending erasures of one study: ``number`` of people, and ``since`` when the first one has been pending."""
 
     study_id: int
     number: int
@@ -133,7 +133,7 @@ class ErasuresWaiting:
 
 
 def erasures_waiting(studies: Collection[Study]) -> list[ErasuresWaiting]:
-    """Erasures of :func:`holders_waiting` in each of some studies; studies without any are left out."""
+    """Return the erasures of :func:`holders_waiting` for each given study; studies without any are left out."""
     after = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     granting = ConsentEvent.objects.filter(~Exists(after), holder=OuterRef("holder"), kind__in=GRANTING)
     requests = _requests(studies).filter(~Exists(granting))
@@ -142,7 +142,7 @@ def erasures_waiting(studies: Collection[Study]) -> list[ErasuresWaiting]:
 
 
 def holders_granting(study: Study, holders: Collection[int]) -> set[int]:
-    """Those of some holders whose last decision was to take part."""
+    """Return those of the given holders whose last decision was to take part."""
     ids, granting = list(holders), set()
     for start in range(0, len(ids), _AT_ONCE):
         events = ConsentEvent.objects.filter(study=study, holder__in=ids[start : start + _AT_ONCE]).order_by()

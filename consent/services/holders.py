@@ -1,7 +1,7 @@
-"""Data holders: registered, linked to accounts, handed over to those who answer for them, looked at by staff.
+"""Data holders: registration, links to accounts, changes of the person who answers, and access by staff.
 
-The person who has a holder's link or account decides in the recorded role. When another person starts to answer, both
-end, and that person gets their own invitation.
+The person who has a holder's link or account decides in the recorded role. When another person starts to answer, the
+link and the account end, and that person gets their own invitation.
 """
 
 import uuid
@@ -31,10 +31,10 @@ from consent.services.mail import addresses_forget, mails_send
 from consent.services.studies import study_open_check
 
 _AT_ONCE = 500
-#: Pseudonyms that are looked up and registered at once.
+#: Number of pseudonyms that are looked up and registered per batch.
 _REGISTERED_AT_ONCE = 2000
 _KIND = Circumstance.Kind
-#: Reason on record where a day came, and nobody recorded anything.
+#: Recorded reason if a date was reached without any act.
 _DAY_CAME = "until"
 #: Kinds under which the person has their own link.
 _OWN = (_KIND.PERSON, _KIND.INCAPABLE)
@@ -42,16 +42,15 @@ _OWN = (_KIND.PERSON, _KIND.INCAPABLE)
 
 @transaction.atomic
 def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
-    """Register a holder for every pseudonym that has none, under its canonical spelling.
+    """Register a holder for every new pseudonym, under its canonical spelling.
 
     People whose records were erased are found by the commitment to their pseudonym, and keep their account.
 
     Returns:
-        The holder id of every pseudonym, as it was given.
+        The holder id of every pseudonym, in the spelling that was passed.
 
     Raises:
-        ValidationError: the study is closed, the key to erased pseudonyms is missing, or pseudonyms that nobody can
-            have.
+        ValidationError: the study is closed, the key to erased pseudonyms is missing, or a pseudonym is invalid.
     """
     study_open_check(study_lock(study.pk))
     return _register(study, list(dict.fromkeys(pseudonyms)))
@@ -69,7 +68,7 @@ def owners_register(*, study: Study, pseudonyms: Sequence[str], progress: Progre
         (N,) the holder id of each record.
 
     Raises:
-        ValidationError: as :func:`holders_register`.
+        ValidationError: as in :func:`holders_register`.
     """
     study_open_check(study_lock(study.pk))
     owners = np.empty(len(pseudonyms), np.int64)
@@ -83,7 +82,7 @@ def owners_register(*, study: Study, pseudonyms: Sequence[str], progress: Progre
 
 
 def _register(study: Study, pseudonyms: Sequence[str], *, is_empty: bool = False) -> dict[str, int]:
-    """Register a holder for every pseudonym that has none; ``is_empty``: nobody is known by another spelling."""
+    """Register a holder for every new pseudonym; ``is_empty`` if no holder exists under another spelling."""
     known = {} if is_empty else holders_by_pseudonym(study, pseudonyms)
     names = [name for name in pseudonyms if name not in known]
     if faults := [fault for name in names if (fault := spelling_fault(name))]:
@@ -110,7 +109,7 @@ def holder_link(
 ) -> DataHolder:
     """Link a holder to the account that decides for them, or unlink it, and record this.
 
-    Mails then go to the account, including a reminder that they asked for; an address that they left is deleted.
+    Mails then go to the account, including a requested reminder; an address that they left is deleted.
 
     Args:
         user: the account, or None.
@@ -142,8 +141,8 @@ def invitations_end(
 
     Args:
         holders: ids of the holders.
-        acting_user: member of staff who ends them; None at the command line, for a date, and if the holder does.
-        account: the holder's own, which has proven that it works.
+        acting_user: member of staff who ends them; None at the command line, on a date, and if the holder does.
+        account: the holder's account, which has been shown to work.
     """
     by = account or acting_user
     for start in range(0, len(holders), _AT_ONCE):
@@ -166,16 +165,16 @@ def circumstance_record(
 
     Args:
         kind: one of :class:`consent.models.Circumstance.Kind`.
-        until: the first day on which a guardian (who needs one) or proxy no longer answers.
-        reason: how it is known; kept with the record.
-        acting_user: who records it; None from the command line.
+        until: the first day on which a guardian or proxy no longer answers (required for a guardian).
+        reason: how this is known; kept with the record.
+        acting_user: the user who records it; None from the command line.
 
     Returns:
-        The record; the last one if it says the same.
+        The new record, or the last one if it is the same.
 
     Raises:
-        ValidationError: an unknown pseudonym, an empty reason, a day that is missing, out of place or over, or a
-            circumstance that cannot follow the last one.
+        ValidationError: the pseudonym is unknown, the reason is empty, the day is missing, not allowed or in the past,
+            or the circumstance cannot follow the last one.
     """
     study_lock(study.pk)
     holder = holder_named(study, pseudonym)
@@ -228,7 +227,7 @@ def _new(
 
 
 def circumstance_append(record: Circumstance) -> Circumstance:
-    """Append a record, and end the link and account of a person who no longer answers; the study's lock is held."""
+    """Append a record, and end the link and account of a person who no longer answers; the caller holds the lock."""
     holder, last = record.holder, circumstance_last(record.holder)
     before = last.kind if last else _KIND.PERSON
     Circumstance.append([record])
@@ -246,7 +245,7 @@ def circumstance_append(record: Circumstance) -> Circumstance:
 
 @transaction.atomic
 def hand_over(holder: DataHolder) -> None:
-    """Record that the day came on which a guardian or proxy no longer answers, if it did and nobody has; idempotent."""
+    """Record, unless already recorded, that a guardian or proxy no longer answers because the day was reached."""
     study_lock(holder.study_id)
     last = circumstances_over(timezone.now()).filter(holder=holder).first()
     if last is not None:
@@ -254,12 +253,12 @@ def hand_over(holder: DataHolder) -> None:
 
 
 def is_day_come(record: Circumstance) -> bool:
-    """Whether a circumstance was recorded by :func:`hand_over`."""
+    """Return whether a circumstance was recorded by :func:`hand_over`."""
     return record.recorded_by_id is None and record.reason == _DAY_CAME
 
 
 def hand_overs() -> None:
-    """Hand over all holders whose guardian or proxy no longer answers from today on."""
+    """Hand over all holders whose guardian or proxy no longer answers."""
     for circumstance in circumstances_over(timezone.now()):
         hand_over(circumstance.holder)
 
@@ -271,13 +270,13 @@ def holder_level_access(
     """Record a staff member's access to a holder's choice, then return the choice.
 
     Args:
-        reason: why the choice has to be seen; kept with the record.
+        reason: why the access is necessary; kept with the record.
 
     Returns:
-        The holder's last consent event, or None before their first.
+        The holder's last consent event, or None if there is none.
 
     Raises:
-        ValidationError: no holder of the study has this pseudonym, or the reason is empty.
+        ValidationError: no holder in the study has this pseudonym, or the reason is empty.
     """
     study_lock(study.pk)
     holder = holder_named(study, pseudonym)

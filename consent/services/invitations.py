@@ -1,10 +1,10 @@
-"""Invitations: a link with which a data holder can decide, look up, change and withdraw without an account.
+"""Invitations: links with which data holders can decide, and view, change and withdraw decisions, without an account.
 
-A code is shown once, to the operator who made it. It has 80 random bits, so that it can be typed from paper. The
-database keeps its HMAC under the installation's key for signatures, so a copy of the database is no help in guessing
-codes; guessing on the site is limited (docs/threat-model.md, Guessing). Earlier codes have 140 random bits and a plain
-SHA-256; they keep working. Someone who tries codes cannot tell wrong, revoked and replaced ones apart; that one is
-mistyped follows from its check letters.
+A code is shown once, to the operator who created it. It has 80 random bits, few enough to type from paper. The database
+stores its HMAC under the installation's signing key, so a copy of the database does not help in guessing codes;
+guessing on the site is limited (docs/threat-model.md, Guessing). Earlier codes have 140 random bits and a plain
+SHA-256, and keep working. Someone who tries codes cannot distinguish wrong, revoked and replaced ones; only the check
+letters reveal a mistyped one.
 """
 
 import hashlib
@@ -42,15 +42,15 @@ from consent.services.holders import circumstance_record, hand_over, holder_link
 from consent.services.mail import confirmed_address, holder_mail
 from consent.services.studies import study_asks_check
 
-#: Groups of a code, each with 20 random bits and a check letter, and groups of codes that were issued earlier.
+#: Number of groups, of 20 random bits and a check letter, in a new code and in codes that were issued earlier.
 GROUPS, EARLIER_GROUPS = 4, 7
-#: What is said once an account takes the place of a link.
+#: Message shown when an account has replaced a link.
 ACCOUNT_SET_UP = gettext_lazy("Your account is set up. Sign in from now on, because the link no longer works.")
 
 
 @dataclass(frozen=True)
 class IssuedInvitation:
-    """A new invitation with its code, which exists nowhere else; ``name`` is the pseudonym that was written."""
+    """A new invitation with its code, which is stored nowhere else; ``name`` is the pseudonym as it was written."""
 
     invitation: Invitation
     code: str
@@ -60,12 +60,12 @@ class IssuedInvitation:
 
     @property
     def pseudonym(self) -> str:
-        # Of whoever had their records erased, nothing but what was written tells the pseudonym.
+        # If a person's records were erased, only the pseudonym as it was written is known.
         return self.name or (self.invitation.holder.pseudonym if self.invitation.holder else "")
 
     @cached_property
     def answering(self) -> Answering:
-        """Person who answers: the one whom the invitation is for, or with an open one, someone for themselves."""
+        """Person who answers: the invited person or, for an open invitation, someone who answers for themselves."""
         return answering_for(self.invitation.holder) if self.invitation.holder else Answering()
 
     @property
@@ -74,7 +74,7 @@ class IssuedInvitation:
 
     @property
     def spelled(self) -> str:
-        """The code in groups, to be typed from paper."""
+        """The code in groups, for typing from paper."""
         return code_in_groups(self.code)
 
 
@@ -84,13 +84,13 @@ def _code() -> str:
 
 
 def groups_of(code: str) -> int:
-    """Return the number of groups that a typed code is meant to have: the one that fits its length best."""
+    """Return the number of groups that a typed code was meant to have, judging by its length."""
     typed = len(code_normalise(code))
     return min((GROUPS, EARLIER_GROUPS), key=lambda groups: abs(groups * GROUP - typed))
 
 
 def code_hashes(code: str) -> list[str]:
-    """Return the hashes under which the database may keep a code, however it was typed; that of a new code first.
+    """Return the hashes under which the database may store a code, however it was typed; first the one for new codes.
 
     >>> code_hashes("ABCDE fgh1j") == code_hashes("abcde-fghlj")
     True
@@ -102,17 +102,17 @@ def code_hashes(code: str) -> list[str]:
 
 
 def uninvited_holders(study: Study) -> QuerySet[DataHolder]:
-    """Holders of a study who were never invited and have neither an account nor decided on paper.
+    """Return holders of a study who were never invited, have no account and have not decided on paper.
 
-    People who died, can no longer decide, or had their records erased are excluded.
+    People who died, who can no longer decide, or whose records were erased are excluded.
     """
     return _undecided(study).filter(invitations=None)
 
 
 def unanswered_holders(study: Study, invited_before: datetime) -> QuerySet[DataHolder]:
-    """Holders with a valid invitation from before a moment, who have neither an account nor decided since.
+    """Return holders invited before a given time, without an account or a later decision, whose invitation is valid.
 
-    People who died, can no longer decide, or had their records erased are excluded.
+    People who died, who can no longer decide, or whose records were erased are excluded.
     """
     asked = Invitation.objects.filter(holder=OuterRef("pk"), revoked_at=None, created_at__lt=invited_before)
     return _undecided(study).filter(Exists(asked))
@@ -140,7 +140,8 @@ def invitations_create(
 
     Args:
         acting_user: the operator; None from the command line.
-        pseudonyms: holders to invite, with who answers for them if that is to be recorded; unknown ones are registered.
+        pseudonyms: holders to invite, with the person who answers if that is to be recorded; unknown holders are
+            registered.
         open_places: the number of open invitations.
         replace: issue new codes to holders with a valid invitation, and revoke the earlier ones.
 
@@ -148,8 +149,8 @@ def invitations_create(
         The invitations with their codes, which are not stored.
 
     Raises:
-        ValidationError: a pseudonym that nobody can have, a rehearsal study, or someone whose guardian or proxy cannot
-            be recorded like this.
+        ValidationError: a pseudonym is invalid, the study is a rehearsal, or a guardian or proxy cannot be recorded
+            this way.
     """
     study = study_lock(study.pk)
     study_asks_check(study)
@@ -163,13 +164,13 @@ def invitations_create(
             _answers_record(study, each, acting_user)
     valid = Invitation.objects.filter(study=study, revoked_at=None, holder__isnull=False)
     invited = set() if replace else set(valid.values_list("holder_id", flat=True))
-    # Until its address is confirmed, an account replaces no link.
+    # An account does not replace a link until its address is confirmed.
     confirmed = EmailAddress.objects.filter(user=OuterRef("user"), verified=True, user__is_active=True)
     has_account = Exists(confirmed) if replace else Q(user__isnull=False)
     without_account = DataHolder.objects.filter(~has_account, study=study).exclude(pk__in=invited)
     by_id = {holder.pk: holder for holder in without_account.iterator(chunk_size=10_000)}
     written = {each.pseudonym: each for each in people}
-    names = {ids[name]: name for name in wanted}  # one for each person, however often they are listed
+    names = {ids[name]: name for name in wanted}  # one for each person, even if listed several times
     known = [(by_id[pk], written[name]) for pk, name in names.items() if pk in by_id]
     places: list[tuple[DataHolder | None, Invited]] = [*known, *[(None, Invited(""))] * open_places]
     now = timezone.now()
@@ -193,7 +194,7 @@ def invitations_create(
 
 
 def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
-    """Record who answers for someone who is invited; that they answer for themselves, only if someone else did."""
+    """Record who answers for an invited person; if that is the person, only if someone else did before."""
     holder = holder_named(study, person.pseudonym)
     known = Circumstance.objects.filter(holder=holder).exists()
     if person.answers == Circumstance.Kind.PERSON and not known:
@@ -212,7 +213,7 @@ def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser
 
 
 def invitations_with(study: Study, codes: Sequence[str]) -> dict[str, IssuedInvitation]:
-    """Valid invitations of a study by their codes; a code that opens nothing in it is left out."""
+    """Return the valid invitations of a study by code, without codes that do not work in it."""
     hashes = {each: code for code in codes for each in code_hashes(code)}
     invitations = Invitation.objects.filter(study=study, revoked_at=None, code_hash__in=hashes).select_related("holder")
     return {hashes[row.code_hash]: IssuedInvitation(row, hashes[row.code_hash]) for row in invitations}
@@ -220,7 +221,7 @@ def invitations_with(study: Study, codes: Sequence[str]) -> dict[str, IssuedInvi
 
 @transaction.atomic
 def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) -> None:
-    """Revoke an invitation; a session that it opened ends with its next request."""
+    """Revoke an invitation; sessions that it opened end with their next request."""
     with changes_recorded([invitation], acting_user=acting_user):
         Invitation.objects.filter(pk=invitation.pk, revoked_at=None).update(
             revoked_at=timezone.now(), revoked_by=acting_user.pk
@@ -228,36 +229,36 @@ def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) 
 
 
 def _counter(address: str) -> Counter:
-    """Wrong tries from one network address. Right codes wait, too: otherwise guessing could go on."""
+    """Return the counter of failed attempts from an address. It also delays right codes, or guessing could go on."""
     window = timedelta(seconds=settings.INVITATION_WAIT)
     return Counter(keyed_hash("invitation", address), settings.INVITATION_TRIES, window)
 
 
 def try_check(*, address: str) -> None:
-    """Look whether another code from this network address would be judged.
+    """Check whether this network address may try another code.
 
     Raises:
-        TooManyTriesError: too many were wrong.
+        TooManyTriesError: too many attempts failed.
     """
     counters_check([_counter(address)])
 
 
 def try_begin(*, address: str) -> Attempt:
-    """Record a try from this network address; it counts as a wrong one until it is forgotten.
+    """Record an attempt from this network address, which counts as failed until it is deleted.
 
     Raises:
-        TooManyTriesError: too many were wrong.
+        TooManyTriesError: too many attempts failed.
     """
     return attempt_begin([_counter(address)])
 
 
 def invitation_open(*, code: str, address: str) -> Invitation | None:
-    """Return the invitation that a code opens, bound to its holder; None for every code that does not work.
+    """Return the invitation with this code, bound to its holder; None for every code that does not work.
 
-    An open invitation of a closed study is not bound to anybody.
+    An open invitation of a closed study is not bound to a holder.
 
     Raises:
-        TooManyTriesError: too many codes from this network address were wrong; this one was not looked at.
+        TooManyTriesError: too many codes from this network address were wrong; this one was not checked.
     """
     attempt = try_begin(address=address)
     invitation = _invitation_bind(code)
@@ -268,7 +269,7 @@ def invitation_open(*, code: str, address: str) -> Invitation | None:
 
 @transaction.atomic
 def _invitation_bind(code: str) -> Invitation | None:
-    """The valid invitation with this code, with a holder from now on."""
+    """Return the valid invitation with this code, and bind it to a holder."""
     valid = Invitation.objects.select_related("holder", "study").filter(revoked_at=None)
     invitation = valid.filter(code_hash__in=code_hashes(code)).first()
     if invitation is None:
@@ -281,7 +282,7 @@ def _invitation_bind(code: str) -> Invitation | None:
         return invitation
     if invitation.holder is None:
         study_lock(invitation.study_id)
-        invitation = valid.get(pk=invitation.pk)  # somebody may have opened it in the same moment
+        invitation = valid.get(pk=invitation.pk)  # someone may have opened it at the same time
         if invitation.holder is None:
             pseudonym = f"new-{secrets.token_hex(6)}"
             invitation.holder = DataHolder.objects.create(study=invitation.study, pseudonym=pseudonym)
@@ -293,27 +294,27 @@ def _invitation_bind(code: str) -> Invitation | None:
 
 
 def account_take(*, holder: DataHolder, email: str, password: str, request: HttpRequest) -> User:
-    """Give a holder an account, a new one or their own from another study.
+    """Give a holder an account, either a new one or their account from another study.
 
-    The invitation still opens their pages until the account has a confirmed address; until then they can take
-    the account again, with another address or password. An account with a second factor is only looked at here: call
-    :func:`account_join` once that was given, too.
+    The invitation still works until the account has a confirmed address; until then they can repeat this step with
+    another address or password. An account with a second factor is only checked here; call :func:`account_join` after
+    the second factor was given.
 
     Args:
-        email: the address, which is the user name, too.
-        password: the password; of an existing account, its own.
-        request: says where the password of an existing account comes from: it is limited like any sign-in.
+        email: the address, which is also the user name.
+        password: the password; for an existing account, the current one.
+        request: the request, used to limit attempts with an existing account's password like any sign-in.
 
     Raises:
-        ValidationError: the password is weak, or wrong for the existing account; or the account already takes part in
+        ValidationError: the password is weak, or wrong for the existing account, or the account already takes part in
             the study.
-        TooManyTriesError: too many passwords were wrong.
+        TooManyTriesError: too many wrong passwords were entered.
     """
     email = email.strip().lower()
     users, pending = get_user_model(), _pending_account(holder)
     known = users.objects.filter(username__iexact=email).exclude(pk__in=[pending.pk] if pending else []).exists()
     if known:
-        # Before the transaction: a failed try stays on record.
+        # Before the transaction, so that a failed attempt stays recorded.
         account = authenticate(request, username=email, password=password)
         if account is None:
             raise ValidationError(
@@ -341,7 +342,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
 def account_join(*, holder_id: int, user: User) -> bool:
     """Give a holder the account that has just signed in with its second factor, and return whether that was possible.
 
-    It is not if the invitation has ended in the meantime, or if the account already decides for other records.
+    It is not possible if the invitation has ended in the meantime, or if the account already decides for other records.
     """
     holder = DataHolder.objects.filter(pk=holder_id, invitations__revoked_at=None, invitations__isnull=False).first()
     if holder is None:
@@ -357,7 +358,7 @@ def _account_link(holder: DataHolder, user: User, pending: User | None) -> None:
     """Link a holder to an account, replacing the ``pending`` one. Raises ValidationError."""
     _account_check(holder, user)
     theirs = DataHolder.objects.filter(user=user).values_list("study", flat=True)
-    for study_id in sorted({holder.study_id, *theirs}):  # one order for everybody: none waits for another forever
+    for study_id in sorted({holder.study_id, *theirs}):  # in one order for everyone, to avoid deadlocks
         study_lock(study_id)
     before = holder.user_id
     if locked(holder).user_id != before:
@@ -377,7 +378,7 @@ def _account_check(holder: DataHolder, user: User) -> None:
 
 
 def _pending_account(holder: DataHolder) -> User | None:
-    """The account that was made with the holder's invitation and has no confirmed address yet, or None."""
+    """Return the account created with the holder's invitation whose address is not yet confirmed, or None."""
     user = holder.user
     if user is None or confirmed_address(user.pk) or user.is_staff or user.is_superuser:
         return None
@@ -387,22 +388,22 @@ def _pending_account(holder: DataHolder) -> User | None:
 
 @transaction.atomic
 def account_invitations_end(*, user: User) -> None:
-    """End the invitations of all holders for whom the account decides: it has proven that it works."""
+    """End the invitations of all holders for whom the account decides, because it has been shown to work."""
     for pk in DataHolder.objects.filter(user=user).order_by("study").values_list("pk", flat=True):
         invitations_end(holders=[pk], acting_user=None, account=user)
 
 
 @transaction.atomic
 def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: AbstractBaseUser) -> IssuedInvitation:
-    """Issue a new link to a holder's decisions, for someone who has lost theirs, and record this.
+    """Issue a new link to a holder's decisions for someone who has lost theirs, and record this.
 
-    Every earlier link ends, with the visits that it opened. The holder's account, if any, still works, and is notified.
+    Every earlier link and its visits end. The holder's account, if any, still works, and is notified.
 
     Args:
-        reason: why the link is needed and how it was made sure who asks; kept with the record.
+        reason: why the link is needed and how the person's identity was checked; kept with the record.
 
     Raises:
-        ValidationError: no holder of the study has this pseudonym, or the reason is empty.
+        ValidationError: no holder in the study has this pseudonym, or the reason is empty.
     """
     study_lock(study.pk)
     holder = holder_named(study, pseudonym)

@@ -1,9 +1,9 @@
-"""Letters on paper to holders whom no email reaches: those that are due, a new code for each, and the letterhead.
+"""Letters on paper to holders who cannot be reached by email: letters that are due, their new codes, the letterhead.
 
-They go to everyone who has decided, regardless of the decision, so that a list of letters reveals nobody's choice.
-Unlike mails, letters do not announce a closed study or a new ε policy; the page behind the link does. People who have
-withdrawn get no news of results. All letters but receipts contain a new link, which replaces the earlier one; people
-who have an account with a confirmed address, or have left one, get an email instead. Printing is recorded
+They go to everyone who has decided, regardless of the decision, so that a list of letters does not reveal any choice.
+Unlike mails, letters do not announce a closed study or a new ε policy; the linked page does. People who have withdrawn
+get no news of results. All letters except receipts contain a new link, which replaces the earlier one. People with a
+confirmed address, of an account or left by them, get an email instead. Printing is recorded
 (:class:`consent.models.Letter`).
 """
 
@@ -62,17 +62,17 @@ from consent.services.holders import holder_level_access
 from consent.services.invitations import IssuedInvitation, invitations_create
 from consent.services.mail import news_readers
 
-#: So many letters are printed at once; more make a page that browsers print badly.
+#: Largest number of letters printed at once; browsers print longer pages badly.
 AT_ONCE = 500
 #: Largest logo: bytes as uploaded and as stored, and pixels of its longer side.
 MOST_BYTES, MOST_STORED, MOST_PIXELS = 500_000, 60_000, 1_600
-#: Pixels of the longer side of a logo as stored: enough for 5 cm on paper.
+#: Longer side of a stored logo in pixels; enough for 5 cm on paper.
 _STORED_PIXELS = 600
 
 
 @dataclass(frozen=True)
 class Due:
-    """Letter that is due: to whom, and the key of the row that it is about."""
+    """Letter that is due, with its recipient and the key of its subject's row."""
 
     holder: DataHolder
     about: str
@@ -80,7 +80,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Printed:
-    """Letter to print: with a new invitation, or the decision of a receipt."""
+    """Letter to print, with a new invitation or, for a receipt, the decision."""
 
     kind: str
     holder: DataHolder
@@ -90,7 +90,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class LettersWaiting:
-    """Letters that are due in one study and were never printed: their ``number``, and ``since`` when the first is."""
+    """Letters that are due in one study and were never printed: their ``number``, and when the first became due."""
 
     study_id: int
     number: int
@@ -111,7 +111,7 @@ class ContactWay(models.TextChoices):
 def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[str, str]]:
     """Return pseudonym and `ContactWay` of the people whom a study asks, if their pseudonym contains ``name``.
 
-    This depends only on accounts and preferences, not on what anybody decided.
+    This depends only on accounts and preferences, not on anyone's decision.
     """
     address = HolderAddress.objects.filter(holder=OuterRef("pk"))
     way = Case(
@@ -127,12 +127,12 @@ def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[st
 
 
 def _confirmed(user: str) -> QuerySet[EmailAddress]:
-    """Confirmed addresses of the account in the field ``user`` of the outer query."""
+    """Return confirmed addresses of the account in the field ``user`` of the outer query."""
     return EmailAddress.objects.filter(user=OuterRef(user), verified=True, user__is_active=True)
 
 
 def _unreached(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Last decisions of the holders whom no mail reaches."""
+    """Return the last decisions of holders who cannot be reached by email."""
     left = HolderAddress.objects.filter(holder=OuterRef("holder"), confirmed_at__isnull=False)
     later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     return (
@@ -143,7 +143,7 @@ def _unreached(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Those who decided before the newest version that asks again was published."""
+    """Return decisions of people who decided before the newest version that asks again was published."""
     asking: dict[int, ConsentForm] = {}
     current: dict[int, list[int]] = {}
     for form in ConsentForm.objects.filter(study__in=studies).order_by("version"):
@@ -154,14 +154,14 @@ def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _renewal(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Those whose decision is to be renewed soon, or was to be, and can be."""
+    """Return decisions that are, or were, soon to be renewed and can be."""
     begins = ExpressionWrapper(F("renew_by") - REMINDED, DateTimeField())
     soon = _unreached(studies).filter(~ends_with_form(), renew_by__lte=timezone.now() + REMINDED)
     return _about_itself(soon, begins)
 
 
 def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
-    """People for whom someone else now answers, if that person has neither a link nor an account yet."""
+    """Return people for whom someone else now answers who has neither a link nor an account yet."""
     links = Invitation.objects.filter(holder=OuterRef("holder"), revoked_at=None)
     kinds = (Circumstance.Kind.PERSON, Circumstance.Kind.GUARDIAN, Circumstance.Kind.PROXY)
     waiting = circumstances_last(*studies).filter(~Exists(links), kind__in=kinds, holder__user=None)
@@ -169,21 +169,21 @@ def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
 
 
 def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """People whose last decision was made on paper, or who want letters."""
+    """Return last decisions made on paper, or by people who want letters."""
     wished = Q(holder__in=HolderAddress.objects.filter(way=HolderAddress.Way.LETTER).values("holder"))
     written = Q(channel=ConsentEvent.Channel.PAPER)
     return _about_itself(_unreached(studies).filter(wished | written), F("recorded_at"))
 
 
 def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """People who had decided before the last news of results, have not withdrawn, and have not refused news."""
+    """Return decisions of people who decided before the last news of results, and neither withdrew nor refused news."""
     last = {news.study_id: news for news in News.objects.filter(study__in=studies).order_by("published_at", "pk")}
     refused = HolderAddress.objects.filter(holder=OuterRef("holder"), way=HolderAddress.Way.NOTHING)
     return _before(last, _unreached(studies).filter(~Exists(refused), pk__in=news_readers(studies).values("pk")))
 
 
 def _before(newest: Mapping[int, ConsentForm | News], events: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
-    """Decisions made before ``newest``, by study, was published: values, because the query would ask again for each."""
+    """Return decisions made before ``newest``, by study; literal dates, because a subquery would run for each row."""
     published = [(Q(study=study), row) for study, row in newest.items()]
     return events.filter(
         reduce(or_, (of & Q(recorded_at__lt=row.published_at) for of, row in published), Q(pk__in=[]))
@@ -207,7 +207,7 @@ _DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
 
 
 def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> QuerySet[Any]:
-    """Rows with a holder, what their letter is ``about``, and since when it is due."""
+    """Return rows with a holder, what their letter is ``about``, and since when it is due."""
     open_ones = [study for study in studies if not study.is_closed]
     died = circumstances_last(*open_ones).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
     rows = _DUE[kind](open_ones).filter(~Exists(died), holder__erased_at=None)
@@ -220,16 +220,16 @@ def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> Query
 
 
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
-    """Letters of one kind that are due, oldest cause first: those that were never printed, or all with ``again``.
+    """Return due letters of one kind that were never printed, or all with ``again``, oldest cause first.
 
-    None are due if the study is closed, nor to people whose records were erased: nobody knows who they are.
+    No letters are due if the study is closed, or to people whose records were erased, because their names are unknown.
     """
     rows = _due([study], kind, again=again).select_related("holder").order_by("sequence")
     return [Due(row.holder, row.about) for row in rows]
 
 
 def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
-    """Letters of every kind that are due in each of some studies; studies without any are left out."""
+    """Return the letters of every kind that are due in each of the given studies; studies without any are left out."""
     waiting: dict[int, LettersWaiting] = {}
     for kind in Letter.Kind:
         counted = _due(studies, kind).order_by().values("study").annotate(number=Count("pk"), since=Min("due_at"))
@@ -241,13 +241,13 @@ def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
 
 @transaction.atomic
 def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, again: bool = False) -> list[Printed]:
-    """Make the letters of one kind that are due, at most ``AT_ONCE``, and log them.
+    """Create due letters of one kind, at most ``AT_ONCE``, and log them.
 
-    A new link replaces the earlier one. Receipts show levels, so each is logged as a look-up of a choice.
+    A new link replaces the earlier one. Receipts show levels, so each is logged as access to a choice.
 
     Args:
         kind: one of :class:`consent.models.Letter.Kind`.
-        again: also those that were printed before.
+        again: whether to include letters that were printed before.
     """
     study_lock(study.pk)
     due = letters_due(study, kind, again=again)[:AT_ONCE]
@@ -273,12 +273,12 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
 
 
 def letterhead_of(study: Study) -> Letterhead:
-    """Letterhead of a study; an empty, unsaved one if nothing was written."""
+    """Return the letterhead of a study, or an empty, unsaved one."""
     return Letterhead.objects.filter(study=study).first() or Letterhead(study=study)
 
 
 def logo_read(content: bytes) -> str:
-    """A logo as it is stored: redrawn from the pixels of a PNG, so that nothing else from the file remains, in base 64.
+    """Return a logo for storage, in base64, redrawn from a PNG's pixels so that nothing else from the file remains.
 
     Raises:
         ValidationError: the file is not a PNG, or is too large.
@@ -307,8 +307,8 @@ def letterhead_save(
 
     Args:
         texts: language → text → words; empty ones are left out.
-        logo: from :func:`logo_read`; empty: none.
-        acting_user: who saves them; None at the command line.
+        logo: result of :func:`logo_read`; empty for no logo.
+        acting_user: the user who saves them; None at the command line.
     """
     study = study_lock(study.pk)
     head = letterhead_of(study)

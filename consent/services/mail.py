@@ -1,16 +1,16 @@
-"""Mail and news to people: stored with their cause, delivered by a worker, tried again, and logged; their addresses.
+"""Mail and news to people, stored with their cause, delivered by a worker with retries, and logged; their addresses.
 
 A mail is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
-contains it, nor the links in it. It goes only to a confirmed address, of an account or left by a person without one,
-because a mail to a stranger's address would reveal who is asked by a study. Every mail to an address that was left has
-a link that deletes the address. No mail mentions a level, or whether a person takes part.
+contains it or its links. It goes only to a confirmed address, of an account or left by a person without one, because a
+mail to a stranger's address would reveal who is asked by a study. Every mail to an address that was left has a link for
+deleting the address. No mail mentions a level, or whether a person takes part.
 
-News about results goes to everyone who has decided, regardless of the decision, unless they have withdrawn, had their
-records erased, or are recorded as having died. People whom no email reaches get it as letters.
+News about results goes to everyone who has decided, regardless of the decision, unless they have withdrawn, their
+records were erased, or they are recorded as having died. People who cannot be reached by email get letters.
 
-An address that a person without an account leaves gets only the mail that asks for its confirmation. It is deleted by
-its holder on every page and from every mail, and automatically once the holder has an account, someone else answers,
-their records are erased, or it was not confirmed in time.
+Until an address left by a person without an account is confirmed, only the confirmation mail is sent to it. Its holder
+can delete it on every page and from every mail. It is deleted automatically once the holder has an account, someone
+else answers, their records are erased, or it was not confirmed in time.
 
 Reminders to renew a decision go to everyone who has answered a form that asks for renewal, regardless of the answer.
 People who withdrew get none.
@@ -62,9 +62,9 @@ from consent.wording.third_person import in_third_person
 
 logger = logging.getLogger(__name__)
 
-#: So often a mail is tried, each time after twice the wait; about 17 hours.
+#: Number of delivery attempts, with doubling delays; about 17 hours in all.
 TRIES = 10
-#: A worker that died while it delivered a mail leaves it to the next after so long.
+#: After this time another worker takes over a mail from a worker that died.
 _LEASE = timedelta(minutes=10)
 _AT_ONCE = 500
 #: Kind of mail of each kind of news.
@@ -72,7 +72,7 @@ MAILS = {News.Kind.RESULT: "result_published", News.Kind.YEAR: "results_of_year"
 
 
 def confirmed_address(user_id: int) -> str:
-    """The confirmed address to which an account's mail goes; empty if there is none."""
+    """Return the confirmed address for an account's mail; empty if there is none."""
     confirmed = EmailAddress.objects.filter(user_id=user_id, verified=True).order_by("-primary", "pk")
     return confirmed.values_list("email", flat=True).first() or ""
 
@@ -86,14 +86,15 @@ def _confirmed(mail: Mail) -> str:
 
 @dataclass(frozen=True)
 class MailKind:
-    """Kind of mail: its text is the component ``mail_<name>``, whose first line is the subject.
+    """Kind of mail, whose text is the component ``mail_<name>`` with the subject in the first line.
 
     Attributes:
-        label: for the record of mails.
-        context: returns what the template needs, besides study and links; None if there is no longer anything to say.
-        address: returns the address to which the mail goes; empty if it goes nowhere.
-        language: returns the language of the page on which it was asked for; empty: the account's.
-        wish: name of the field of :class:`consent.models.MailWishes` with which people choose whether to get it.
+        label: name in the record of mails.
+        context: function that returns the template's context, except study and links; None if the mail is obsolete.
+        address: function that returns the recipient's address; empty if the mail cannot be sent.
+        language: function that returns the language of the page that requested the mail; empty for the account's
+            language.
+        wish: name of the preference in :class:`consent.models.MailWishes` for getting this mail.
     """
 
     name: str
@@ -113,7 +114,7 @@ def kinds_register(*kinds: MailKind) -> None:
 
 
 def mails_send(kind: str, users: Iterable[int], *, study: Study | None = None, about: object = "") -> None:
-    """Queue an email for each of ``users`` (ids) who wants it, to be delivered once the transaction has committed."""
+    """Queue an email for each of ``users`` (ids) who wants it, to be delivered after the transaction has committed."""
     assert kind in KINDS, kind
     users = list(users)
     if users and (wish := KINDS[kind].wish):
@@ -125,7 +126,7 @@ def mails_send(kind: str, users: Iterable[int], *, study: Study | None = None, a
 
 
 def holders_reached(holders: QuerySet[DataHolder]) -> tuple[QuerySet[DataHolder], QuerySet[HolderAddress]]:
-    """Those of some holders who have an account, and the confirmed addresses of the others."""
+    """Return those of the given holders who have an account, and the confirmed addresses of the others."""
     left = HolderAddress.objects.filter(
         holder__in=holders.order_by(), holder__user=None, way=HolderAddress.Way.MAIL, confirmed_at__isnull=False
     )
@@ -133,7 +134,7 @@ def holders_reached(holders: QuerySet[DataHolder]) -> tuple[QuerySet[DataHolder]
 
 
 def mails_to_holders(kind: str, holders: QuerySet[DataHolder], study: Study, *, about: object = "") -> None:
-    """Put down a mail for each of some holders of a study: to their account, or to the address that they left."""
+    """Queue a mail for each of the given holders of a study: to their account, or to the address that they left."""
     accounts, left = holders_reached(holders)
     users = accounts.order_by("pk").values_list("user_id", flat=True).iterator(chunk_size=2000)
     mails_send(kind, (user for user in users if user is not None), study=study, about=about)
@@ -143,12 +144,12 @@ def mails_to_holders(kind: str, holders: QuerySet[DataHolder], study: Study, *, 
 
 
 def holder_mail(kind: str, holder: DataHolder, *, about: object = "") -> None:
-    """Put down a mail for one holder; see :func:`mails_to_holders`."""
+    """Queue a mail for one holder; see :func:`mails_to_holders`."""
     mails_to_holders(kind, DataHolder.objects.filter(pk=holder.pk), holder.study, about=about)
 
 
 def mail_holders(mail: Mail) -> QuerySet[DataHolder]:
-    """Holders of a mail's study whom its reader decides for."""
+    """Return the holders of a mail's study for whom its reader decides."""
     if mail.address is not None:
         return DataHolder.objects.filter(pk=mail.address.holder_id)
     if mail.study_id is None or mail.user_id is None:
@@ -157,11 +158,11 @@ def mail_holders(mail: Mail) -> QuerySet[DataHolder]:
 
 
 def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool = False) -> None:
-    """Queue an email for everybody whose records a study asks for and whom email reaches, regardless of their decision.
+    """Queue an email for everyone whom a study asks and who can be reached by email, regardless of their decision.
 
     Args:
-        about: key of the row that it is about.
-        wishing: only to people who want to hear of uses.
+        about: key of the row that the mail is about.
+        wishing: whether to include only people who want to hear about uses.
     """
     holders = DataHolder.objects.filter(study=study)
     if wishing:
@@ -170,21 +171,21 @@ def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool =
 
 
 def mail_wishes(user: AbstractBaseUser) -> MailWishes:
-    """Wishes of an account about its mails; until they are saved, in the language of this moment."""
+    """Return an account's email preferences; unsaved ones have the active language."""
     return MailWishes.objects.filter(user_id=user.pk).first() or MailWishes(
         user_id=user.pk, language=translation.get_language() or settings.LANGUAGE_CODE
     )
 
 
 def language_note(user: AbstractBaseUser) -> None:
-    """Store the current language for emails to an account that has no preferences yet."""
+    """Store the active language for emails to an account that has no preferences yet."""
     wishes = mail_wishes(user)
     if wishes.pk is None:
         wishes.save()
 
 
 def mail_render(mail: Mail) -> EmailMessage | None:
-    """The mail as it is delivered, in its reader's language; None without an address, or if there is nothing to say."""
+    """Return the mail to deliver, in its reader's language; None without an address or if it is obsolete."""
     kind = KINDS[mail.kind]
     address = kind.address(mail)
     wished, headers, left = "", {"Auto-Submitted": "auto-generated"}, ""
@@ -204,12 +205,12 @@ def mail_render(mail: Mail) -> EmailMessage | None:
 
 
 def address_link(address: HolderAddress) -> str:
-    """Return the link that confirms and deletes an address that was left. It is stored nowhere."""
+    """Return the link that confirms and deletes an address that was left. The link is not stored."""
     return settings.SITE_URL.rstrip("/") + reverse("address", args=[_signer().sign(address.key)])
 
 
 def address_by_link(token: str) -> HolderAddress | None:
-    """Address of a link; None once it was deleted, and of what no link has."""
+    """Return the address of a link; None if the link is invalid or the address was deleted."""
     try:
         key = _signer().unsign(token)
     except BadSignature:
@@ -222,7 +223,7 @@ def _signer() -> Signer:
 
 
 def _voice(mail: Mail) -> AbstractContextManager[None]:
-    """Third person for a mail whose reader decides for another person, and for nobody else in the study."""
+    """Use the third person for a mail whose reader decides for one other person in the study and for no one else."""
     holders = list(mail_holders(mail)[:2]) if mail.study_id else []
     if len(holders) == 1 and answering_for(holders[0]).represents:
         return in_third_person(holders[0].known_as)
@@ -230,7 +231,7 @@ def _voice(mail: Mail) -> AbstractContextManager[None]:
 
 
 def mails_deliver() -> None:
-    """Deliver the mails that are due; one that fails is due again later."""
+    """Deliver the mails that are due; failed ones are retried later."""
     due = Mail.objects.filter(state=Mail.State.WAITING, due_at__lte=timezone.now()).order_by("due_at")
     for pk in list(due.values_list("pk", flat=True)[:_AT_ONCE]):
         _deliver(pk)
@@ -250,9 +251,9 @@ def _deliver(pk: int) -> None:
             mine.update(state=Mail.State.DROPPED)
             return
         message.send()
-    except Exception as error:  # whatever is wrong with one mail must not keep the others waiting
+    except Exception as error:  # a problem with one mail must not delay the others
         fault = type(error).__name__
-        # The class alone: an error's words can hold the address and the mail.
+        # Only the class, because an error's message can contain the address and the mail.
         logger.warning("Mail %s (%s) was not delivered at try %s: %s.", pk, mail.kind, mail.tries, fault)
         if mail.tries >= TRIES:
             mine.update(state=Mail.State.FAILED, fault=fault)
@@ -265,7 +266,7 @@ def _deliver(pk: int) -> None:
 
 
 def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Last decisions of the people who get news."""
+    """Return the last decisions of the people who get news."""
     later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     died = circumstances_last(*studies).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
     decided = ConsentEvent.objects.filter(study__in=studies, holder__erased_at=None)
@@ -274,11 +275,11 @@ def news_readers(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 @transaction.atomic
 def news_send(*, study: Study, kind: str, about: str = "") -> News | None:
-    """Record news, and queue an email for everybody whom email reaches and who wants it.
+    """Record news, and queue an email for everyone who wants it and can be reached by email.
 
     Args:
         kind: one of :class:`consent.models.News.Kind`.
-        about: key of the result, of news about one.
+        about: key of the result, for news about one.
 
     Returns:
         The news; None if the study is closed, or this news was already sent.
@@ -296,16 +297,16 @@ def news_send(*, study: Study, kind: str, about: str = "") -> News | None:
 # --- Addresses of holders without an account --------------------------------------------------------------------------
 
 
-#: So long an address waits for its confirmation.
+#: How long an address may wait for its confirmation.
 WAITS = timedelta(days=7)
-#: So many confirmations are sent in a day for one holder, and to one address.
+#: Largest number of confirmation mails per day for one holder, and to one address.
 _IN_A_DAY = 5
 
 
 def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
-    """Keep an address to which a holder without an account wishes mails, and send it a mail that asks to confirm it.
+    """Store an address at which a holder without an account wants to get mails, and send a confirmation mail to it.
 
-    A reminder to decide that they asked for goes to it and replaces an earlier one.
+    A requested reminder to decide goes to it and replaces an earlier one.
 
     Raises:
         ValidationError: the holder has an account, or too many such mails were sent in a day.
@@ -330,7 +331,7 @@ def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
 
 @transaction.atomic
 def way_wish(*, holder: DataHolder, way: str) -> HolderAddress:
-    """Keep that a holder without an account wishes letters, or no news; an address that they left is deleted.
+    """Record that a holder without an account wants letters, or no news, and delete an address that they left.
 
     Args:
         way: ``LETTER`` or ``NOTHING`` of :class:`consent.models.HolderAddress.Way`.
@@ -366,22 +367,22 @@ def address_confirm(*, address: HolderAddress) -> None:
 
 @transaction.atomic
 def addresses_forget(*, holders: Collection[int]) -> None:
-    """Delete what holders of one study left, with the mails to it, and log it."""
+    """Delete the addresses and wishes that holders of one study left, with the mails to them, and log it."""
     rows = HolderAddress.objects.filter(holder__in=list(holders))
     with changes_recorded(rows, acting_user=None):
         rows.delete()
 
 
 def addresses_sweep(*, study: Study | None = None) -> int:
-    """Delete addresses that nobody confirmed in time, and those of whom everything is erased, once they are told so.
+    """Delete addresses not confirmed in time, and addresses of people whose records were erased, after notifying them.
 
-    One that was left after the erasure stays: its holder takes part again, or wants to hear of the study.
+    An address left after the erasure stays, because its holder takes part again or wants to hear about the study.
 
     Args:
-        study: of this study alone; its lock is held.
+        study: restrict this to the study, whose lock the caller holds.
 
     Returns:
-        The number of addresses.
+        The number of deleted addresses.
     """
     waiting = Mail.objects.filter(address=OuterRef("pk"), state=Mail.State.WAITING)
     late = Q(way=HolderAddress.Way.MAIL, confirmed_at=None, left_at__lte=timezone.now() - WAITS)
@@ -398,14 +399,14 @@ def addresses_sweep(*, study: Study | None = None) -> int:
 
 
 KIND = "renewal"
-#: Kind of the mail that somebody asked for who decides later.
+#: Kind of the mail requested by people who decide later.
 LATER = "decide_later"
 
 
 def reminders_send() -> int:
     """Queue one email for each last decision that is due for renewal soon, if its holder can be reached by email.
 
-    No email is queued if a new decision would not be valid for longer: that needs a new form, which has its own email.
+    No email is queued if a new decision would not be valid for longer; this needs a new form, which has its own email.
 
     Returns:
         The number of mails.
@@ -426,7 +427,7 @@ def reminders_send() -> int:
 
 
 def is_reached(holder: DataHolder) -> bool:
-    """Whether a holder has an account, or left an address that is confirmed."""
+    """Return whether a holder has an account, or left an address that is confirmed."""
     return any(each.exists() for each in holders_reached(DataHolder.objects.filter(pk=holder.pk)))
 
 
@@ -438,7 +439,7 @@ def reminder_ask(*, holder: DataHolder, days: int) -> datetime:
     then, if they have already decided, or if the study is closed.
 
     Returns:
-        When it is sent.
+        The time at which it will be sent.
     """
     due_at = timezone.now() + timedelta(days=days)
     study_lock(holder.study_id)

@@ -1,4 +1,4 @@
-"""Roles in a study: given and taken away by two people, as :mod:`consent.models.roles` defines, and recorded."""
+"""Roles in a study: given and taken away by two people, as defined in :mod:`consent.models.roles`, and recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ def membership_add(
     """Give ``user`` a role in ``study``, or propose it if a second person has to confirm it, and record this.
 
     Args:
-        user: Who gets the role; giving it again changes nothing.
+        user: The user who gets the role; giving it again changes nothing.
         role: One of :class:`Role`.
-        acting_user: Who gives it; None for an administrator at the command line.
+        acting_user: The user who gives it; None for an administrator at the command line.
 
     Returns:
-        The membership; None if it waits for a second person.
+        The membership; None if it needs a second person.
 
     Raises:
-        PermissionDenied: ``acting_user`` may not propose who has this role.
-        ValidationError: There is no such role, or ``user`` has one that excludes it.
+        PermissionDenied: ``acting_user`` may not propose changes of this role.
+        ValidationError: There is no such role, or ``user`` has a role that excludes it.
     """
     _proposer_check(study, role, acting_user)
     study = study_lock(study.pk)
@@ -51,17 +51,17 @@ def membership_add(
 
 @transaction.atomic
 def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser | None) -> bool:
-    """Take a role away, or propose it if a second person has to confirm it, and record this.
+    """Take a role away, or propose this if a second person has to confirm it, and record this.
 
     Args:
         membership: The role; taking it away again changes nothing.
-        acting_user: Who takes it; None for an administrator at the command line.
+        acting_user: The user who takes it; None for an administrator at the command line.
 
     Returns:
-        Whether the role was taken away; otherwise it waits for a second person.
+        Whether the role was taken away; otherwise a second person has to confirm it.
 
     Raises:
-        PermissionDenied: ``acting_user`` may not propose who has this role.
+        PermissionDenied: ``acting_user`` may not propose changes of this role.
         ValidationError: The study would be left without an operator or a chair.
     """
     _proposer_check(membership.study, membership.role, acting_user)
@@ -78,7 +78,7 @@ def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser |
 
 @dataclass(frozen=True)
 class Appointment:
-    """Role for a person, whose account is made if there is none of this name."""
+    """Role for a person, whose account is created if it does not exist."""
 
     username: str
     role: str
@@ -91,23 +91,23 @@ class Appointment:
 def people_appoint(
     *, study: Study, appointments: Sequence[Appointment], acting_user: User, leaves: bool = False
 ) -> list[Appointment]:
-    """Make accounts and give roles in a study, all or none.
+    """Create accounts and give roles in a study, either all or none.
 
     Args:
         study: The study.
-        appointments: Whom to appoint; a person may get several roles.
+        appointments: The people and roles; a person may get several roles.
         acting_user: An administrator of the installation who may give these roles.
-        leaves: Whether they give up their own roles in the study, as soon as it has another operator.
+        leaves: Whether ``acting_user`` gives up their own roles in the study as soon as it has another operator.
 
     Returns:
-        Those that wait for a second person.
+        The appointments that need a second person.
 
     Raises:
-        PermissionDenied: ``acting_user`` may not make accounts or propose one of the roles.
-        ValidationError: An account cannot be made or get its role, or the study would have no operator.
+        PermissionDenied: ``acting_user`` may not create accounts or propose one of the roles.
+        ValidationError: An account cannot be created or get its role, or the study would have no operator.
     """
     waiting = []
-    # Once someone watches the study, further roles take two people, but not for an administrator without a role in it.
+    # Once a study has a supervisor, further roles take two people, except for an administrator without a role in it.
     for each in sorted(appointments, key=lambda each: each.role != Role.OPERATOR):
         if leaves and each.role != Role.OPERATOR:
             _leave(study, acting_user)
@@ -132,10 +132,10 @@ def _leave(study: Study, user: User) -> None:
 
 @transaction.atomic
 def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) -> None:
-    """Confirm a proposed change of a role as a second person, which puts it into effect.
+    """Confirm a proposed role change as a second person, which puts it into effect.
 
     Raises:
-        PermissionDenied: ``acting_user`` does not oversee the study.
+        PermissionDenied: ``acting_user`` has no supervising role in the study.
         ValidationError: They proposed it or would get the role themselves; it is no longer pending; its proposer is no
             longer allowed to propose it; or the role cannot be combined with one that the person now has.
     """
@@ -166,10 +166,10 @@ def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) 
 
 @transaction.atomic
 def role_change_drop(*, proposal: RoleChange, acting_user: AbstractBaseUser) -> None:
-    """Withdraw a proposed change of a role, or refuse it, and record this.
+    """Withdraw or refuse a proposed role change, and record this.
 
     Raises:
-        PermissionDenied: ``acting_user`` could neither have proposed nor confirm it.
+        PermissionDenied: ``acting_user`` may neither propose nor confirm it.
         ValidationError: It is no longer pending.
     """
     study = study_lock(proposal.study_id)
@@ -183,7 +183,7 @@ def role_change_drop(*, proposal: RoleChange, acting_user: AbstractBaseUser) -> 
 def membership_give(
     membership: Membership, acting_user: AbstractBaseUser | None, proposal: RoleChange | None = None
 ) -> None:
-    """Save a new membership and record it; the study is locked or new, and it was checked who may give the role."""
+    """Save and record a new membership; the study is locked or new, and the caller has checked who may give it."""
     membership.full_clean()
     membership.save()
     _record(membership, RoleChange.Kind.GIVEN, acting_user, proposal)
@@ -195,26 +195,26 @@ def _take(membership: Membership, acting_user: AbstractBaseUser | None, proposal
 
 
 def _propose(membership: Membership, kind: RoleChange.Kind, acting_user: AbstractBaseUser | None) -> None:
-    """Record a proposal; one that waits already is enough."""
+    """Record a proposal, unless the same one is already pending."""
     waiting = selectors.role_changes_waiting(membership.study)
     if not any((each.user_id, each.role) == (membership.user_id, membership.role) for each in waiting):
         _record(membership, kind, acting_user)
 
 
 def _proposer_check(study: Study, role: str, acting_user: AbstractBaseUser | None) -> None:
-    """Raise PermissionDenied unless ``acting_user`` may propose who has the role."""
+    """Raise PermissionDenied unless ``acting_user`` may propose changes of the role."""
     if acting_user is not None and role not in roles_given_by(acting_user, study):
         raise PermissionDenied(f"User {acting_user.pk} may not change who is {role} of the study {study.slug}.")
 
 
 def _waiting_check(study: Study, proposal: RoleChange) -> None:
-    """Refuse a proposal that was decided. Raises ValidationError."""
+    """Refuse a proposal that is already decided. Raises ValidationError."""
     if proposal not in selectors.role_changes_waiting(study):
         raise ValidationError(_("This proposal is no longer waiting. See the log for the outcome."))
 
 
 def _others_check(membership: Membership) -> None:
-    """Keep the last operator and the last chair who can sign in. Raises ValidationError."""
+    """Refuse to remove the last operator or chair who can sign in. Raises ValidationError."""
     others = Membership.objects.filter(study_id=membership.study_id, role=membership.role, user__is_active=True)
     if membership.role in LASTING and not others.exclude(pk=membership.pk).exists():
         raise ValidationError(
@@ -226,7 +226,7 @@ def _others_check(membership: Membership) -> None:
 def _record(
     membership: Membership, kind: str, acting_user: AbstractBaseUser | None, proposal: RoleChange | None = None
 ) -> None:
-    """Append an act to the study's record, and notify everybody in the study."""
+    """Append an act to the study's record, and notify everyone in the study."""
     change = RoleChange(
         study_id=membership.study_id,
         user_id=membership.user_id,

@@ -1,9 +1,9 @@
-"""Decisions made on paper: who signed what, when, and the scan that proves it. A list is recorded whole or not at all.
+"""Decisions made on paper: who signed what and when, with the scan as proof. Each list is recorded in full or rejected.
 
-A decision on paper is bound by what was printed on the paper: the version that was signed, and no larger ε than any
-policy has given the level since the day of the signature (rule 5). People who were promised more before keep that
-promise, with its level, unless the paper has their separate yes to a weaker one. No error mentions this, because it
-would reveal earlier choices to someone who tries out lists.
+A decision on paper is bound to the version that was signed, and to the smallest ε that any policy has given the level
+since the day of the signature (rule 5). People with an earlier, stronger promise keep it, with its level, unless the
+paper has their separate agreement to a weaker one. No error mentions this, because it would reveal earlier choices to
+someone who tries out lists.
 """
 
 import hashlib
@@ -47,24 +47,23 @@ from consent.services.decisions import check_answers_forget, declaration_stateme
 from consent.services.erasures import withdrawn_records_erase
 from consent.services.mail import mails_to_holders
 
-#: What a list says of somebody who does not take part.
+#: Entry in a list for someone who does not take part.
 NOT_TAKING_PART = "NONE"
 ANSWERS = (*Level.values, NOT_TAKING_PART)
 COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
-#: Column that a list may have besides: in which role somebody signed, where it is not who is on record for that day.
+#: Optional column: the role in which someone signed, if different from the recorded one for that day.
 SIGNED_BY = "answered_by"
-#: Column that a list may have besides: "keep" where somebody who withdraws wrote that their records stay stored.
+#: Optional column: "keep" if someone who withdraws wrote that their records may stay stored.
 RECORDS = "records"
 KEEP = "keep"
-#: Column that a list may have besides: whether the box of the separate yes to a weaker promise is marked.
+#: Optional column: whether the box for the separate agreement to a weaker promise is ticked.
 WEAKER = "weaker"
-#: Column that a list may have besides: by which right somebody signed for another person, as they marked it beside the
-#: statement.
+#: Optional column: the right by which someone signed for another person, as ticked next to the statement.
 AUTHORITY = "authority"
-#: Column that a list may have besides: code of the text of the form that was signed, such as de or de-x-easy.
+#: Optional column: code of the form's text that was signed, such as de or de-x-easy.
 TEXT = "text"
 _MARKS = {"": False, "no": False, "yes": True}
-#: What a scan may be, by the first bytes of the file.
+#: File types allowed for scans, by the first bytes of the file.
 SCANS = {b"%PDF-": ".pdf", b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg"}
 LARGEST_SCAN = 20 * 2**20
 _CHUNK = 2000
@@ -72,12 +71,12 @@ _CHUNK = 2000
 
 @dataclass(frozen=True, slots=True)
 class PaperConsent:
-    """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan.
+    """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` is the scan's file name.
 
     ``answered_by`` is the role in which someone signed, or empty for the recorded answerer. ``records`` is KEEP if
-    someone who withdraws wrote that their records stay stored; without that they are erased. ``weaker`` says whether
-    they agreed to a weaker promise than they had. ``authority`` is the right that a person who signed for another
-    declared next to the statement. ``text`` is the code of the text that was signed; empty if it is not known.
+    someone who withdraws wrote that their records may stay stored; otherwise they are erased. ``weaker`` is whether
+    they agreed to a weaker promise than they had. ``authority`` is the right that a person who signed for someone else
+    ticked next to the statement. ``text`` is the code of the signed text; empty if unknown.
     """
 
     row: int
@@ -95,7 +94,7 @@ class PaperConsent:
 
 @dataclass(frozen=True)
 class Problem:
-    """Error in a row of a list, with what to do. ``row`` counts as a spreadsheet does; 0 is the whole list."""
+    """Error in a row of a list, with what to do. ``row`` is numbered as in a spreadsheet; 0 is the whole list."""
 
     row: int
     text: str
@@ -105,7 +104,7 @@ class Problem:
 
 
 class PaperError(Exception):
-    """Refusal of a whole list; ``problems`` are its errors, row by row."""
+    """Refusal of a whole list, with its errors in ``problems``, row by row."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -119,10 +118,10 @@ def paper_list_read(content: bytes) -> list[PaperConsent]:
     """Read a list of decisions from a CSV file.
 
     Args:
-        content: of a CSV file with the columns ``COLUMNS``, in any order.
+        content: content of a CSV file with the columns ``COLUMNS``, in any order.
 
     Raises:
-        PaperError: missing columns, or rows whose version or date cannot be read.
+        PaperError: columns are missing, or a row's version or date cannot be read.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -154,7 +153,7 @@ def _decisions(lines: Iterator[tuple[int, dict[str, str]]]) -> list[PaperConsent
         if marked is None:
             problems.append(Problem(row, _("weaker must be yes, no or empty.")))
             continue
-        # Few texts stand in many rows; a long list holds each of them once.
+        # The same few texts occur in many rows; interning stores each once.
         level, evidence = sys.intern(cells["level"].upper()), sys.intern(cells["evidence"])
         signed_by = sys.intern((fields.get(SIGNED_BY) or "").strip().lower())
         records = sys.intern((fields.get(RECORDS) or "").strip().lower())
@@ -168,7 +167,7 @@ def _decisions(lines: Iterator[tuple[int, dict[str, str]]]) -> list[PaperConsent
 
 
 def scan_problem(name: str, content: bytes) -> str:
-    """Error of a scan, as a sentence; empty for a valid one."""
+    """Return the error of a scan as a sentence (empty if it is valid)."""
     if len(content) > LARGEST_SCAN:
         return _("%(name)s is larger than 20 MB. Scan it at a lower resolution.") % {"name": name}
     if not any(content.startswith(start) for start in SCANS):
@@ -177,7 +176,7 @@ def scan_problem(name: str, content: bytes) -> str:
 
 
 def scan_store(study: Study, content: bytes) -> str:
-    """Store a scan in private storage under its SHA-256, once.
+    """Store a scan in private storage under its SHA-256, unless it is already there.
 
     Returns:
         The SHA-256 in hexadecimal.
@@ -186,13 +185,13 @@ def scan_store(study: Study, content: bytes) -> str:
     suffix = next(suffix for start, suffix in SCANS.items() if content.startswith(start))
     name = f"evidence/{study.pk}/{digest}{suffix}"
     if scan_load(study, digest) is None:
-        storages["private"].delete(name)  # what a restored backup brought back, whose key is gone
+        storages["private"].delete(name)  # a file from a restored backup, whose key has been deleted
         storages["private"].save(name, ContentFile(content_seal(_scan_ring(study, digest), content)))
     return digest
 
 
 def scan_load(study: Study, digest: str) -> tuple[str, bytes] | None:
-    """File name and content of the scan with this SHA-256; None if the file no longer exists."""
+    """Return file name and content of the scan with this SHA-256; None if the file no longer exists."""
     for suffix in SCANS.values():
         name = f"evidence/{study.pk}/{digest}{suffix}"
         if storages["private"].exists(name):
@@ -202,7 +201,7 @@ def scan_load(study: Study, digest: str) -> tuple[str, bytes] | None:
 
 
 def scan_delete(study: Study, digest: str) -> None:
-    """Delete the scan with this SHA-256, if it is there, and its key, without which no backup of it can be read."""
+    """Delete the scan with this SHA-256, if it exists, and its key, without which backups of it cannot be read."""
     ring_destroy(_scan_ring(study, digest))
     for suffix in SCANS.values():
         storages["private"].delete(f"evidence/{study.pk}/{digest}{suffix}")
@@ -225,19 +224,18 @@ def paper_consents_record(
     dry_run: bool = False,
     watch: Callable[[Sequence[PaperConsent]], Iterable[PaperConsent]] = iter,
 ) -> int:
-    """Record the decisions of a list, all or none.
+    """Record the decisions of a list, either all or none.
 
     Args:
-        scans: content by the file name that the rows give.
-        dry_run: only look for errors.
-        watch: the rows pass through it when they are checked and again when they are recorded; a progress bar, for
-            example.
+        scans: content by file name, as used in the rows.
+        dry_run: whether only to look for errors.
+        watch: wraps the iteration over the rows for checking and again for recording, such as a progress bar.
 
     Returns:
         The number of decisions.
 
     Raises:
-        PaperError: every error of every row.
+        PaperError: lists every error in every row.
     """
     study = study_lock(study.pk)
     now = timezone.now()
@@ -266,7 +264,7 @@ def paper_consents_record(
 
 
 def _chunks(consents: Iterable[PaperConsent]) -> Iterator[Sequence[PaperConsent]]:
-    """Chunks of rows small enough to query all their holders at once."""
+    """Yield chunks of rows that are small enough to query all their holders at once."""
     rows = iter(consents)
     while chunk := list(islice(rows, _CHUNK)):
         yield chunk
@@ -281,24 +279,24 @@ def _repeated(consents: Iterable[PaperConsent]) -> Iterator[Problem]:
 
 
 class _Paper:
-    """Snapshot of a study's forms and policies that checks rows and makes events of them."""
+    """Snapshot of a study's forms and policies, for checking rows and turning them into events."""
 
     def __init__(self, study: Study, now: datetime) -> None:
         self.study, self.now = study, now
         self.forms = {form.version: form for form in ConsentForm.objects.filter(study=study)}
         self.rule = EpsilonRule(study, now)
         self.policies = self.rule.policies
-        # Many rows were signed on one day.
+        # Cached because many rows were signed on the same day.
         self._policies_since = cache(self._policies_from)
         self._policy = cache(self._smallest_since)
         self._statement = cache(_statement_in)
 
     def _answering(self, holders: Iterable[int]) -> dict[int, Circumstance]:
-        """Last recorded circumstance by holder, for those who have any."""
+        """Return the last recorded circumstance by holder, for holders who have one."""
         return {each.holder_id: each for each in Circumstance.objects.filter(holder__in=list(holders))}
 
     def _standing(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
-        """Pseudonym → holder id, and holder id → their last event, of the holders of some rows."""
+        """Return pseudonym → holder id, and holder id → last event, for the holders in some rows."""
         pseudonyms = [consent.pseudonym for consent in consents]
         holders = holders_by_pseudonym(self.study, pseudonyms)
         events = ConsentEvent.objects.filter(holder__in=holders.values()).order_by()
@@ -307,14 +305,14 @@ class _Paper:
         return holders, {event.holder_id: event for event in standing}
 
     def _promises(self, holders: Mapping[str, int]) -> dict[int, ConsentEvent]:
-        """Last consent by holder, of some holders, even if it was withdrawn."""
+        """Return the last consent of each given holder, even if it was withdrawn."""
         granting = ConsentEvent.objects.filter(holder__in=holders.values(), kind__in=GRANTING).order_by()
         last = granting.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
         events = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
         return {event.holder_id: event for event in events}
 
     def _policies_from(self, day: date) -> list[EpsilonPolicy]:
-        """The policy in force when ``day`` began and all since; empty if none was in force on that day."""
+        """Return the policy in force when ``day`` began and all later ones; empty if none was in force on that day."""
         begin = day_begin(day)
         dates = [policy.approval.effective_from for policy in self.policies]
         if not dates or dates[0] >= day_begin(day + timedelta(days=1)):
@@ -323,7 +321,7 @@ class _Paper:
         return self.policies[max(before - 1, 0) :]
 
     def _smallest_since(self, day: date, level: str) -> EpsilonPolicy:
-        """The policy that a decision for ``level``, signed on ``day``, is held to."""
+        """Return the policy that applies to a decision for ``level`` signed on ``day``."""
         return min(self._policies_since(day), key=lambda policy: policy.epsilon(level))
 
     def problems(self, consents: Sequence[PaperConsent], scans: Mapping[str, bytes]) -> Iterator[Problem]:
@@ -389,7 +387,7 @@ class _Paper:
         return events
 
     def _hold(self, event: ConsentEvent, last: ConsentEvent, *, accepts_weaker: bool) -> None:
-        """Hold a consent on paper to the person's previous promise, unless they explicitly accept a weaker one."""
+        """Keep the person's previous promise for a consent on paper, unless they explicitly accept a weaker one."""
         assert event.policy is not None and last.policy_id is not None, "who gives consent does so under a policy"
         kept = self.rule.policy(last.policy_id, last.level, last.recorded_at)
         epsilon = kept.epsilon(last.level)
@@ -433,7 +431,7 @@ class _Paper:
 
 
 def _answered(consent: PaperConsent, circumstance: Circumstance | None) -> Answering:
-    """Answerer for the person on the day of the signature, according to the current record."""
+    """Return who answered for the person on the day of the signature, according to the current record."""
     if circumstance is None:
         return Answering()
     return answering(circumstance.kind, circumstance.until, consent.signed_on)
@@ -453,7 +451,7 @@ def _answerer_problems(consent: PaperConsent, answered: Answering) -> Iterator[P
 
 
 def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterator[Problem]:
-    """Error in a declaration of someone's authority to agree for another person; depends only on who answers."""
+    """Yield errors in a declaration of authority to agree for another person; they depend only on who answers."""
     rights = AUTHORITIES.get(answered.role, ())
     if consent.level == NOT_TAKING_PART and not consent.authority:
         return
@@ -470,7 +468,7 @@ def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterato
 
 
 def _statement_in(code: str) -> str:
-    """Statement of the declaration as printed on the form with a text; in the first language if the text is unknown."""
+    """Return the declaration's statement as printed on the form with this text, by default in the first language."""
     language = language_of(code)
     with translation.override(language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE):
         return declaration_statement()

@@ -1,4 +1,4 @@
-"""ε policies: checked, proposed and approved; and the approval of any proposal by as many people as the quorum says."""
+"""ε policies: checks, proposals and approvals; also the approval of any proposal, counted towards the quorum."""
 
 from datetime import date, datetime
 
@@ -59,10 +59,10 @@ def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
 
 
 def _name_reason(study: Study, *, high: float, average: float, low: float, reason: str) -> str:
-    """Reason for names that promise more than the odds of their levels hold; empty where none does.
+    """Return the reason for level names that promise more than their odds deliver; empty if none does.
 
     Raises:
-        ValidationError: there is none.
+        ValidationError: a reason is needed but missing.
     """
     epsilons = {Level.HIGH: high, Level.AVERAGE: average, Level.LOW: low}
     named = [
@@ -80,7 +80,7 @@ def _name_reason(study: Study, *, high: float, average: float, low: float, reaso
 
 
 def no_operator_check(study_id: int, acting_user: AbstractBaseUser) -> None:
-    """Keep operators away from the study's ε, were they superusers. Raises ValidationError."""
+    """Keep operators, even superusers, from deciding on the study's ε. Raises ValidationError."""
     if Membership.objects.filter(study=study_id, user_id=acting_user.pk, role=Role.OPERATOR).exists():
         raise ValidationError(_("You are an operator of this study. Only the ethics committee can decide its ε."))
 
@@ -100,12 +100,12 @@ def epsilon_policy_propose(
     """Propose an ε policy.
 
     Args:
-        name_reason: why levels bear their names, where one promises more than its odds hold; people read it.
-        answer_by: the last day on which an answer is wanted; in two weeks by default.
+        name_reason: why a level keeps its name although it promises more than its odds; shown to people.
+        answer_by: the last day for an answer; by default in two weeks.
 
     Raises:
-        ValidationError: values that :func:`epsilon_policy_check` refuses, an empty reason, a level whose name says too
-            much without a reason for it, a day out of its range, or a rehearsal study.
+        ValidationError: :func:`epsilon_policy_check` refuses the values, the reason is empty, a level's name promises
+            too much without a reason, the day is out of range, or the study is a rehearsal.
     """
     study = study_lock(study.pk)
     study_asks_check(study)
@@ -139,16 +139,16 @@ def epsilon_policy_approve(
     effective_from: datetime | None = None,
     conditions: str = "",
 ) -> EpsilonPolicyApproval:
-    """Approve a policy as the last one who has to, effective at once or from a later moment.
+    """Give the last approval that a policy needs, so that it takes effect at once or later.
 
     Args:
-        effective_from: the moment from which it counts; at once if None or past.
-        conditions: of the approval, on record; empty if there are none.
+        effective_from: when it takes effect; at once if None or in the past.
+        conditions: recorded conditions of the approval; may be empty.
 
     Raises:
         ValidationError: the approver proposed it, operates the study or has a conflict of interest, the proposer's
-            account is gone, it is already approved or rejected, a newer one is approved, more people have to approve
-            it, or the study has no example of harm.
+            account has been deleted, it is already approved or rejected, a newer policy is approved, more people have
+            to approve it, or the study has no example of harm.
     """
     study = study_lock(policy.study_id)
     study_open_check(study)
@@ -178,7 +178,7 @@ def epsilon_policy_approve(
         effective_from=max(effective_from or now, now),
     )
     EpsilonPolicyApproval.append([approval])
-    # A restored backup may forget the policy, and what was charged under it.
+    # A restored backup may lack the policy, but charges under it remain.
     note(study.pk, facts={"epsilon": epsilon_promised_largest(study)})
     holders_mail("new_policy", policy.study, about=policy.pk)
     assert policy.proposed_by_id is not None, "a second person was checked for"
@@ -195,17 +195,17 @@ def proposal_approve(
     conditions: str = "",
     effective_from: datetime | None = None,
 ) -> EpsilonPolicyApproval | ConsentForm | None:
-    """Approve an ε policy or a consent form; with the last approval that the quorum asks for, it counts.
+    """Approve an ε policy or a consent form, which takes effect with the last approval that the quorum requires.
 
     Args:
-        conditions: of the approval, on record and shown to operators; empty if there are none.
-        effective_from: of a policy, the moment from which it counts; what the last one says is taken.
+        conditions: conditions of the approval, recorded and shown to operators; may be empty.
+        effective_from: for a policy, when it takes effect; the last approver's choice applies.
 
     Returns:
-        The approval or the published version; None where more people have to approve.
+        The approval or the published version; None if more people have to approve.
 
     Raises:
-        ValidationError: what :func:`epsilon_policy_approve` and :func:`consent_form_approve` refuse.
+        ValidationError: as in :func:`epsilon_policy_approve` and :func:`consent_form_approve`.
     """
     study = study_lock(proposal.study_id)
     if selectors.approvals_of(proposal).count() + 1 >= study.quorum:

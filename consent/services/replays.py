@@ -1,10 +1,9 @@
-"""Replay of people's acts that a restored database has forgotten, from the journal.
+"""Replay, from the journal, of people's acts that a restored database lacks.
 
-Decisions, circumstances and requests for erasure are recorded once more as they were, with their time and who recorded
-them. People who have decided again since the restore keep their newest decision. Acts that name someone or something
-that the database no longer knows cannot be recorded; the people who made such a decision have to be asked again, and
-the consent before it is no longer valid. A withdrawal or refusal is recorded without the form that was read, if that
-was lost.
+Decisions, circumstances and requests for erasure are recorded again as they were, with their time and the user who
+recorded them. People who have decided again since the restore keep their newest decision. Acts that refer to a person
+or row missing from the database cannot be recorded; people who made such a decision have to be asked again, and their
+previous consent is no longer valid. If the form was lost, a withdrawal or refusal is recorded without it.
 """
 
 from collections import defaultdict
@@ -23,7 +22,7 @@ from consent.people.circumstances import circumstance_last
 from consent.selectors import EpsilonRule, consent_current, is_weaker_unsaid, promise_last
 from consent.services.holders import circumstance_append, is_day_come
 
-#: What a row refers to, and when that came to be: a number is given again once the database has forgotten it.
+#: Rows that a row refers to, and their time of creation, because the database reuses numbers that it has lost.
 _REFERENCES: dict[str, tuple[type[Any], str]] = {
     "holder_id": (DataHolder, "created_at"),
     "form_id": (ConsentForm, "published_at"),
@@ -33,13 +32,13 @@ _REFERENCES: dict[str, tuple[type[Any], str]] = {
 
 @dataclass(frozen=True)
 class Lost:
-    """Rows that the journal knows and the database has forgotten.
+    """Rows that are in the journal but missing from the database.
 
     Attributes:
-        rows: unsaved, by model, oldest first.
-        unrecordable: those that refer to a person, form or policy which the database has forgotten, too.
+        rows: unsaved rows by model, oldest first.
+        unrecordable: rows that refer to a person, form or policy that is also missing from the database.
         is_complete: whether the journal still has all of them.
-        consents: those of the unrecordable that are consents of people whom the database knows, oldest first.
+        consents: unrecordable consents of people who are in the database, oldest first.
     """
 
     rows: dict[type[Chained], list[Any]] = field(default_factory=dict)
@@ -49,7 +48,7 @@ class Lost:
 
 
 def acts_lost(study: Study) -> Lost:
-    """Acts of people that a restored database has forgotten."""
+    """Return people's acts that are missing from a restored database."""
     rows: dict[type[Chained], list[Any]] = defaultdict(list)
     unrecordable: list[Any] = []
     is_complete, consents = True, []
@@ -59,7 +58,7 @@ def acts_lost(study: Study) -> Lost:
         for row in map(model.from_act, acts):
             gone = _references_lost(row)
             if isinstance(row, ConsentEvent) and gone == ["form_id"] and not row.grants:
-                # Who takes no part any more said so whichever form they had read.
+                # A decision not to take part is valid regardless of the form that was read.
                 row.form, row.text_read, gone = None, "", []
             if not gone:
                 rows[model].append(row)
@@ -70,7 +69,7 @@ def acts_lost(study: Study) -> Lost:
     return Lost(dict(rows), unrecordable, is_complete, consents)
 
 
-#: What a list calls the rows of each chain of people's acts.
+#: Names in lists for the rows of each chain of people's acts.
 ACTS = {ConsentEvent: "decision", Circumstance: "who answers", Disposal: "erasure"}
 
 
@@ -93,11 +92,11 @@ def unrecordable_listed(study: Study, lost: Lost) -> list[tuple[str, str, date]]
 
 
 def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
-    """Record again what was lost; the study's lock is held.
+    """Record lost acts again; the caller holds the study's lock.
 
     Returns:
-        Removals of datasets, withdrawals of encoders and results, and closings that were lost, for the keeper of
-        datasets to carry out again.
+        Lost removals of datasets, withdrawals of encoders and results, and closings, which the code that stores
+        datasets has to carry out again.
     """
     _circumstances_apply(lost.rows.get(Circumstance, []))
     _decisions_apply(lost.rows.get(ConsentEvent, []))
@@ -112,10 +111,10 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
 
 
 def _circumstances_apply(records: Iterable[Circumstance]) -> None:
-    """Append circumstances, and after them once more what has been recorded of their holders since the restore.
+    """Append circumstances, then append again what has been recorded about their holders since the restore.
 
-    The lost circumstances say who answered when a decision was made, even if a newer one is in force. One that only
-    records that a day has come does not count as newer, because the lost ones may have set another day.
+    The lost circumstances show who answered when a decision was made, even if a newer one is in force. A circumstance
+    that only records that a date was reached does not count as newer, because a lost one may have set another date.
     """
     lost: dict[int, list[Circumstance]] = defaultdict(list)
     for record in records:
@@ -127,16 +126,16 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
             for record in mine:
                 circumstance_append(record)
         else:
-            # Whoever answers now keeps the link that they have got since.
+            # The person who answers now keeps the link they have received since.
             Circumstance.append([*mine, Circumstance.from_act(since.as_act())])
 
 
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
     """Append decisions, followed by another copy of what their holders have decided since the restore.
 
-    A decision is left out if it would give a weaker promise than the one before it and the holder did not agree to
-    exactly that: on a restored database (which may have been restored again since), holders could not be shown what
-    they were giving up.
+    A decision is left out if it would give a weaker promise than the previous one and the holder did not agree to
+    exactly that, because a restored database (possibly restored again since) could not show holders what they were
+    giving up.
     """
     mine: dict[int, list[ConsentEvent]] = defaultdict(list)
     for event in events:
@@ -150,10 +149,10 @@ def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
 
 
 def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
-    """End consents after which their holders gave another one that cannot be recorded.
+    """End consents whose holders later gave another consent that cannot be recorded.
 
-    The later one may have been for stronger protection. The consent in the database is recorded as valid until then,
-    and its answerer is asked again, like everybody whose consent has ended.
+    The later one may have been for stronger protection. The consent in the database is recorded as valid until that
+    time, and the person who answers is asked again, like everyone whose consent has ended.
     """
     for given in unknown:
         current, promise = consent_current(given.holder), promise_last(given.holder)
@@ -167,13 +166,13 @@ def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
 
 
 def _weakens(event: ConsentEvent) -> bool:
-    """Whether a decision that is to be appended gives a weaker promise without a yes to exactly that."""
+    """Return whether a decision to be appended gives a weaker promise without an agreement to exactly that."""
     last = promise_last(event.holder) if event.grants else None
     return last is not None and is_weaker_unsaid(event, last.event, EpsilonRule(event.study, timezone.now()))
 
 
 def _references_lost(row: Any) -> list[str]:
-    """Columns of a row whose references no longer exist, or did not exist before the row."""
+    """Return the columns of a row whose references no longer exist, or did not exist before the row."""
     gone = []
     for column, (model, moment) in _REFERENCES.items():
         key = getattr(row, column, None)

@@ -1,4 +1,4 @@
-"""Studies: set up, changed, and what is fixed once holders can decide."""
+"""Studies: creation, changes, and the settings that are fixed once holders can decide."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -24,10 +24,10 @@ _RESERVED_SLUGS = frozenset({"new"})
 
 
 def study_slug_check(slug: str) -> None:
-    """Check that no page of the site has the address that a study of this short name would have.
+    """Check that a study with this short name would not have the address of one of the site's pages.
 
     Raises:
-        ValidationError: one has.
+        ValidationError: the address is taken.
     """
     if slug in _RESERVED_SLUGS:
         raise ValidationError(_("This name is reserved. Choose another."))
@@ -37,15 +37,15 @@ def study_slug_check(slug: str) -> None:
 def study_create(
     *, acting_user: AbstractBaseUser, members: Iterable[tuple[AbstractBaseUser, str]] = (), **fields: Any
 ) -> Study:
-    """A new study; the acting user becomes its operator, in a rehearsal study its data steward, too.
+    """Create a study whose operator (and, in a rehearsal study, data steward) is the acting user.
 
     Args:
-        members: Other people with the role that each of them gets, or is proposed for.
-        **fields: Of the study.
+        members: Other people, with the role that each of them gets or is proposed for.
+        **fields: Fields of the study.
 
     Raises:
-        ValidationError: by field, or a role that someone cannot have.
-        PermissionDenied: a role that operators do not give.
+        ValidationError: errors by field, or a role that someone cannot have.
+        PermissionDenied: a role that operators cannot give.
     """
     study = Study(**fields)
     try:
@@ -63,23 +63,23 @@ def study_create(
 
 
 def study_begin(study: Study) -> None:
-    """Save a new study under a number that the journal does not know, and begin its chains.
+    """Save a new study under a number that is not in the journal, and begin its chains.
 
-    A restored database gives the numbers of studies that it has forgotten again. What the journal notes of these, and
-    locks them by, is not the new one's.
+    A restored database reuses the numbers of lost studies. The journal's entries and locks for those must not apply to
+    the new study.
     """
     row_add(study)
     while is_noted(study.pk):
-        study.delete()  # which sets no number free
+        study.delete()  # which does not free its number
         study.save(force_insert=True)
     chains_begin(study.pk)
 
 
 def study_asks_check(study: Study) -> None:
-    """Refuse to ask people in a closed study, or in a rehearsal study, which keeps no accounts for them.
+    """Refuse to ask people in a closed study, or in a rehearsal study, which has no accounts for them.
 
     Raises:
-        ValidationError: the study asks nobody.
+        ValidationError: the study does not ask people.
     """
     if study.rehearsal:
         raise ValidationError(_("A rehearsal study asks no one. Create another study to ask for consent."))
@@ -87,23 +87,23 @@ def study_asks_check(study: Study) -> None:
 
 
 def study_open_check(study: Study) -> None:
-    """Refuse what a closed study does not do any more. Raises ValidationError."""
+    """Refuse acts that are not possible in a closed study. Raises ValidationError."""
     if study.is_closed:
         raise ValidationError(_("This study is closed. It no longer invites people, stores new data or trains models."))
 
 
 def is_study_fixed(study: Study) -> bool:
-    """Whether holders can or could decide: a consent form and an ε policy are in force, or were once."""
+    """Return whether holders can or once could decide, because a consent form and an ε policy are or were in force."""
     return are_facts_fixed(study) and policy_in_force(study) is not None
 
 
 def are_facts_fixed(study: Study) -> bool:
-    """Whether what the study states of itself belongs to a version of its consent form, with which alone it changes."""
+    """Return whether the study's facts belong to a version of its consent form, so only a new version changes them."""
     return consent_form_in_force(study) is not None
 
 
 def study_fixed(study: Study) -> list[str]:
-    """Names of what the settings cannot change any more; of texts in other languages with their language."""
+    """Return the names of settings that can no longer change; for texts in other languages, with the language."""
     if not are_facts_fixed(study):
         return []
     codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *languages_of_facts(study)])
@@ -113,15 +113,15 @@ def study_fixed(study: Study) -> list[str]:
 
 @transaction.atomic
 def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, **fields: Any) -> Study:
-    """Change the settings of a study, on record.
+    """Change the settings of a study, and record this.
 
     Args:
-        acting_user: who changes them; None at the command line.
-        **fields: what changes.
+        acting_user: the user who changes them; None at the command line.
+        **fields: new values.
 
     Raises:
-        ValidationError: an invalid value, or a change of what belongs to the version of the consent form in force, of δ
-            once holders can decide, or of whether the study is a rehearsal.
+        ValidationError: a value is invalid, or the change concerns facts of the consent form in force, δ once holders
+            can decide, or whether the study is a rehearsal.
     """
     study = study_lock(study.pk)
     if fields.get("rehearsal", study.rehearsal) != study.rehearsal:
@@ -157,11 +157,11 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
 
 
 def _harm(study: Study) -> dict[str, str]:
-    """Example of harm in every language that has one."""
+    """Return the example of harm in every language that has one."""
     harm = {code: texts["harm"] for code, texts in study.translations.items() if texts.get("harm")}
     return {settings.LANGUAGE_CODE: study.harm, **harm}
 
 
 def _facts_differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Names of facts that differ, texts in added languages included."""
+    """Return the names of facts that differ, including texts in added languages."""
     return [name for name in before if before[name] != after[name]]

@@ -1,8 +1,8 @@
-"""Webhooks: what happens in a study, told to programs that its operators name, signed so that these can check it.
+"""Webhooks: signed notifications of a study's events to programs that its operators register.
 
-A delivery is a row with the words that are sent, the same at each try. They hold what every reader of the study's runs
-may know: names of studies and runs, states, links; nothing about people. The secret is kept encrypted, is shown once,
-and stands in no log.
+A delivery is a row with the body to send, which is the same at each attempt. It contains only information for every
+reader of the study's runs, such as names of studies and runs, states and links, but nothing about people. The secret is
+stored encrypted, shown once, and never logged.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from consent.services.studies import study_open_check
 
 logger = logging.getLogger(__name__)
 
-#: What endpoints can be told of.
+#: Events that endpoints can receive.
 EVENTS: dict[str, str | Promise] = {
     "run.proposed": gettext_lazy("a run is waiting for approval"),
     "run.approved": gettext_lazy("a run was approved"),
@@ -54,18 +54,18 @@ EVENTS: dict[str, str | Promise] = {
     "form.proposed": gettext_lazy("a consent form is waiting for approval"),
     "form.published": gettext_lazy("a consent form was published"),
 }
-#: Sent by the button on the page alone.
+#: Sent only by the button on the page.
 TEST = "test"
-#: So often a delivery is tried, each time after twice the wait (17 hours in all), or when the receiver asks for it.
+#: Number of delivery attempts, with doubling delays (17 hours in all) or the delay requested by the receiver.
 TRIES = 10
-#: Longest pause between two tries, in seconds: for a receiver that asks for more, too.
+#: Longest delay between two attempts in seconds, even if the receiver requests more.
 _LONGEST = 86_400.0
-#: A worker that died while it delivered leaves the delivery to the next after so long.
+#: After this time another worker takes over a delivery from a worker that died.
 _LEASE = timedelta(minutes=5)
 _AT_ONCE = 100
 #: How long deliveries stay on the page.
 KEPT = timedelta(days=30)
-#: So many endpoints a study may have.
+#: Largest number of endpoints of a study.
 MOST = 10
 _REFUSED: dict[str, str | Promise] = {
     "scheme": gettext_lazy("Enter an address that starts with https://."),
@@ -81,12 +81,12 @@ _REFUSED: dict[str, str | Promise] = {
 
 
 def event_send(event: str, study: Study, **facts: Any) -> None:
-    """Put down deliveries to the endpoints of ``study`` that want the event, sent once the transaction has committed.
+    """Queue the event for the endpoints of ``study`` that want it, to be sent after the transaction has committed.
 
     Args:
         event: one of :data:`EVENTS`.
-        study: where it happened.
-        **facts: what else is told, as JSON; of public things alone.
+        study: the study in which it happened.
+        **facts: additional public information, as JSON.
     """
     assert event in EVENTS, event
     endpoints = [each for each in WebhookEndpoint.objects.filter(study=study) if event in each.events]
@@ -95,7 +95,7 @@ def event_send(event: str, study: Study, **facts: Any) -> None:
 
 
 def deliveries_put_down(endpoints: list[WebhookEndpoint], event: str, facts: dict[str, Any]) -> list[WebhookDelivery]:
-    """Put down the same event for each of some endpoints."""
+    """Record the same event for each of the given endpoints."""
     now, rows = timezone.now(), []
     for endpoint in endpoints:
         key = uuid4()
@@ -111,13 +111,13 @@ def deliveries_put_down(endpoints: list[WebhookEndpoint], event: str, facts: dic
 
 
 def signature(secret: str, timestamp: int, body: bytes) -> str:
-    """Signature of a body at a moment: the scheme's version, then the hexadecimal HMAC-SHA256 of ``timestamp.body``."""
+    """Return the signature of a body: the scheme's version, then the hexadecimal HMAC-SHA256 of ``timestamp.body``."""
     content = f"{timestamp}.".encode() + body
     return "v1=" + hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
 
 
 def webhooks_deliver() -> None:
-    """Deliver what is due, and forget what is old; a delivery that fails is due again later."""
+    """Send the deliveries that are due and delete old ones; a failed delivery is retried later."""
     now = timezone.now()
     waiting = WebhookDelivery.objects.filter(state=WebhookDelivery.State.WAITING)
     due = waiting.filter(due_at__lte=now).order_by("due_at")
@@ -148,7 +148,7 @@ def _deliver(pk: UUID) -> None:
 
 
 def _posted(delivery: WebhookDelivery) -> tuple[outbound.Response | None, str]:
-    """Return the response, or what kept it away: the class alone, as an error's words can hold the address."""
+    """Return the response or the class of the error, without the error's message, which can contain the address."""
     body, timestamp = delivery.body.encode(), int(time.time())
     try:
         secret = cipher(Purpose.FACTORS, "webhook").decrypt(delivery.endpoint.secret.encode()).decode()
@@ -165,14 +165,14 @@ def _posted(delivery: WebhookDelivery) -> tuple[outbound.Response | None, str]:
         return None, "address not allowed"
     except (OSError, HTTPException) as error:
         return None, type(error).__name__
-    except Exception as error:  # whatever is wrong with one delivery must not keep the others waiting
+    except Exception as error:  # a problem with one delivery must not delay the others
         logger.error("Webhook delivery %s could not be made: %s.", delivery.pk, type(error).__name__)
         return None, type(error).__name__
 
 
 @dataclass(frozen=True)
 class MadeEndpoint:
-    """New endpoint with its secret, which nobody is shown again."""
+    """New endpoint with its secret, which is never shown again."""
 
     endpoint: WebhookEndpoint
     secret: str
@@ -182,7 +182,8 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
     """Notify a program of certain events of a study.
 
     Raises:
-        ValidationError: by field: the address is not allowed, no or unknown events, or too many endpoints.
+        ValidationError: errors by field: the address is not allowed, events are missing or unknown, or there are too
+            many endpoints.
     """
     study_open_check(study)
     errors = {}
@@ -216,7 +217,7 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
 
 @transaction.atomic
 def endpoint_remove(*, endpoint: WebhookEndpoint, acting_user: AbstractBaseUser) -> None:
-    """Tell an endpoint nothing any more; its deliveries go with it. Removing it again changes nothing."""
+    """Remove an endpoint with its deliveries. Removing it again changes nothing."""
     if not WebhookEndpoint.objects.select_for_update().filter(pk=endpoint.pk).exists():
         return
     logger.info("User %s removed webhook %s of study %s.", acting_user.pk, endpoint.pk, endpoint.study_id)
@@ -226,7 +227,7 @@ def endpoint_remove(*, endpoint: WebhookEndpoint, acting_user: AbstractBaseUser)
 
 @transaction.atomic
 def endpoint_test(*, endpoint: WebhookEndpoint) -> WebhookDelivery:
-    """Send an event that nothing has happened for. Raises ValidationError if the endpoint was removed."""
+    """Send a test event. Raises ValidationError if the endpoint was removed."""
     if not WebhookEndpoint.objects.select_for_update().filter(pk=endpoint.pk).exists():
         raise ValidationError(_("This webhook was removed."))
     page = settings.SITE_URL + endpoint.get_absolute_url()  # type: ignore[attr-defined]

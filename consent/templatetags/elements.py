@@ -1,4 +1,4 @@
-"""Tags and filters of all pages: sections, tables, odds, days; navigation; texts about a study or another person.
+"""Tags and filters for all pages: sections, tables, odds, days; navigation; texts about a study or another person.
 
 The tags ``translate`` and ``blocktranslate`` are Django's. Inside :func:`consent.wording.third_person.in_third_person`
 they use a text's third person, if it has one.
@@ -40,9 +40,10 @@ register = template.Library()
 
 @register.simple_block_tag
 def section(content: str, name: str, heading: str, kind: str = "stack", level: int = 2) -> SafeString:
-    """A section with the id ``name`` of its heading; ``kind`` are its classes, ``level`` is that of the heading.
+    """Return a section whose heading has the id ``name`` and this ``level``; ``kind`` are the section's classes.
 
-    Of the kind ``fold`` it is closed at first. ``name`` is then the id of what it holds: a link to that opens it.
+    A section of the kind ``fold`` is initially closed. ``name`` is then the id of its content, so a link to it opens
+    the section.
     """
     if kind == "fold":
         title = format_html('<h{} id="{}-heading">{}</h{}>', level, name, heading, level)
@@ -54,9 +55,9 @@ def section(content: str, name: str, heading: str, kind: str = "stack", level: i
 
 @register.simple_block_tag
 def table(content: str, label: str = "", labelledby: str = "", kind: str = "") -> SafeString:
-    """Rows in a table in a region that has a name: `label`, or the text of the element with the id `labelledby`.
+    """Return a table in a region named by `label` or by the text of the element with the id `labelledby`.
 
-    On a phone columns whose head has the class `less` are left out until *All columns* is ticked (components.css).
+    On a phone, columns whose head has the class `less` are hidden until *All columns* is ticked (components.css).
     """
     name, value = ("aria-labelledby", labelledby) if labelledby else ("aria-label", label)
     all_columns = ""
@@ -71,13 +72,13 @@ def table(content: str, label: str = "", labelledby: str = "", kind: str = "") -
 
 
 def _dots(first: int, end: int) -> str:
-    """SVG path of points ``first`` to ``end`` (exclusive) of a ten by ten grid, ten units apart."""
+    """Return the SVG path of points ``first`` to ``end`` (exclusive) of a ten by ten grid, ten units apart."""
     return "".join(f"M{5 + 10 * (n % 10)} {5 + 10 * (n // 10)}h0" for n in range(first, end))
 
 
 @register.inclusion_tag("consent/icon_array.html")
 def icon_array(right: int) -> dict[str, Any]:
-    """Icon array of 100 guesses: right by chance, right beyond chance (up to ``right``), wrong."""
+    """Return an icon array of 100 guesses: right by chance, right beyond chance (up to ``right``), wrong."""
     return {
         "right": right,
         "more": right - CHANCE,
@@ -99,31 +100,31 @@ register.filter("zone", zone_name)
 
 @register.filter
 def moment(value: datetime) -> str:
-    """Day and time with the zone."""
+    """Return the day and time with the time zone."""
     return moment_words(value)
 
 
 @register.filter
 def days_left(day: date) -> int:
-    """Days from today to ``day``; negative once it is over."""
+    """Return the number of days from today to ``day``; negative if it has passed."""
     return (day - day_of(timezone.now())).days
 
 
 @register.filter
 def absolute(number: int) -> int:
-    """Number without its sign."""
+    """Return the absolute value."""
     return abs(number)
 
 
 @register.simple_tag
 def checkpoint_keys() -> list[str]:
-    """Public keys with which signed checkpoints are checked: the present one first."""
+    """Return the public keys for checking signed checkpoints, the current one first."""
     return settings.CHECKPOINT_KEYS
 
 
 @register.simple_tag
 def last_checkpoint() -> Checkpoint | None:
-    """The last signed checkpoint of the installation."""
+    """Return the last signed checkpoint of the installation."""
     return Checkpoint.objects.last()
 
 
@@ -156,26 +157,26 @@ def _links(user: Any, by_invitation: bool, can: Collection[str]) -> list[tuple[s
 
 @register.simple_tag
 def site_name() -> str:
-    """Name of the installation."""
+    """Return the name of the installation."""
     return settings.SITE_NAME
 
 
 @register.simple_tag
 def has_documents() -> bool:
-    """Whether the installation has the site of documents."""
+    """Return whether the installation has the documentation site."""
     return (settings.DOCUMENTS / "index.html").is_file()
 
 
 @register.simple_tag(name="words_of")
 def glossary_words(keys: str) -> list[tuple[str, str | Promise, str | Promise]]:
-    """Return the words with these keys, divided by spaces: key, word, meaning."""
+    """Return key, word and meaning for each of these keys, which are separated by spaces."""
     known = WORDS | WORDS_OF_STAFF
     return [(key, *known[key]) for key in keys.split()]
 
 
 @register.inclusion_tag("components/words.html")
 def words(keys: str) -> dict[str, Any]:
-    """The words with these keys, divided by spaces, each with a pop-up that says what it means."""
+    """Return the words with these keys, separated by spaces, each with a pop-up that explains it."""
     return {"words": glossary_words(keys)}
 
 
@@ -187,7 +188,7 @@ def block_text(context: Context, name: str) -> str:
 
 @register.simple_tag(takes_context=True)
 def visit_open(context: Context) -> Visit | None:
-    """The visit by invitation of this request that is not over, or None."""
+    """Return this request's visit by invitation if it has not ended, or None."""
     request = context.get("request")
     visit = visit_of(request) if request is not None and hasattr(request, "user") else None
     return visit if visit is not None and not visit.is_over else None
@@ -195,7 +196,7 @@ def visit_open(context: Context) -> Visit | None:
 
 @register.inclusion_tag("components/navigation.html", takes_context=True)
 def navigation(context: Context) -> dict[str, Any]:
-    """Navigation links for the user of this request; those to apps that are not installed are left out."""
+    """Return navigation links for the user of this request, without links to apps that are not installed."""
     links = []
     by_invitation = visit_open(context) is not None
     user = context.get("user")
@@ -223,13 +224,13 @@ def navigation(context: Context) -> dict[str, Any]:
 
 @register.filter
 def text_of(study: Study, field: str) -> SafeString | str:
-    """Text of a study for the reader, marked with its language if that differs from the page's."""
+    """Return a study's text for the reader, marked with its language if that differs from the page's."""
     return text_in(study, field)
 
 
 @register.simple_tag
 def text_in(study: Study, field: str, language: str | None = None) -> SafeString | str:
-    """Text of a study in a language that the reader chose; their own by default."""
+    """Return a study's text in a language that the reader chose, by default their own."""
     text = study_text(study, field, language)
     if text.language == get_language():
         return text.text
@@ -238,24 +239,24 @@ def text_in(study: Study, field: str, language: str | None = None) -> SafeString
 
 @register.filter
 def words_of(study: Study, field: str) -> str:
-    """Text of a study for the reader, for places without markup: titles of pages, mails, addresses."""
+    """Return a study's text for the reader, for places without markup: titles of pages, mails, addresses."""
     return study_text(study, field).text
 
 
 @register.filter
 def contact_of(study: Study) -> str:
-    """Contact for holders, for places without markup: mails and letters."""
+    """Return the contact for holders, for places without markup: mails and letters."""
     return contact_text(study)
 
 
 @register.filter
 def together_of(study: Study) -> str:
-    """Partners with whom a study learns, and what leaves it for that; empty if it learns on its own."""
+    """Return the partners that a study learns with, and what it shares with them; empty if it learns on its own."""
     return together(study.alliance)
 
 
 class Translate(TranslateNode):
-    """Text in one line; a variable is translated as Django does."""
+    """Text on one line; a variable is translated the way Django does it."""
 
     def render(self, context: Context) -> SafeString | str:
         text = getattr(self.filter_expression.var, "literal", None)

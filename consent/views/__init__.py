@@ -1,1 +1,1 @@
-"""Pages of data holders. All work without JavaScript; a decision never appears in a URL."""
+"""Pages of data holders. All pages work without JavaScript; a decision never appears in a URL."""

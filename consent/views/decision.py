@@ -44,12 +44,12 @@ from consent.views.visits import (
 from consent.wording.rendering import consent_text
 from consent.wording.third_person import gettext as _
 
-#: Name of the button of somebody who decides later.
+#: Name of the button for deciding later.
 _LATER = "later"
 
 
 def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
-    """Decision form for a holder; None while the study has no published form or no approved policy."""
+    """Return the decision form for a holder; None if the study has no published form or no approved policy."""
     consent_form = selectors.consent_form_in_force(holder.study)
     policy = selectors.policy_in_force(holder.study)
     if consent_form is None or policy is None:
@@ -59,18 +59,18 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
 
 
 def _keeps_records(request: HttpRequest) -> bool:
-    """Whether someone who withdraws says that their records stay stored; without an answer they are erased."""
+    """Return whether someone who withdraws chooses to keep their records stored; without an answer they are erased."""
     return request.POST.get("records") == "keep"
 
 
 def closed_page(request: HttpRequest, study: Study, holder: DataHolder | None) -> HttpResponse:
-    """Say that a study is closed; people who have decided are led to their choice and receipts."""
+    """Show that a study is closed, or redirect people who have decided to their choice and receipts."""
     decided = holder is not None and selectors.consent_current(holder) is not None
     return render(request, "consent/closed.html", {"study": study, "decided": decided}, status=410)
 
 
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: str | None = None) -> HttpResponse:
-    """Page to read and answer; ``chosen`` is marked if the form was not sent."""
+    """Return the page for reading and answering; ``chosen`` is preselected if the form has not been submitted."""
     text = consent_text(form.consent_form, request.GET.get("text") or get_language() or "")
     stands = standing(holder)
     context = {
@@ -92,13 +92,13 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: 
 
 
 def questions_of(study: Study, policy: EpsilonPolicy) -> list[CheckQuestion]:
-    """Check questions of a study under a policy, in the order in which they are asked of nobody in particular."""
+    """Return the check questions of a study under a policy, in the default order."""
     nobody = DataHolder(study=study, public_id=UUID(int=0))
     return questions(nobody, level_option(Level.HIGH, policy.high, study.delta).right_guesses)
 
 
 def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy, language: str) -> dict[str, Any]:
-    """Context of a study's page with an unpublished form, as it will appear to someone who has not decided."""
+    """Return the context of a study's page with an unpublished form, as shown to someone who has not decided."""
     form = DecisionForm(consent_form=consent_form, policy=policy, delta=study.delta)
     return {
         "preview": True,
@@ -115,11 +115,11 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
 @require_safe
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """List the studies of everybody for whom the reader answers, with their decisions."""
+    """List the studies of all people for whom the reader answers, with their decisions."""
     known = [(holder, standing(holder)) for holder in holders]
     usages = [usage_of(holder) for holder, _stands in known] if len(known) > 1 else []
     pairs = list(zip(known, usages, strict=False))
-    # What is released about different people does not add up.
+    # The costs of releases about different people do not add up.
     own = [usage for (_holder, stands), usage in pairs if not stands.answering.represents]
     ceiling = settings.PERSON_CEILING
     context = {
@@ -134,7 +134,7 @@ def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpRespo
 
 
 def _card(holder: DataHolder, stands: Standing) -> str:
-    """A study in the list of studies, about the person for whom the reader answers."""
+    """Return a study's entry in the list of studies, about the person for whom the reader answers."""
     represents = stands.answering.represents
     context = {
         "study": holder.study,
@@ -161,13 +161,13 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         return redirect("consent:check", holder.study.slug)
     answer = answer_kept(request, holder)
     draft = _decision_form(holder, answer) if answer else None
-    # A level that means something else by now is not what they chose.
+    # If a level's meaning has changed, it is not the holder's choice any more.
     stands = answer is not None and draft is not None and draft.is_valid()
     return _read(request, holder, form, chosen=answer["choice"] if answer and stands else None)
 
 
 def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Keep the ticked answer, and redirect to a reminder; nothing is decided."""
+    """Store the ticked answer and redirect to a reminder, without deciding anything."""
     answer_postpone(request, holder)
     return redirect("consent:later", holder.study.slug)
 
@@ -175,7 +175,7 @@ def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_POST
 @holder_page
 def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Keep whether the first answer to a check question was right, until it is counted; says nothing back."""
+    """Store whether the first answer to a check question was right, until it is counted; the response hides this."""
     form = None if holder.study.is_closed else _decision_form(holder)
     if form is None:
         return HttpResponse(status=204)
@@ -191,9 +191,9 @@ def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_safe
 @holder_page
 def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Ask for confirmation of the answer that was sent. If no answer was sent, redirect to the form.
+    """Ask for confirmation of the submitted answer. If there is none, redirect to the form.
 
-    A withdrawal does not need a form: if the study is closed or asks something new, a separate page asks for
+    A withdrawal does not need a form; if the study is closed or asks something new, a separate page asks for
     confirmation.
     """
     answer = answer_kept(request, holder)
@@ -211,7 +211,7 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -> DeclarationForm | None:
-    """Declaration that a consent needs from a person who answers for the holder; None for other decisions."""
+    """Return the declaration form for a consent by a person who answers for the holder; None for other decisions."""
     answers = answering_for(holder)
     if not answers.represents or form.cleaned_data["choice"] == NOT_TAKING_PART:
         return None
@@ -221,7 +221,7 @@ def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -
 def _check(
     request: HttpRequest, holder: DataHolder, form: DecisionForm, declaration: DeclarationForm | None, records: str
 ) -> HttpResponse:
-    """Page that repeats the answer of the valid form, and asks for a yes to a weaker promise and for a declaration."""
+    """Return the page that repeats the valid form's answer and asks for a declaration or to accept a weaker promise."""
     chosen, last = form.chosen, form.last
     context = {
         "study": holder.study,
@@ -240,7 +240,7 @@ def _check(
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Record a confirmed choice. A GET leads to the form."""
+    """Record a confirmed choice. A GET redirects to the form."""
     if _LATER in request.POST and not holder.study.is_closed:
         return _postpone(request, holder)
     form = _decision_form(holder, request.POST) if request.method == "POST" else None
@@ -284,13 +284,13 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         else:
             event = give(level=level, accepts_weaker_than=epsilon if form.chosen.weakens else None)
     except ValidationError as error:
-        if _is_recorded(holder, form):  # by a second click of the same moment
+        if _is_recorded(holder, form):  # by a simultaneous second click
             return _decided(holder)
         messages.warning(request, " ".join(error.messages))
         return redirect("consent:study", holder.study.slug)
     answer_forget(request, holder)
     if event == before and is_repeated:
-        pass  # a second click: the first has said what there is to say
+        pass  # a second click, after the first one has shown the message
     elif event == before:
         messages.info(request, _("This is what you had already decided. Nothing has changed."))
     else:
@@ -299,12 +299,12 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _decided(holder: DataHolder) -> HttpResponse:
-    """Lead to the decision that is recorded."""
+    """Redirect to the recorded decision."""
     return redirect("consent:choice", holder.study.slug)
 
 
 def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
-    """Whether the decision in force is the one that was sent, by an earlier click of the same button."""
+    """Return whether the decision in force was submitted by an earlier click of the same button."""
     current = selectors.consent_current(holder)
     if current is None or not current.grants or not form.is_of_today:
         return False
@@ -315,7 +315,7 @@ def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
 @require_safe
 @holder_page
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the current decision, the date from which it counts, and earlier decisions."""
+    """Show the current decision, the date from which it is valid, and earlier decisions."""
     events = events_of(holder)
     stands, current, usage = standing(holder), events[0] if events else None, usage_of(holder)
     context = {
@@ -341,14 +341,14 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def events_of(holder: DataHolder) -> list[ConsentEvent]:
-    """Consent events of the holder, newest first."""
+    """Return the consent events of the holder, newest first."""
     related = ("form", "policy", "holder", "study")
     return list(ConsentEvent.objects.filter(holder=holder).order_by("-sequence").select_related(*related))
 
 
 def option_in_force(event: ConsentEvent) -> Option:
-    """Answer that ``event`` granted, with its current ε."""
-    assert event.policy_id is not None  # The database sees to it: the event grants a level.
+    """Return the answer that ``event`` granted, with its current ε."""
+    assert event.policy_id is not None  # The database ensures this, because the event grants a level.
     rule = selectors.EpsilonRule(event.study, timezone.now())
     epsilon = rule.epsilon(event.policy_id, event.level, event.recorded_at)
     return level_option(event.level, epsilon, event.study.delta)
@@ -364,7 +364,7 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             answer = answer_kept(request, holder)
             context = {"study": holder.study, "records": answer.get("records", "") if answer else ""}
             return render(request, "consent/withdraw.html", context)
-        with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
+        with suppress(ValidationError):  # A simultaneous second click found the consent already withdrawn.
             services.consent_withdraw(holder=holder, acting_user=acting_user(request), keep=_keeps_records(request))
         answer_forget(request, holder)
         messages.success(request, _("Your consent is withdrawn. This applies from now on."))
@@ -374,9 +374,9 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Explain what erasing leaves, and ask for the erasure of the records of someone who does not take part.
+    """Explain what remains after an erasure, and request it for someone who does not take part.
 
-    People whose records are already erased, or about to be, are redirected to their choice, which says so.
+    People whose records are already erased, or about to be, are redirected to their choice, which shows this.
     """
     current, state = selectors.consent_current(holder), erasure_state(holder)
     grants, settled = current is not None and current.grants, bool(state.requested_at or state.done_at)
@@ -385,7 +385,7 @@ def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if request.method == "POST" and current is not None and (grants or not settled):
         try:
             erasure_ask(holder=holder, acting_user=acting_user(request))
-        except ValidationError:  # They took part again in another window.
+        except ValidationError:  # They decided to take part again in another window.
             messages.warning(
                 request, _("Your records were not erased, because you take part. To have them erased, withdraw first.")
             )

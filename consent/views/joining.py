@@ -1,4 +1,4 @@
-"""Pages to open an invitation, close it, and replace it by an account or an address for mails."""
+"""Pages to open and leave an invitation, and to replace it by an account or an address for mails."""
 
 from allauth.account.models import EmailAddress
 from allauth.account.utils import perform_login
@@ -44,7 +44,7 @@ from consent.views.visits import (
 
 
 def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
-    """The link of a closed study leads people who have decided to their choice, and everybody else to a notice."""
+    """Redirect a closed study's link: people who have decided see their choice, and everyone else sees a notice."""
     if invitation.holder is None or consent_current(invitation.holder) is None:
         request.session["closed_study"] = invitation.study_id
         return redirect("closed")
@@ -53,7 +53,7 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 
 
 def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
-    """Page on which the holder confirms an answer sent too late, or continues reading; empty if there is none."""
+    """Return the page to confirm an answer that was sent too late, or to continue reading; empty if there is none."""
     if answer_kept(request, holder):
         return "consent:study" if answer_is_postponed(holder) else "consent:check"
     return "consent:erase" if erasure_kept(request, holder) else ""
@@ -62,13 +62,13 @@ def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
 @never_cache
 @require_safe
 def closed(request: HttpRequest) -> HttpResponse:
-    """Tell people who were invited to a closed study and have not decided that it is closed; nobody else sees this."""
+    """Show a notice that the study is closed, only to people who were invited but have not decided."""
     study = Study.objects.filter(pk=request.session.get("closed_study", 0), closed_at__isnull=False).first()
     return redirect("join") if study is None else closed_page(request, study, None)
 
 
 def _opens_nothing() -> str:
-    """Message for every code that does not work, whatever the reason."""
+    """Return the message for every code that does not work, regardless of the reason."""
     return _(
         "This invitation doesn't work. It may have been mistyped or replaced by a newer one, or you may already have "
         "an account. Check it, sign in, or ask the people who invited you for a new one."
@@ -77,19 +77,19 @@ def _opens_nothing() -> str:
 
 @sensitive_variables("code")
 def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
-    """Redirect to the page that a code opens; None for every code that does not work."""
+    """Redirect to the page for a code; None for every code that does not work."""
     invitation = invitations.invitation_open(code=code, address=client_address(request))
     if invitation is not None and invitation.study.is_closed:
         return _closed(request, invitation)
     if invitation is None or invitation.holder is None:
         return None
-    # A session of its own: what the browser was signed in to before has nothing to do with this person.
+    # The session is new, because earlier sign-ins in this browser have nothing to do with this person.
     visit_begin(request, invitation)
     return redirect(_page_kept(request, invitation.holder) or _page_first(invitation.holder), invitation.study.slug)
 
 
 def _page_first(holder: DataHolder) -> str:
-    """Page that a link opens: for people who have decided and are not asked again, their choice; else the form."""
+    """Return the page that a link opens: the choice, if already decided and not asked again, or else the form."""
     stands = standing(holder)
     return "consent:study" if stands.current is None or stands.asks else "consent:choice"
 
@@ -98,14 +98,14 @@ def _page_first(holder: DataHolder) -> str:
 @require_safe
 @sensitive_variables("code")
 def open_link(request: HttpRequest, code: str) -> HttpResponse:
-    """The link of an invitation. The answer is always another address, so that the code leaves the address bar.
+    """Open an invitation's link. It always redirects, so that the code disappears from the address bar.
 
-    It also keeps the code out of the log, which names the addresses of pages that answer with an error.
+    This also keeps the code out of the log, which contains the addresses of pages that respond with an error.
     """
     try:
         opened = _opened(request, code)
     except TooManyTriesError:
-        return redirect("join")  # which says how long to wait
+        return redirect("join")  # this page shows how long to wait
     if opened is None:
         messages.error(request, _opens_nothing())
         return redirect("join")
@@ -116,9 +116,9 @@ def open_link(request: HttpRequest, code: str) -> HttpResponse:
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest) -> HttpResponse:
-    """The code of an invitation, typed from paper. One that is wrong stays in its field, to be corrected.
+    """Ask for the code of an invitation, typed from paper. A wrong code stays in its field for correction.
 
-    A mistyped code is a wrong try like any other.
+    A mistyped code counts as a failed attempt like any other.
     """
     form = InvitationCodeForm(request.POST or None)
     if request.method != "POST":
@@ -136,8 +136,8 @@ def join(request: HttpRequest) -> HttpResponse:
 @require_POST
 @own_page
 def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """Extend the visit and redirect back; if a script asks, return when the visit ends."""
-    visit = visit_of(request)  # which every page of the visit lets last longer
+    """Extend the visit and redirect back; for a script, return when the visit ends."""
+    visit = visit_of(request)  # extended by every page of the visit
     if visit is None or request.accepts("text/html"):
         following = request.POST.get("next", "")
         safe = url_has_allowed_host_and_scheme(following, allowed_hosts=None)
@@ -148,7 +148,7 @@ def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
 
 @require_POST
 def leave(request: HttpRequest) -> HttpResponse:
-    """This browser forgets the invitation; on a shared computer the next person finds nothing."""
+    """Remove the invitation from this browser, so that the next person on a shared computer finds nothing."""
     logout(request)
     messages.success(request, _("Your visit has ended on this device. Open your invitation's link to continue."))
     return redirect("join")
@@ -158,7 +158,7 @@ def leave(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @own_page
 def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """Take an account, which replaces the link once its address is confirmed."""
+    """Create an account, which replaces the link once its address is confirmed."""
     if request.user.is_authenticated:
         return redirect("consent:my_studies")
     holder = get_object_or_404(holders)
@@ -177,7 +177,7 @@ def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse
 
 
 def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResponse:
-    """Sign in to the account that was taken; with a second factor it is the holder's only once that was given, too."""
+    """Sign in to the account; if it has a second factor, link it to the holder only after that was given."""
     visit_forget(request)
     request.session.set_expiry(None)
     choice = reverse("consent:choice", args=[holder.study.slug])
@@ -205,7 +205,7 @@ def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResp
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def contact_way(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Leave an address, ask for letters, or delete either; who has an account is led to its wishes."""
+    """Store an address or a wish for letters, or delete either; people with an account go to its preferences."""
     form = HolderAddressForm(request.POST if request.POST.get("way") == HolderAddress.Way.MAIL else None)
     if request.method == "POST" and (not form.is_bound or form.is_valid()):
         try:
@@ -225,7 +225,7 @@ def contact_way(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Ask for one reminder to decide, or forget what was ticked; nothing counts as a decision."""
+    """Request one reminder to decide, or discard the ticked answer; neither counts as a decision."""
     if holder.study.is_closed:
         return redirect("consent:choice", holder.study.slug)
     if "forget" in request.POST:
@@ -251,7 +251,7 @@ def later(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _tell(holder: DataHolder, way: str, form: HolderAddressForm) -> str:
-    """Do what was asked for; returns what is said of it."""
+    """Carry out a request and return the message about it."""
     if way == HolderAddress.Way.MAIL:
         mail.address_leave(holder=holder, email=form.cleaned_data["email"])
         return _("We have sent you an email. Open the link in it to confirm your address.")
@@ -267,10 +267,10 @@ def _tell(holder: DataHolder, way: str, form: HolderAddressForm) -> str:
 
 
 @never_cache
-@csrf_exempt  # the link is a secret of its own, and mail programs send the form without having opened the page
+@csrf_exempt  # the link itself is secret, and mail programs send the form without having opened the page
 @require_http_methods(["GET", "HEAD", "POST"])
 def address(request: HttpRequest, token: str) -> HttpResponse:
-    """Let the reader of an address's mails confirm or delete it. The page names no study."""
+    """Let the person who receives mail at an address confirm or delete it. The page names no study."""
     owner = address_by_link(token)
     done = ""
     if request.method == "POST" and owner is not None:

@@ -1,4 +1,4 @@
-"""Pages of a holder's records: receipts, uses of their data, export of everything stored about them."""
+"""Pages of a holder's records: receipts, uses of their data, and an export of everything stored about them."""
 
 import base64
 from collections.abc import Callable
@@ -45,7 +45,7 @@ from consent.wording.third_person import gettext as _
 def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Decorator for views of the holder's ``n``-th decision.
 
-    Each holder's decisions are numbered from 1, so that a number says nothing about other people's.
+    Each holder's decisions are numbered from 1, so a number reveals nothing about other people's decisions.
     """
 
     @require_safe
@@ -79,7 +79,7 @@ def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
 
 @_receipt_page
 def receipt_proof(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
-    """Download the proof that a decision is under the last signed checkpoint."""
+    """Download the proof that the last signed checkpoint covers a decision."""
     checkpoint = checkpoint_over(events[-1])
     if checkpoint is None:
         raise Http404
@@ -88,7 +88,7 @@ def receipt_proof(request: HttpRequest, events: list[ConsentEvent]) -> HttpRespo
 
 @_receipt_page
 def receipt_text(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
-    """Show the version of the information that was read for a decision, however many came after it."""
+    """Show the version of the information that was read for a decision, even if it is no longer the newest."""
     event = events[-1]
     if event.form is None:
         raise Http404
@@ -123,7 +123,7 @@ def receipt_as_json(request: HttpRequest, events: list[ConsentEvent]) -> HttpRes
 @require_safe
 @holder_page
 def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the runs that used the holder's data and what was published, and what each cost the holder at most."""
+    """Show the runs that used the holder's data, their publications, and the most that each can have cost them."""
     usage, stands = usage_of(holder), standing(holder)
     option = option_in_force(stands.current) if stands.current is not None and stands.grants else None
     context = {
@@ -133,7 +133,7 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "entries": timeline(usage.uses, results_of(holder.study)),
         "so_far": usage.right_guesses,
         "so_far_records": usage.right_record_guesses,
-        # Who chose a stronger level since is used no more where more was released before.
+        # After choosing a stronger level, people are not used if earlier releases exceed it.
         "limit": max(option.right_guesses, usage.right_guesses) if option else None,
     }
     return render(request, "consent/uses.html", context)
@@ -211,13 +211,13 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _to(holder: DataHolder) -> Q:
-    """Condition of mails to a holder: to their account about the study, or to the address that they left."""
+    """Return the condition for mails to a holder, about the study to their account or to the address that they left."""
     left = Q(address__holder=holder)
     return left | Q(study=holder.study, user=holder.user_id) if holder.user_id else left
 
 
 def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
-    """The part of the account that is shown: what was promised, and a public bound on what was spent.
+    """Return the part of the account that is shown: the promise, and a public bound on what was spent.
 
     The amount itself depends on the holder's records, so anyone who made a holder show it would learn something that no
     release reveals. The bound depends only on public information and on the holder's choice; see docs/rights.md.
@@ -238,13 +238,13 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
 
 
 def _answers(row: CheckAnswers) -> dict[str, Any]:
-    """Whether the holder's own first answers were right, as long as that is stored."""
+    """Return whether the holder's first answers were right, as long as that is stored."""
     answers = {key: bool(row.right >> place & 1) for place, key in enumerate(KEYS) if row.answered >> place & 1}
     return {"form_version": row.form.version, "first_answer_right": answers, "counted": row.counted}
 
 
 def _scan(event: ConsentEvent) -> dict[str, Any]:
-    """Scan of a decision on paper; its content is None if the file no longer exists."""
+    """Return the scan of a decision on paper; its content is None if the file no longer exists."""
     name, content = scan_load(event.study, event.evidence) or (None, None)
     return {
         "signed_on": event.signed_on and event.signed_on.isoformat(),
@@ -255,7 +255,7 @@ def _scan(event: ConsentEvent) -> dict[str, Any]:
 
 
 def _name(user_id: int) -> str:
-    """User name of a staff member; empty if the account has been deleted."""
+    """Return a staff member's user name; empty if the account has been deleted."""
     return get_user_model().objects.filter(pk=user_id).values_list("username", flat=True).first() or ""
 
 

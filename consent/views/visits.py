@@ -1,7 +1,7 @@
-"""Whose records a request is about: by account, or by the visit of the bearer of an invitation.
+"""Holders whom a request is about, determined by an account or by a visit with an invitation.
 
-A visit ends some time after the last page. After that, the session remembers only which invitation it was. An answer
-that arrives too late is thus kept for the same person, and shown to nobody else, until the link is opened again.
+A visit ends some time after the last page. Then the session only stores which invitation it was. So an answer that
+arrives too late is kept for the same person, without being shown to anyone, until the link is opened again.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ from consent.selectors import consent_form_in_force, policy_in_force, promise_la
 from consent.services.decisions import answer_draft_keep, answer_draft_of, answer_drafts_forget
 from consent.wording.third_person import in_third_person
 
-#: How long a visit lasts after the last page that was opened.
+#: How long a visit lasts after the last page view.
 LASTS = timedelta(hours=2)
-#: How long after that an answer is kept.
+#: How long a late answer is kept after that.
 REMEMBERED = timedelta(hours=22)
 _INVITATION, _ENDS, _ANSWER, _ERASURE = "invitation", "visit_ends", "answer", "erasure"
 _ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "records", "text", "talked")
@@ -39,7 +39,7 @@ _ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "record
 
 @dataclass(frozen=True)
 class Visit:
-    """Visit by invitation; ``is_over`` once it has to be opened again."""
+    """Visit by invitation; ``is_over`` if the person has to open the link again."""
 
     invitation_id: int
     ends: datetime
@@ -50,7 +50,7 @@ class Visit:
 
 
 def visit_of(request: HttpRequest) -> Visit | None:
-    """Visit by invitation that the session knows, over or not; None for everybody else."""
+    """Return the visit by invitation stored in the session, whether or not it has ended; None if there is none."""
     session = getattr(request, "session", {})
     if _INVITATION not in session or request.user.is_authenticated:
         return None
@@ -58,7 +58,7 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 
 def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
-    """Begin a visit in a new session, which keeps only an answer that the same holder has sent late."""
+    """Begin a visit in a new session, keeping only a late answer of the same holder."""
     answer, erasure = (request.session.get(name) for name in (_ANSWER, _ERASURE))
     logout(request)
     request.session[_INVITATION] = invitation.pk
@@ -70,26 +70,26 @@ def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
 
 
 def visit_extend(request: HttpRequest) -> None:
-    """Let the visit last from now on."""
+    """Restart the visit's time limit."""
     request.session[_ENDS] = (timezone.now() + LASTS).isoformat()
     request.session.set_expiry(LASTS + REMEMBERED)
 
 
 def visit_forget(request: HttpRequest) -> None:
-    """Forget the invitation: the person has an account in this session."""
+    """Remove the invitation, because the person now has an account in this session."""
     for key in (_INVITATION, _ENDS):
         request.session.pop(key, None)
 
 
 def answer_keep(request: HttpRequest, holder_id: int) -> None:
-    """Keep the answer that was sent, valid or not, in the session: it belongs in no address."""
+    """Store the submitted answer, valid or not, in the session, because it must not appear in an address."""
     if "choice" in request.POST:
         data = {name: request.POST.get(name, "") for name in _ANSWER_FIELDS}
         request.session[_ANSWER] = {"holder": holder_id, "data": data}
 
 
 def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
-    """Keep a withdrawal that was sent as the answer of not taking part to what the study asks now."""
+    """Store a submitted withdrawal as the answer of not taking part to the current form."""
     form, policy = consent_form_in_force(holder.study), policy_in_force(holder.study)
     last = promise_last(holder)
     data = {
@@ -103,7 +103,7 @@ def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:
-    """Data of the decision form that the holder has sent, here or to decide later, but not yet confirmed; or None."""
+    """Return the decision form's data that the holder sent, here or to decide later, but did not confirm; or None."""
     answer = request.session.get(_ANSWER)
     return answer["data"] if answer and answer["holder"] == holder.pk else answer_draft_of(holder)
 
@@ -116,35 +116,35 @@ def answer_postpone(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_is_postponed(holder: DataHolder) -> bool:
-    """Whether the person wanted to decide later, so that they are led to all there is to read."""
+    """Return whether the person wanted to decide later, so that they are redirected to all the information."""
     return answer_draft_of(holder) is not None
 
 
 def answer_forget(request: HttpRequest, holder: DataHolder) -> None:
-    """Forget the unconfirmed answer."""
+    """Delete the unconfirmed answer."""
     request.session.pop(_ANSWER, None)
     answer_drafts_forget([holder.pk])
 
 
 def erasure_keep(request: HttpRequest, holder: DataHolder) -> None:
-    """Keep that the holder pressed the button that has records erased; they are asked again before anything is done."""
+    """Store that the holder pressed the button for erasing records; they are asked again before anything is erased."""
     request.session[_ERASURE] = holder.pk
 
 
 def erasure_kept(request: HttpRequest, holder: DataHolder) -> bool:
-    """Whether the holder pressed that button after their visit was over."""
+    """Return whether the holder pressed that button after their visit had ended."""
     return request.session.get(_ERASURE) == holder.pk
 
 
 def erasure_forget(request: HttpRequest) -> None:
-    """Forget that press: the holder sees the button again."""
+    """Delete that button press, so that the holder sees the button again."""
     request.session.pop(_ERASURE, None)
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
-    """Holders for whom this session may decide; None without sign-in and without a visit by invitation.
+    """Return the holders for whom this session may decide; None without sign-in and without a visit by invitation.
 
-    A guardian or proxy decides for nobody from the day on which they no longer answer.
+    This excludes holders whose guardian or proxy no longer answers.
     """
     over = circumstances_over(timezone.now()).values("holder")
     holders = DataHolder.objects.exclude(pk__in=over).select_related("study").order_by("study__title")
@@ -158,15 +158,15 @@ def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
 
 
 def acting_user(request: HttpRequest) -> User | None:
-    """Signed-in user; None for the bearer of an invitation."""
+    """Return the signed-in user, or None for the bearer of an invitation."""
     return request.user if isinstance(request.user, User) else None
 
 
 def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Decorator of views about all holders of a session. Everyone else is asked to sign in.
 
-    Every page lets a visit by invitation last longer. People whose visit is over are asked for the invitation again;
-    an answer that comes too late is kept for them. A page explains when an invitation no longer works.
+    Every page extends a visit by invitation. People whose visit has ended are asked for the invitation again, and a
+    late answer is kept for them. If an invitation no longer works, a page explains it.
     """
 
     @never_cache
@@ -199,7 +199,7 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def _late_answer_keep(request: HttpRequest, holder: DataHolder) -> None:
-    """Keep what was sent to a page of the holder after the visit: an answer, a withdrawal, or a wish for erasure."""
+    """Store a request to one of the holder's pages after the visit: an answer, a withdrawal or an erasure request."""
     if request.method == "POST" and request.path == reverse("consent:withdraw", args=[holder.study.slug]):
         withdrawal_keep(request, holder)
     elif request.method == "POST" and request.path == reverse("consent:erase", args=[holder.study.slug]):
@@ -209,7 +209,7 @@ def _late_answer_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views about one holder, found by the study's slug; 404 for everybody else."""
+    """Decorator of views about one holder, found by the study's slug; responds with 404 to everyone else."""
 
     @own_page
     @wraps(view)

@@ -1,1 +1,1 @@
-"""Wording: what a study and its forms say to people, and how it is shown."""
+"""Wording: texts of a study and its forms, and how they are displayed."""

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models
 from consent.people.exports import holder_mark
 
-#: Words for fields that no form shows, of any model.
+#: Names of fields of any model that no form shows.
 _FIELDS = {
     "approved_at": _("approved at"),
     "approved_by": _("approved by"),
@@ -51,13 +51,13 @@ _FIELDS = {
     "url": _("address"),
     "user": _("account"),
 }
-#: Characters of a value that a page shows; the file for auditors has all.
+#: Number of characters of a value shown on a page; the file for auditors has the full value.
 _LONGEST = 600
 
 
 @dataclass(frozen=True)
 class Value:
-    """Value of a field before and after a change, in words; empty where there was or is none."""
+    """Value of a field before and after a change, in words; empty if there was or is none."""
 
     field: str
     before: str
@@ -66,7 +66,7 @@ class Value:
 
 @dataclass(frozen=True)
 class ListedChange:
-    """Change with the row that it is of, in words; ``values`` is empty of a sealed one, whose ``fields`` are named."""
+    """Change and its row, in words; for a sealed change, ``values`` is empty and ``fields`` lists the names."""
 
     change: Change
     what: str
@@ -85,10 +85,10 @@ def changes_of(
     since: date | None = None,
     until: date | None = None,
 ) -> QuerySet[Change]:
-    """Changes of a study that fit everything that is given, newest first.
+    """Return changes of a study that match all given arguments, newest first.
 
     Args:
-        sealed: those that concern people and secrets, in place of the open ones.
+        sealed: select changes that concern people and secrets instead of the open ones.
         model: label of the model whose rows were changed.
         by: name of the user who changed them.
     """
@@ -102,20 +102,20 @@ def changes_of(
 
 
 def models_recorded(*, sealed: bool = False) -> list[tuple[str, str]]:
-    """Label and name of every model whose rows have open fields, or sealed ones."""
+    """Return the label and name of every model whose rows have open fields or, with ``sealed``, sealed fields."""
     models = [model for model in recorded_models() if (model.sealed_fields if sealed else model.open_fields)]
     return [(model._meta.label_lower, capfirst(str(model._meta.verbose_name))) for model in models]
 
 
 def changers(study: Study, *, sealed: bool = False) -> list[str]:
-    """Names of those who changed something, in the order of the alphabet."""
+    """Return the names of users who changed something, in alphabetical order."""
     known = changes_of(study, sealed=sealed).order_by().values("changed_by")
     people = get_user_model()._default_manager.filter(pk__in=known).order_by("username")
     return list(people.values_list("username", flat=True))
 
 
 def change_lines(changes: Iterable[Change]) -> list[ListedChange]:
-    """Changes in words, with one query for each kind of what they name."""
+    """Return changes in words, with one query for each kind of object that they name."""
     changes = list(changes)
     models = {model._meta.label_lower: model for model in recorded_models()}
     wanted: dict[type, set[str]] = {get_user_model(): {str(each.changed_by_id) for each in changes}}
@@ -140,7 +140,7 @@ def _related(model: type[Recorded], name: str) -> type | None:
 
 
 def _field(model: type[Recorded], name: str) -> Field | None:
-    """Field of a model; None where it had one of this name in an earlier version."""
+    """Return a field of a model; None if only an earlier version of the model had it."""
     return next((field for field in model._meta.concrete_fields if field.name == name), None)
 
 
@@ -148,7 +148,7 @@ def _names(model: Any, keys: set[str]) -> dict[str, str]:
     try:
         rows = model._default_manager.filter(pk__in=[key for key in keys if key != "None"])
         return {str(row.pk): str(row) for row in rows}
-    except (ValidationError, ValueError):  # a key that the site never wrote: rows were tampered with
+    except (ValidationError, ValueError):  # a key that the site never wrote, so rows were tampered with
         return {}
 
 
@@ -182,7 +182,7 @@ def _title(model: type[Recorded], name: str) -> str:
 
 
 def _words(model: type[Recorded], name: str, value: Any, names: dict[type, dict[str, str]]) -> str:
-    """Value of a field in words; empty where there is none."""
+    """Return a field's value in words; empty if there is none."""
     if value in (None, "", [], {}):
         return ""
     if isinstance(value, bool):

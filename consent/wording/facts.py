@@ -1,11 +1,10 @@
-"""What people are told of a study: its texts in each of its languages, and the facts of its consent form.
+"""Information that people get about a study: its texts in each of its languages, and the facts of its consent form.
 
 The study's own fields are in the site's first language; ``Study.translations`` has the others. A text that is missing
-in the reader's language is shown in the first, and marked as such.
+in the reader's language is shown in the first language and marked as such.
 
-The study's own row has the facts of the version in force, which pages read. A version keeps a copy of its own, which
-receipts read: what someone consented to stays as it was. Which facts a study has to state is in GDPR Articles 13 and
-14.
+Pages show the facts of the version in force, which are in the study's row. Each version keeps its own copy for
+receipts, so what someone consented to never changes. GDPR Articles 13 and 14 define which facts a study has to state.
 """
 
 import re
@@ -25,12 +24,12 @@ from consent.languages import is_variant
 from consent.models import ConsentForm, ConsentFormProposal, LawfulBasis, Study
 from consent.wording.rendering import DiffLine, sentence_differences
 
-#: Fields that have a text in each language of a study.
+#: Fields with a text in each language of a study.
 TRANSLATED = (
     *("title", "purpose", "data_categories", "recipients", "retention", "data_source", "harm", "mail_opening"),
     "contact_hours",
 )
-#: Facts in the order in which forms ask for them and receipts tell them.
+#: Facts in the order of forms and receipts.
 FACTS = (
     "purpose",
     "controller",
@@ -52,15 +51,15 @@ FACTS = (
     "after_incapacity",
     "alliance",
 )
-#: Facts that say where people can turn.
+#: Facts that tell people where they can turn.
 TURNED_TO = {"controller_address", "contact", "data_protection_officer", "without_officer", "supervisory_authority"}
-#: Facts on which people rely when they decide. Whoever consented to others is asked again before they count.
+#: Facts on which people rely when they decide. People who consented to other facts are asked again before these apply.
 RELIED_ON = {name for name in FACTS if name not in TURNED_TO}
-#: Facts that have a text in each language of a study.
+#: Facts with a text in each language of a study.
 TRANSLATED_FACTS = tuple(name for name in TRANSLATED if name in FACTS)
-#: Statements that nobody else sees raw records, or that no officer is required, in place of who it is.
+#: Statements that replace names: that no one else sees raw records, or that no officer is required.
 INSTEAD = {"recipients": "without_recipients", "data_protection_officer": "without_officer"}
-#: What has to be stated, with the paragraphs of GDPR Articles 13 and 14 that ask for it.
+#: Required statements, with the paragraphs of GDPR Articles 13 and 14 that require them.
 REQUIRED = {
     "purpose": "13(1)(c), 14(1)(c)",
     "controller": "13(1)(a), 14(1)(a)",
@@ -74,7 +73,7 @@ REQUIRED = {
     "supervisory_authority": "13(2)(d), 14(2)(e)",
     "data_source": "14(2)(f)",
 }
-#: Words of a text that name somebody who processes records for the controller.
+#: Words for someone who processes records for the controller.
 _PROCESSORS = re.compile(
     r"\bprocessors?\b|\bservice providers?\b|\b(?:sub)?contractors?\b|\bon (?:our|its|their) behalf\b|"
     r"\bAuftrags(?:daten)?verarbeite\w*|\bDienstleister\w*|\b(?:Sub|Nach)unternehme[rn]\w*|"
@@ -85,7 +84,7 @@ _PROCESSORS = re.compile(
 
 @dataclass(frozen=True)
 class StudyText:
-    """A text of a study, and the language that it is in."""
+    """A text of a study, and its language."""
 
     text: str
     language: str
@@ -95,7 +94,7 @@ class StudyText:
 
 
 def study_text(study: Study, field: str, language: str | None = None) -> StudyText:
-    """Text of a study in ``language`` (default: the reader's), or in the site's first if there is none."""
+    """Return a study's text in ``language`` (default: the reader's), or else in the site's first language."""
     language = (language or get_language() or settings.LANGUAGE_CODE).split("-")[0]
     translated = study.translations.get(language, {}).get(field, "")
     if translated:
@@ -113,7 +112,7 @@ def contact_text(study: Study, language: str | None = None) -> str:
 
 
 def texts_missing(study: Study) -> dict[str, list[str]]:
-    """Fields that have a text in the first language, and none in another that the study promises, by language."""
+    """Return fields with a text in the first language but none in another language of the study, by language."""
     missing = {}
     for language in study.languages:
         if language != settings.LANGUAGE_CODE and not is_variant(language):
@@ -125,7 +124,7 @@ def texts_missing(study: Study) -> dict[str, list[str]]:
 
 
 def facts_of(study: Study) -> dict[str, Any]:
-    """Facts of a study as they stand in its row, as JSON has them; texts in other languages under ``translations``."""
+    """Return the facts in a study's row in JSON form, with texts in other languages under ``translations``."""
     facts = {name: getattr(study, name) for name in FACTS}
     if isinstance(facts["retention_until"], date):
         facts["retention_until"] = facts["retention_until"].isoformat()
@@ -137,7 +136,7 @@ def facts_of(study: Study) -> dict[str, Any]:
 
 
 def study_with(study: Study, facts: Mapping[str, Any]) -> Study:
-    """Copy of a study with other facts, to be read and never saved."""
+    """Return a copy of a study with other facts, which must not be saved."""
     changed = copy(study)
     for name in FACTS:
         if name in facts:
@@ -156,13 +155,13 @@ def study_with(study: Study, facts: Mapping[str, Any]) -> Study:
 
 
 def study_of_form(form: ConsentForm | ConsentFormProposal, study: Study | None = None) -> Study:
-    """Study with the facts that a version of its form tells; ``study``: the form's, where it was read already."""
+    """Return the study with the facts of a version of its form; pass ``study`` if it has already been loaded."""
     return study_with(study or form.study, form.facts)
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Fact that a study has not stated: its field, what it is called, and the paragraphs that ask for it."""
+    """Fact that a study has not stated: its field, its name, and the paragraphs that require it."""
 
     field: str
     label: str
@@ -170,7 +169,7 @@ class Missing:
 
 
 def facts_missing(study: Study) -> list[Missing]:
-    """Facts that people have to be told and that the study has not stated; none of a rehearsal, which asks nobody."""
+    """Return required facts that the study has not stated; none for a rehearsal, which does not ask people."""
     if study.rehearsal:
         return []
     lacking = [
@@ -185,12 +184,12 @@ def facts_missing(study: Study) -> list[Missing]:
 
 
 def fact_label(name: str) -> str:
-    """Name of a fact on pages."""
+    """Return the name of a fact on pages."""
     return capfirst(str(Study._meta.get_field(name).verbose_name))  # type: ignore[union-attr]
 
 
 def fact_words(study: Study, language: str | None = None) -> list[tuple[str, str]]:
-    """Facts of a study in words, each under its name; what is not stated is left out."""
+    """Return the facts of a study in words, with their names, without those that are not stated."""
     words = []
     for name in FACTS:
         text = _words(study, name, language)
@@ -216,7 +215,7 @@ def _words(study: Study, name: str, language: str | None) -> str:
 
 
 def together(alliance: Mapping[str, Any]) -> str:
-    """Partners with whom a study learns, and what leaves it for that; empty if it learns on its own."""
+    """Return the partners that a study learns with, and what it shares with them; empty if it learns on its own."""
     if not alliance:
         return ""
     text = _(
@@ -229,7 +228,7 @@ def together(alliance: Mapping[str, Any]) -> str:
 
 
 def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Names of facts that differ. A text in a language that had none is no change: it says the same."""
+    """Return names of facts that differ. A text in a newly added language does not count; it means the same."""
     changed = [name for name in FACTS if before.get(name) != after.get(name)]
     translations = after.get("translations", {})
     for language, texts in before.get("translations", {}).items():
@@ -238,7 +237,7 @@ def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
-    """Words of a form's texts that name a processor where the facts say that nobody else sees raw records."""
+    """Yield words of a form's texts that name a processor although the facts deny that others see raw records."""
     if study.recipients:
         return
     for text in texts.values():
@@ -246,12 +245,12 @@ def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
 
 
 def languages_of_facts(study: Study) -> list[str]:
-    """Languages in which the facts of a study are written, its first one first."""
+    """Return the languages in which a study's facts are written, its first language first."""
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *study.translations]))
 
 
 def fact_differences(older: Study, newer: Study) -> list[DiffLine]:
-    """Facts that differ, under their names: those of the reader's language, then those in other languages."""
+    """Return facts that differ, under their names: first those in the reader's language, then in other languages."""
     lines: list[DiffLine] = []
     for language in (None, *languages_of_facts(newer)):
         before, now = dict(fact_words(older, language)), dict(fact_words(newer, language))

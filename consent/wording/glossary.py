@@ -1,4 +1,4 @@
-"""Words that pages explain: all of them on one page, and some as pop-ups where they stand."""
+"""Terms that pages explain: all of them on one page, and some as pop-ups where they occur."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
-#: Key → word, and what it means. What people who are asked meet.
+#: Key → word and its meaning, for words that data holders see.
 WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "study": (
         _("Study"),
@@ -84,7 +84,7 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         ),
     ),
 }
-#: What staff meet besides.
+#: Additional words that staff see.
 WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "policy": (
         _("ε policy"),
@@ -146,5 +146,5 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
 
 @require_safe
 def glossary(request: HttpRequest) -> HttpResponse:
-    """Explain the terms that holders and staff meet; open to everybody."""
+    """Explain the terms used for holders and staff; open to everyone."""
     return render(request, "consent/glossary.html", {"words": WORDS, "words_of_staff": WORDS_OF_STAFF})

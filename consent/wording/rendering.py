@@ -1,4 +1,4 @@
-"""Consent forms as they are read: Markdown as sanitised HTML, and the differences between two versions."""
+"""Rendered consent forms: Markdown as sanitised HTML, and the differences between two versions."""
 
 import re
 from collections.abc import Iterator
@@ -15,26 +15,26 @@ from markdown_it.token import Token
 from consent.languages import language_of
 from consent.models import ConsentForm
 
-# No images: whoever serves them would learn who reads the form.
+# No images, because their server would learn who reads the form.
 _TAGS = {
     "p", "br", "hr", "h3", "h4", "h5", "h6", "ul", "ol", "li", "strong", "em", "a", "blockquote", "code", "pre",
     "table", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
-_TOP_HEADING = 3  # A form stands under a heading of level 2.
-#: Characters up to which a text is no longer than its opening and the line behind which the rest is folded.
+_TOP_HEADING = 3  # A form is displayed under a heading of level 2.
+#: Texts up to this many characters are not folded, because the opening and the link to the rest would be as long.
 _SHORT = 300
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 DiffKind = Literal["same", "added", "removed"]
-#: A line that shares less than this with another is a different line, not a changed one.
+#: A line that shares less than this with another is a different line rather than a changed one.
 _ALIKE = 0.5
 
 
 @dataclass(frozen=True)
 class ConsentText:
-    """Rendered text of a form, with the language that was available and the code under which the form has it.
+    """Rendered text of a form, with its language and the code under which the form has it.
 
-    A long text is in two parts for a page that shows its ``opening`` and folds the ``rest``, which is empty in a short
-    one; ``html`` is all of it.
+    A page shows the ``opening`` of a long text and folds the ``rest``, which is empty for a short text; ``html`` is the
+    whole text.
     """
 
     language: str
@@ -48,7 +48,7 @@ class ConsentText:
 
 
 def markdown_html(text: str) -> SafeString:
-    r"""Sanitised HTML of CommonMark with tables, with headings from level 3 on.
+    r"""Return CommonMark with tables as sanitised HTML, with headings starting at level 3.
 
     >>> markdown_html("# Why\n<script>alert(1)</script> [us](javascript:x)")
     '<h3>Why</h3>\n<p>&lt;script&gt;alert(1)&lt;/script&gt; [us](javascript:x)</p>\n'
@@ -57,7 +57,7 @@ def markdown_html(text: str) -> SafeString:
 
 
 def _parsed(text: str) -> list[Token]:
-    """Tokens of CommonMark, with headings from level 3 on."""
+    """Return the tokens of CommonMark, with headings starting at level 3."""
     tokens = _markdown.parse(text)
     headings = [token for token in tokens if token.type.startswith("heading")]
     highest = min((int(token.tag[1]) for token in headings), default=1)
@@ -73,14 +73,14 @@ def _html(tokens: list[Token]) -> SafeString:
 
 @dataclass(frozen=True)
 class ReadLine:
-    """Line as people read it: a heading, an item of a list, a row of a table, or other text."""
+    """Line as read by people: a heading, an item of a list, a row of a table, or other text."""
 
     kind: str
     text: str
 
 
 def read_lines(text: str) -> list[ReadLine]:
-    r"""Return lines of CommonMark as a reader sees them: without markup, and with the address of a link after its text.
+    r"""Return lines of CommonMark as a reader sees them, without markup and with each link's address after its text.
 
     >>> [(line.kind, line.text) for line in read_lines("# Why\n- for **you**\n- [us](https://example.org)")]
     [('heading', 'Why'), ('item', 'for you'), ('item', 'us (https://example.org)')]
@@ -111,7 +111,7 @@ def read_lines(text: str) -> list[ReadLine]:
 
 
 def _read(inline: Token) -> str:
-    """Words of an inline token."""
+    """Return the words of an inline token."""
     words, addresses = [], []
     for token in inline.children or []:
         if token.type == "link_open":
@@ -128,7 +128,7 @@ def _read(inline: Token) -> str:
 
 
 def consent_text(form: ConsentForm, language: str) -> ConsentText:
-    """Text of the form with a code, or in the site's first language if there is none."""
+    """Return the form's text with a code, or else the text in the site's first language."""
     code = language if language in form.texts else settings.LANGUAGE_CODE
     tokens = _parsed(form.texts[code])
     end = _opening_end(tokens) if len(form.texts[code]) > _SHORT else len(tokens)
@@ -136,14 +136,14 @@ def consent_text(form: ConsentForm, language: str) -> ConsentText:
 
 
 def _opening_end(tokens: list[Token]) -> int:
-    """Number of tokens up to the end of the first paragraph on its own; all if there is none."""
+    """Return the number of tokens up to the end of the first top-level paragraph, or of all tokens if there is none."""
     ends = (place + 1 for place, token in enumerate(tokens) if token.type == "paragraph_close" and token.level == 0)
     return next(ends, len(tokens))
 
 
 @dataclass(frozen=True)
 class DiffPart:
-    """Part of a line: in both versions, only in the newer, or only in the older."""
+    """Part of a line that is in both versions, only in the newer, or only in the older one."""
 
     change: DiffKind
     text: str
@@ -151,7 +151,7 @@ class DiffPart:
 
 @dataclass(frozen=True)
 class DiffLine:
-    """Line of text with its change as a whole: ``same``, ``added``, ``removed`` or ``changed``, and its kind."""
+    """Line of text with its kind and its change as a whole: ``same``, ``added``, ``removed`` or ``changed``."""
 
     change: str
     parts: list[DiffPart]
@@ -159,7 +159,7 @@ class DiffLine:
 
 
 def line_differences(older: str, newer: str) -> list[DiffLine]:
-    r"""Lines of both versions in reading order; a reworded line appears once, with its changed words marked.
+    r"""Return lines of both versions in reading order; a reworded line appears once, with its changed words marked.
 
     Args:
         older: Markdown of the older version.
@@ -173,7 +173,7 @@ def line_differences(older: str, newer: str) -> list[DiffLine]:
 
 
 def sentence_differences(older: str, newer: str) -> list[DiffLine]:
-    """Differences between two sentences without Markdown; none if they are the same."""
+    """Return the differences between two sentences without Markdown, or nothing if they are the same."""
     return [] if older == newer else list(_reworded(ReadLine("text", older), ReadLine("text", newer)))
 
 

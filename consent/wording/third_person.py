@@ -1,11 +1,11 @@
-"""Third person: what pages, receipts and mails say to someone who answers for another person.
+"""Third person: texts of pages, receipts and mails for someone who answers for another person.
 
-Guardians and proxies read “Anna Example's records” where everybody else reads “your records”. The texts are chosen
-where texts are translated: by :func:`gettext` and :func:`gettext_lazy` of this module, and by the tags ``translate``
-and ``blocktranslate`` of every template (:mod:`consent.templatetags.elements`), but not by ``_("…")`` in other tags.
-So templates and services say everything once, to the reader. The catalogues ``person`` of each language, English too,
-have the same texts about another person, whose name is ``%(person)s`` there. A text that they do not have is about the
-reader, and stays as it is.
+Guardians and proxies read “Anna Example's records” where everyone else reads “your records”. The text is chosen during
+translation: by :func:`gettext` and :func:`gettext_lazy` of this module, and by the tags ``translate`` and
+``blocktranslate`` of every template (:mod:`consent.templatetags.elements`), but not by ``_("…")`` in other tags. So
+templates and services need each text only once, addressed to the reader. The catalogues ``person`` of each language,
+including English, have the same texts about another person, whose name is ``%(person)s``. A text missing there is about
+the reader and stays unchanged.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ from common.sentences import gettext_noop
 
 _NAME = "%(person)s"
 _NAMELESS = gettext_noop("this person")
-#: What would be read as a mark in a page, or as a value to fill in.
+#: Characters with a special meaning in a page or in placeholders.
 _MARKS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "%%"})
-#: Who is spoken about; None where the reader is spoken to.
+#: Person whom texts are about; None if they address the reader.
 _spoken_about: ContextVar[str | None] = ContextVar("spoken about", default=None)
 
 
 @contextmanager
 def in_third_person(person: str) -> Iterator[None]:
-    """Let the texts inside the block speak about ``person``.
+    """Make the texts inside the block refer to ``person``.
 
-    If it is empty, the pseudonym was erased, and the person gets a name that fits into every text.
+    If it is empty because the pseudonym was erased, a general name that fits every text is used.
     """
     token = _spoken_about.set(person)
     try:

@@ -1,7 +1,7 @@
 """Make a key pair for signed checkpoints (Ed25519).
 
-The private key is written to a new file that its owner alone can read; the public key is printed. Run it as the user
-who signs, who is not the user of the site.
+The private key is written to a new file that only its owner can read; the public key is printed. Run this as the user
+who signs, which must not be the site's user.
 """
 
 import os

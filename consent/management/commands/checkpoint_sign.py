@@ -1,8 +1,8 @@
-"""Sign the checkpoint of today with the private key in IPATE_CHECKPOINT_KEY_FILE.
+"""Sign today's checkpoint with the private key in IPATE_CHECKPOINT_KEY_FILE.
 
-Mails to auditors and ethics committees are put down, and it is written to the second place. Where today's is there,
-only what the second place lacks is written. Nothing is signed where the records are not those of earlier checkpoints
-(exit status 1).
+The checkpoint is written to the second location, and mails to auditors and ethics committees are queued. If today's
+checkpoint exists, only the parts missing at the second location are written. If the records contradict earlier
+checkpoints, nothing is signed (exit status 1).
 """
 
 from argparse import ArgumentParser

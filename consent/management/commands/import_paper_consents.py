@@ -1,4 +1,4 @@
-"""``ipate import_paper_consents``: record a list of decisions made on paper, all of them or none."""
+"""``ipate import_paper_consents``: record a list of decisions made on paper, either all of them or none."""
 
 from argparse import ArgumentParser
 from functools import partial

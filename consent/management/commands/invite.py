@@ -1,4 +1,4 @@
-"""Invite data holders and write pseudonym, code and link as CSV: the only time that the codes can be seen.
+"""Invite data holders and write pseudonym, code and link as CSV; the codes cannot be displayed again.
 
 People with an account or a valid invitation are left out.
 """

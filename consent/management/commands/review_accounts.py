@@ -1,6 +1,6 @@
-"""List the accounts of staff after a restored backup: who was closed or dismissed since may be open again.
+"""List staff accounts after a restore, because accounts that were closed or lost roles since the backup may be open.
 
-With --reviewed the record goes on from here, and verify_ledger reports no fault any more.
+With --reviewed, the record continues from here and verify_ledger no longer reports a fault.
 """
 
 from argparse import ArgumentParser

@@ -1,8 +1,8 @@
-"""Hold signed checkpoints, such as saved mails, against the records.
+"""Compare signed checkpoints, such as saved mails, with the records.
 
-The log of checkpoints may only have grown since, and everything which each of them commits to is to be as it was.
-Without a file, the last one in the database. An auditor runs it on a copy of the database, with the keys that they have
-noted themselves. Exit status 1 where something is wrong.
+The log of checkpoints may only have grown since then, and everything that each checkpoint commits to must be unchanged.
+Without a file, the last checkpoint in the database is checked. An auditor runs this on a copy of the database, with
+keys that they noted themselves. The exit status is 1 if anything is wrong.
 """
 
 from argparse import ArgumentParser

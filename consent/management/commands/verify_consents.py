@@ -1,7 +1,7 @@
-"""Compare the decisions in an exported file (CSV or JSON), and who answered for whom (JSON), with the records.
+"""Compare the decisions (CSV or JSON) and representatives (JSON) in an exported file with the records.
 
-Also check the chains of the records, and that no promise was made weaker without a yes to that. Exit status 1 where
-something differs. What was recorded after the export is no difference.
+Also check the chains of the records, and that no promise was weakened without the person's agreement. The exit status
+is 1 if anything differs. Records made after the export do not count as differences.
 """
 
 import csv
@@ -48,7 +48,7 @@ class Command(BaseCommand):
 
 
 def _rows(file: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Decisions and circumstances of an exported file. Raises CommandError."""
+    """Return the decisions and circumstances in an exported file. Raises CommandError."""
     try:
         if file.suffix == ".json":
             exported = json.loads(file.read_text(encoding="utf-8"))
