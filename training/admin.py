@@ -1,4 +1,4 @@
-"""Admin of runs and data, read-only except for manual repairs: names, and claims that a lost worker left."""
+"""Admin of runs and data, read-only except for manual repairs of names and of claims left by lost workers."""
 
 from django.contrib import admin
 
@@ -37,13 +37,13 @@ class RunAdmin(RecordedAdmin, FilteredAsListed, ReadOnlyAdmin):
 
 
 class OfRunAdmin(ReadOnlyAdmin):
-    """Admin of the rows of runs."""
+    """Admin of rows that belong to runs."""
 
     list_select_related = ("run",)
 
 
 class PieceAdmin(OfRunAdmin):
-    """Admin of pieces of a run's work, each claimed by a worker."""
+    """Admin of pieces of a run's work, each of which a worker claims."""
 
     list_filter = ("state",)
     repairable = ("claimed_by",)

@@ -1,8 +1,8 @@
-"""Comparisons from public values: runs with one another, forecasts with outcomes, and classes next to levels.
+"""Comparisons based on public values: of runs, of forecasts with outcomes, and of classes next to levels.
 
-Individualized PATE (Boenisch et al., 2023) discusses in sections 6.3 and 7.3 what it means for the accuracy of a class
-if its owners choose other levels than the rest. Whether they do is private here: nobody counts which classes the
-holders of a level own. So both are shown next to each other, and nothing is computed across them.
+Individualized PATE (Boenisch et al., 2023) discusses in sections 6.3 and 7.3 how the accuracy of a class changes if its
+owners choose different levels from other people. Here it is private whether they do, because the classes owned by the
+holders of a level are never counted. So both are shown next to each other, but not combined in any number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from training.models import Run, RunResult, StudentModel
 from training.selectors import GroupSpending, run_groups
 
 MOST = 6
-"""Most runs in a comparison: the number of columns that fit on a screen."""
+"""Largest number of runs in a comparison, given by the columns that fit on a screen."""
 
 _FIELDS = ("batch_size", "wanted_labels", "seed")
 _DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
@@ -30,9 +30,9 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter with its value in each of the runs; None if a run has none.
+    """Parameter with its value in each run; None if a run does not have it.
 
-    ``name`` is dotted if it belongs to something that was chosen: "choices.aggregator.sigma".
+    ``name`` is dotted if the parameter belongs to another choice, for example "choices.aggregator.sigma".
     """
 
     name: str
@@ -46,11 +46,11 @@ class ComparedRun:
     Attributes:
         run: The run.
         accuracy: Accuracy of its published student on the test data, rounded; None if unknown.
-        evaluation: Evaluation of the student on the test data, see `training.methods.lessons`; empty if unknown.
-        label_accuracy: Share of the released labels that are right, rounded; None if unknown.
-        share: Part of every cap that it may use; None before its approval and in rehearsals.
+        evaluation: Evaluation of the student on the test data (see `training.methods.lessons`); empty if unknown.
+        label_accuracy: Share of correct labels among the released ones, rounded; None if unknown.
+        share: Part of every cap that the run may use; None before its approval and in rehearsals.
         groups: Charge of each group.
-        minutes: Minutes from its approval to its end; None before the end.
+        minutes: Minutes from approval to end; None before the end.
     """
 
     run: Run
@@ -81,7 +81,7 @@ class Comparison:
 
 
 def runs_compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs; their datasets and students are read with them if they were selected."""
+    """Compare runs. Their datasets and students cost no further queries if they were selected with the runs."""
     each = [run_parameters(run) for run in runs]
     names = list(dict.fromkeys(name for parameters in each for name in parameters))
     table = [Parameter(name, [parameters.get(name) for parameters in each]) for name in names]
@@ -106,7 +106,7 @@ def run_parameters(run: Run) -> dict[str, Any]:
 
 
 def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return all parameters of a learner or student; only the given ones if this version of it does not know them."""
+    """Return all parameters of a learner or student, or only the given ones if this version does not support them."""
     try:
         return learner_parameters(student_create(name, settings))
     except ValueError:
@@ -114,7 +114,7 @@ def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dotted(name: str, value: Any) -> dict[str, Any]:
-    """Return the values of nested objects, by their dotted paths."""
+    """Return the values of nested objects by their dotted paths."""
     if not isinstance(value, dict):
         return {name: value}
     return {key: inner for each, within in value.items() for key, inner in _dotted(f"{name}.{each}", within).items()}
@@ -135,7 +135,7 @@ def _compared(run: Run) -> ComparedRun:
 
 
 def run_minutes(run: Run) -> int | None:
-    """Return the minutes between two times as displayed, cut to the minute: no more precise than these."""
+    """Return the minutes from approval to end, computed from the displayed times, which are cut to the minute."""
     if run.approved_at is None or run.ended_at is None:
         return None
     first, last = (moment.replace(second=0, microsecond=0) for moment in (run.approved_at, run.ended_at))
@@ -147,9 +147,9 @@ def run_minutes(run: Run) -> int | None:
 
 @dataclass(frozen=True)
 class ForecastOutcome:
-    """A forecast with the published share of right ones that was measured in the end; None if it could not be measured.
+    """Forecast with the measured value of the published share; None if it could not be measured.
 
-    ``inside``: whether it lies in the interval of the forecast, to within its rounding.
+    ``inside``: whether it lies in the forecast's interval, up to rounding.
     """
 
     forecast: Forecast
@@ -162,7 +162,7 @@ class ForecastOutcome:
 
 
 def measured_results(run: Run) -> Mapping[str, Any]:
-    """Return the content of a run's table, or the card of its first version, published or not; empty before either."""
+    """Return the content of a run's table or the card of its first version, published or not; empty without either."""
     result = RunResult.objects.filter(run=run).first()
     if result is not None:
         return result.content
@@ -171,18 +171,18 @@ def measured_results(run: Run) -> Mapping[str, Any]:
 
 
 def forecast_outcomes(run: Run) -> list[ForecastOutcome]:
-    """Return an approved run's forecasts with its table or its first version; the plan was about no other version."""
+    """Return an approved run's forecasts with the results in its table or first version, which the plan was about."""
     return outcomes_of(run, measured_results(run))
 
 
 def outcomes_of(run: Run, card: Mapping[str, Any]) -> list[ForecastOutcome]:
-    """Return forecasts of a run with the results in a card or table; without one, there are no results yet."""
+    """Return forecasts of a run with the results in a card or table, or without results if it is empty."""
     return [_outcome(Forecast.from_json(each), card) for each in run.plan.get("forecasts", [])]
 
 
 def _outcome(forecast: Forecast, card: Mapping[str, Any]) -> ForecastOutcome:
     if forecast.of == TABLE:
-        # Only for synthetic rows: the distance of a table of counts from the true one cannot be looked up.
+        # Only for synthetic rows, because the distance between a table of counts and the true one cannot be measured.
         noise = card.get("noise")
         return ForecastOutcome(forecast, noise, None if noise is None else forecast.low <= noise <= forecast.high)
     came, points = _labels(card) if forecast.of == LABELS else _model(card, forecast.measure)
@@ -198,7 +198,7 @@ def _labels(card: Mapping[str, Any]) -> tuple[float | None, int]:
 
 
 def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
-    """Return accuracy, area, or first measure of the run's released model, if any, because forecasts are about it."""
+    """Return accuracy, area, or first measure of the released model, which forecasts concern, or of the student."""
     evaluation = card.get("evaluation") or {}
     released = [each for each in card.get("candidates", []) if released_itself(each["learner"])]
     points = evaluation.get("points", 0)
@@ -238,9 +238,9 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class LevelShare:
-    """Public side of one level: its ε, its head count (noisy, or a public number), its part of all head counts.
+    """Public facts about one level: its ε, its head count (noisy or a public number), and its part of all head counts.
 
-    ``used`` is the part of every member's cap that the run has used at most; None in rehearsals.
+    ``used`` is the largest part of a member's cap that the run can have used; None in rehearsals.
     """
 
     level: str
@@ -255,10 +255,10 @@ class Fairness:
     """Classes and levels side by side.
 
     Attributes:
-        classes: Sorted by recall, lowest first; those without test points last.
-        levels: Strictest first, without those that the run left out.
+        classes: Classes by recall, lowest first; classes without test points last.
+        levels: Levels that the run included, strictest first.
         is_clear: Whether the intervals of the lowest and the highest recall do not overlap.
-        readable: Conclusions that may be drawn; English, marked for translation.
+        readable: Conclusions that may be drawn, in English, marked for translation.
         unreadable: Conclusions that may not be drawn.
     """
 
@@ -278,7 +278,7 @@ class Fairness:
 
 
 def fairness_of(run: Run, student: StudentModel | None) -> Fairness | None:
-    """Return classes and levels of a run's student; None unless test data cover at least two classes."""
+    """Return classes and levels of a run's student; None unless the test data contain at least two classes."""
     if student is None:
         return None
     reference = {each["class"]: each["recall"] for each in (student.reference or {}).get("classes", [])}

@@ -1,4 +1,4 @@
-"""Demonstration study of ``manage.py demo``: holders, consents, runs, and public parameters."""
+"""Demonstration study for ``manage.py demo``: holders, consents, runs, and public parameters."""
 
 import secrets
 import tomllib
@@ -27,12 +27,12 @@ from training.services.runs import run_propose
 
 _CHOSEN: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 STUDIES: dict[str, dict[str, Any]] = _CHOSEN["studies"]
-"""For each dataset of the catalogue: the study about it, and the parameters of its runs."""
+"""Study and run parameters for each dataset of the catalogue."""
 EPSILONS: dict[str, float] = _CHOSEN["epsilons"]
 
 T = TypeVar("T")
 Track = Callable[[Iterable[T], str, int], Iterable[T]]
-"""Shows progress: ``track(iterable, description, total)`` yields the items of the iterable."""
+"""Progress display: ``track(iterable, description, total)`` yields the items of the iterable."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Login:
 def people() -> tuple[dict[str, User], list[Login]]:
     """Create or update one account per role, a second operator and a second committee member.
 
-    They share one fresh password, which is hashed once: eleven hashes would take longer than the rest of the page.
-    Their names begin with ``demo-``, so no other person's password is ever changed.
+    They share one new password, which is hashed once because eleven hashes would take longer than the rest of the page.
+    Their names begin with ``demo-``, so no other account's password is changed.
     """
     password = secrets.token_urlsafe(9)
     hashed = make_password(password)
@@ -58,7 +58,7 @@ def people() -> tuple[dict[str, User], list[Login]]:
     for name, role in (roles | _CHOSEN["others"]).items():
         user, _ = User.objects.get_or_create(username=f"demo-{name}")
         user.password = hashed
-        user.email = f"demo-{name}@hospital.example"  # fictitious: the domain is reserved for examples
+        user.email = f"demo-{name}@hospital.example"  # fictitious, because the domain is reserved for examples
         user.save()
         EmailAddress.objects.get_or_create(user=user, email=user.email, defaults={"primary": True, "verified": True})
         users[name] = user
@@ -68,7 +68,7 @@ def people() -> tuple[dict[str, User], list[Login]]:
 
 
 def study_found(name: str, users: dict[str, User]) -> Study:
-    """Return the study with its form, approved policy and members, and create it first if there is none."""
+    """Return the study with its form, approved policy and members, creating it if necessary."""
     slug = f"demo-{name}"
     study = Study.objects.filter(slug=slug).first()
     if study is None:
@@ -79,7 +79,7 @@ def study_found(name: str, users: dict[str, User]) -> Study:
 
 
 def study_build(name: str, splits: Splits, users: dict[str, User], track: Track) -> tuple[Study, dict[str, Dataset]]:
-    """Create the study with its data and consents; existing parts are left as they are."""
+    """Create the study with its data and consents; existing parts are not changed."""
     study = study_found(name, users)
     datasets = _datasets_import(study, splits, STUDIES[name]["provenance"], users["steward"])
     consents_give(study, users["holder"], track)
@@ -87,7 +87,7 @@ def study_build(name: str, splits: Splits, users: dict[str, User], track: Track)
 
 
 def members_add(study: Study, users: dict[str, User]) -> None:
-    """Give everyone their role, at the command line: an operator could not appoint the committee."""
+    """Assign the roles as the command line would, because an operator could not appoint the committee."""
     for username, role in _CHOSEN["members"].items():
         services.membership_add(study=study, user=users[username], role=Role(role), acting_user=None)
 
@@ -99,7 +99,7 @@ def _study_create(chosen: dict[str, Any], slug: str, users: dict[str, User]) -> 
 
 
 def study_begin(chosen: dict[str, Any], slug: str, users: dict[str, User], controller: str) -> Study:
-    """Create and return a study that asks nobody yet."""
+    """Create and return a study that does not ask people for consent yet."""
     words = chosen["words"]
     study = services.study_create(
         acting_user=users["operator"],
@@ -131,7 +131,7 @@ def study_begin(chosen: dict[str, Any], slug: str, users: dict[str, User], contr
 
 
 def study_publish(study: Study, chosen: dict[str, Any], users: dict[str, User]) -> None:
-    """Publish its consent form, and approve its policy."""
+    """Publish the study's consent form and approve its policy."""
     words, controller = chosen["words"], study.controller
     proposal = services.consent_form_propose(
         study=study,
@@ -155,28 +155,28 @@ def study_publish(study: Study, chosen: dict[str, Any], users: dict[str, User]) 
 
 
 def _notice_facts(words: dict[str, str], language: str) -> dict[str, Any]:
-    """Return the facts, in a language, that people must receive besides the title (GDPR, Articles 13 and 14)."""
+    """Return the facts that people must receive besides the title (GDPR, Articles 13 and 14), in one language."""
     records = words["records"]
     texts = {"purpose": words["purpose"], "data_categories": f"{records[:1].upper()}{records[1:]}."}
     return texts | _CHOSEN["facts"][language]
 
 
 def consents_give(study: Study, holder_user: User, track: Track) -> None:
-    """Record a consent for every holder without a decision, through the service that the form calls."""
+    """Record a consent for every undecided holder, through the service that the form uses."""
     form = ConsentForm.objects.filter(study=study).latest("version")
     holders = list(DataHolder.objects.filter(study=study).order_by("pk"))
     if holders and holders[0].user_id is None:
         services.holder_link(holder=holders[0], user=holder_user)
     decided = set(ConsentEvent.objects.filter(holder__study=study).values_list("holder_id", flat=True))
     levels = [Level(level) for level, share in _CHOSEN["shares"].items() for _ in range(share)]
-    # 37 is coprime to 100: consecutive holders are spread over the levels, the same ones after an interruption.
+    # Because 37 is coprime to 100, consecutive holders spread over the levels, in the same way after an interruption.
     undecided = [(each, levels[place * 37 % 100]) for place, each in enumerate(holders) if each.pk not in decided]
     for holder, level in track(undecided, "consents", len(undecided)):
         services.consent_give(holder=holder, level=level, form=form, acting_user=None)
 
 
 def rehearsal_found(name: str, users: dict[str, User]) -> Study:
-    """Return the rehearsal study, and create it first if there is none."""
+    """Return the rehearsal study, creating it if necessary."""
     slug = f"demo-{name}-rehearsal"
     study = Study.objects.filter(slug=slug).first()
     if study is None:
@@ -201,7 +201,7 @@ def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[
 
 
 def _datasets_import(study: Study, splits: Splits, provenance: str, operator: User) -> dict[str, Dataset]:
-    """Return the study's datasets by kind, importing missing ones; existing ones are left unchanged."""
+    """Return the study's datasets by kind, importing missing ones; existing ones are not changed."""
     datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=study)}
     for kind, rows in (("private", splits.private), ("public", splits.public), ("test", splits.test)):
         if kind not in datasets:
@@ -225,7 +225,7 @@ def runs_start(
     proposer: User,
     approver: User,
 ) -> list[Run]:
-    """Start the two runs of people who consented, and two rehearsals to compare teachers with; idempotent."""
+    """Start two runs with consenting people, and two rehearsals that compare teachers; idempotent."""
     rehearsed = {"method": Run.Method.PATE, "choices": STUDIES[name]["rehearsed"]}
     return [
         everybody_start(name, real, proposer=proposer, approver=approver),
@@ -241,21 +241,21 @@ def runs_start(
 
 
 def everybody_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
-    """Start the run in which every holder votes, after a draw of head counts; idempotent."""
+    """Start the run in which every holder votes, after drawing head counts; idempotent."""
     _head_counts(real[0], approver)
     everybody = {"method": Run.Method.NEIGHBOURS, "choices": {"rounds": 1}}
     return _run_start(name, real, "Every holder votes", everybody, _CHOSEN["uses"]["neighbours"], proposer, approver)
 
 
 def teachers_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
-    """Start Individualized PATE with weighting, after a draw of head counts; idempotent."""
+    """Start Individualized PATE with weighting, after drawing head counts; idempotent."""
     _head_counts(real[0], approver)
     fields = {"method": Run.Method.PATE, "variant": Run.Variant.WEIGHTING, "choices": STUDIES[name]["teachers"]}
     return _run_start(name, real, "Individualized PATE", fields, _CHOSEN["uses"]["pate"], proposer, approver)
 
 
 def _head_counts(study: Study, operator: User) -> None:
-    """Draw head counts, unless there are some."""
+    """Draw head counts unless they already exist."""
     if not head_counts(study):
         head_counts_draw(study=study, acting_user=operator)
 

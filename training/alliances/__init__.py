@@ -1,4 +1,4 @@
-"""Joint runs over several installations: keys, requests of sites to their hub, and how each side asks.
+"""Joint runs across several installations: keys, requests from sites to their hub, and the steps of each side.
 
-:mod:`learning.sites` has protocol and mathematics, without a database.
+:mod:`learning.sites` contains the protocol and the mathematics, without a database.
 """

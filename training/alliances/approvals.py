@@ -1,4 +1,4 @@
-"""Documents that hub and sites sign: the alliance, as described in the consent form, and each run that they approve."""
+"""Documents signed by hub and sites: the alliance as described in the consent form, and each approved run."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def refusal(error: Refused) -> ValidationError:
-    """Return the error for a document of the other side that does not fit; the log has the details."""
+    """Return the error for an invalid document of the other side, after logging the details."""
     logger.warning("Refused: %s", error)
     return ValidationError(
         _("The documents signed by hub and sites do not match, or are not signed yet. The log has the details.")
@@ -36,14 +36,14 @@ def facts_of_alliance(alliance: Alliance) -> dict[str, Any]:
         "name": document.name,
         "hub": alliance.terms["hub"],
         "sites": sorted(document.sites),
-        "digest": alliance.founding.digest(),  # membership and releases stay the same if a key is replaced
+        "digest": alliance.founding.digest(),  # membership and releases do not change when a key is replaced
     }
 
 
 def form_tells(alliance: Alliance) -> bool:
     """Return whether the consent form in force describes exactly this alliance.
 
-    Then everyone whose consent counts has consented to it: a version that changes this fact asks all of them again.
+    If so, all valid consents include it, because everyone is asked again when a new version changes this fact.
     """
     form = consent_form_in_force(alliance.study)
     return form is not None and alliance.is_signed and (form.facts or {}).get("alliance") == facts_of_alliance(alliance)
@@ -52,10 +52,10 @@ def form_tells(alliance: Alliance) -> bool:
 def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
     """Store the hub's document of an alliance at a site; return whether it is new.
 
-    A document that replaces the one on record waits until an operator of the site confirms it.
+    A document that replaces the stored one waits until an operator of the site confirms it.
 
     Raises:
-        Refused: It contradicts what is on record, is not signed, or does not name this site with its key.
+        Refused: The document contradicts the stored one, is not signed, or does not list this site with its key.
     """
     values: dict[str, Any] = {}
     texts = [*message["former"], {"content": message["content"], "signature": message["signature"]}]
@@ -87,7 +87,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
 
 
 def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
-    """Return the last of several documents of an alliance, each replacing one key of the one before. Raises Refused."""
+    """Return the last of an alliance's documents, each of which replaces one key of the previous. Raises Refused."""
     first, *others = [signed_text(AllianceDocument, each) for each in texts]
     document = first.checked(first.document.hub, "the hub")
     for each in others:
@@ -97,7 +97,7 @@ def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
 
 
 def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Return the documents that, according to the hub, followed the one on record at a site. Raises Refused."""
+    """Return the documents that the hub has sent as successors of a site's stored one. Raises Refused."""
     contents = [each["content"] for each in texts]
     if contents[-1] in [each["content"] for each in alliance.former]:
         raise Refused(
@@ -122,7 +122,7 @@ def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> 
 # --- Approvals --------------------------------------------------------------------------------------------------------
 
 
-#: Fields of a run that sites take over unchanged from the hub.
+#: Fields of a run that sites copy unchanged from the hub.
 COMMON = (
     *("title", "purpose", "method", "variant", "choices", "student_learner", "student_parameters"),
     *("batch_size", "wanted_labels"),
@@ -130,7 +130,7 @@ COMMON = (
 
 
 def joint_check(run: Run) -> None:
-    """Check that this side can sign a run over sites.
+    """Check that this side can sign a joint run.
 
     Raises:
         ValidationError: At a site: the consent form in force does not describe the alliance, or the site has left it.
@@ -152,10 +152,10 @@ def joint_check(run: Run) -> None:
 
 
 def joint_approve(run: Run) -> None:
-    """Sign a run that the second person of this side has approved, in the transaction that carries this out.
+    """Sign a run that this side's second person has approved, in the same transaction as the approval.
 
     Raises:
-        ValidationError: as `joint_check`.
+        ValidationError: see `joint_check`.
     """
     joint_check(run)
     try:
@@ -168,7 +168,7 @@ def joint_approve(run: Run) -> None:
 
 
 def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
-    """Return the reason why a hub cannot ask sites to take part in a run; empty if it can."""
+    """Return the reason why a hub cannot ask sites to take part in a run; empty if there is none."""
     there = {site.name: site for site in alliance.sites.all() if site.takes_part}
     if gone := [name for name in names if name not in there]:
         return _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)}
@@ -179,13 +179,13 @@ def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
 
 
 def renewal_check(alliance: Alliance) -> None:
-    """Check at a site that it has confirmed every key that was replaced. Raises ValidationError."""
+    """Check, at a site, that it has confirmed all replaced keys. Raises ValidationError."""
     if alliance.offered:
         raise ValidationError(_("A site's key was replaced. First compare its fingerprint and confirm it."))
 
 
 def run_terms(run: Run) -> dict[str, Any]:
-    """Return what a hub sends to sites about a run: its parameters and plan, all of it public."""
+    """Return the public data that a hub sends to sites about a run: its parameters and plan."""
     points = None if run.public_dataset is None else points_digest(run.public_dataset)
     return {name: getattr(run, name) for name in COMMON} | {"share": run.share, "points": points, "plan": run.plan}
 

@@ -1,7 +1,7 @@
-"""Asking by hub and sites: the hub's question waits for every site, a site's answer for all endorsements.
+"""Asking by hub and sites: the hub's question waits for all sites, and a site's answer for all endorsements.
 
-A question follows the life cycle in docs/sites.md. Everything from the other side is stored in a row before it is acted
-on, so that each step can be repeated after a crash.
+Questions follow the life cycle in docs/sites.md. Everything that the other side sends is stored in a row before it is
+acted on, so that each step can be repeated after a crash.
 """
 
 import hashlib
@@ -63,15 +63,15 @@ _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused and no longer takes part in the run: %(why)s")
 _RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose it again.")
-#: Seconds between two questions of a worker to the hub: after news, and at most.
+#: Pause in seconds between a worker's requests to the hub: initially and after news, and at most.
 _PAUSE, _PAUSES = 0.1, 1.0
 
 
 class JointAsking(Asking, ABC):
-    """The common part of hub and sites."""
+    """Steps common to hub and sites."""
 
     def may_go_on(self, run: Run) -> bool:
-        """Return whether a run that waited can continue now; a message from another installation wakes it."""
+        """Return whether a waiting run can continue now; messages from other installations wake it."""
         if run.status == Run.Status.APPROVED:
             return not run.joint.missing and super().may_go_on(run)
         return run.status == Run.Status.ASKING and self._can_ask(run)
@@ -81,7 +81,7 @@ class JointAsking(Asking, ABC):
         """Return whether the current batch of a run can continue now."""
 
     def is_agreed(self, run: Run) -> bool:
-        """Return whether all participants approved a run; its message lists the others. Raises RunError: it is over."""
+        """Return whether all participants have approved a run; its message lists the others. May raise RunError."""
         _in_force_check(run)
         if missing := run.joint.missing:
             message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))
@@ -92,13 +92,13 @@ class JointAsking(Asking, ABC):
         return super().step(run)
 
     def open(self, run: Run) -> bool:
-        """Begin to ask, once every participant has approved and no other run of the study spends."""
+        """Begin asking once every participant has approved and no other run of the study is spending."""
         return self.is_agreed(run) and super().open(run)
 
     def question_of(
         self, joint: JointRun, current: Round, number: int, participants: Sequence[str]
     ) -> QuestionDocument:
-        """Return the question that follows from the plan and from all releases so far. Raises Refused."""
+        """Return the question determined by the plan and all releases so far. Raises Refused."""
         question = self.questions.question(current)
         return question_for(
             roster(joint),
@@ -110,12 +110,12 @@ class JointAsking(Asking, ABC):
         )
 
     def release(self, run: Run, entry: JointQuestion, summed: Numbers, vector: bytes, *, charged: bool) -> bool:
-        """Release a total, which carries its noise, as the current batch.
+        """Release a total, which already includes its noise, as the current batch.
 
         Args:
-            entry: The question of the total, as it was read, with the hub's signature for it.
+            entry: The total's question, with the hub's signature of the total.
             vector: The total as stored bytes.
-            charged: Whether people were charged for it before (at a site).
+            charged: Whether people have already been charged for it (at a site).
         """
         self.questions.warm(run)
         artifact = f"{sums_folder(entry.joint)}/total-{entry.number}-{uuid4().hex[:12]}.npz"
@@ -148,7 +148,7 @@ class JointAsking(Asking, ABC):
 
 
 class HubAsking(JointAsking):
-    """The steps of a run at its hub, which asks nobody itself."""
+    """Steps of a run at its hub, which has no people of its own to ask."""
 
     def is_agreed(self, run: Run) -> bool:
         if run.joint.dropped:
@@ -220,7 +220,7 @@ class HubAsking(JointAsking):
 
 
 def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
-    """End the open question of a run at its hub without a total; sites that were ``silent`` are asked no more."""
+    """End the open question of a run at its hub without a total, and drop the ``silent`` sites from the run."""
     with transaction.atomic():
         joint = JointRun.objects.select_for_update().get(run=run.pk)
         question = joint.questions.filter(closed_at=None).first()
@@ -236,7 +236,7 @@ def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
 
 
 class SiteAsking(JointAsking):
-    """The steps of a run at a site, which puts the hub's questions to its own people."""
+    """Steps of a run at a site, which asks its own people the hub's questions."""
 
     def is_agreed(self, run: Run) -> bool:
         _news(run)
@@ -271,10 +271,10 @@ class SiteAsking(JointAsking):
             pause = min(2 * pause, _PAUSES)
 
     def _act(self, run: Run, current: Round) -> bool | None:
-        """Do what can be done about the open question.
+        """Advance the open question as far as possible.
 
         Returns:
-            True if the next step can follow; False if people of this site must be asked first; None if another message
+            True if the next step can follow; False if this site's people must be asked first; None if another message
             from the hub is needed.
         """
         joint = JointRun.objects.select_related("run__alliance__study").get(run=run.pk)
@@ -288,7 +288,7 @@ class SiteAsking(JointAsking):
                 raise Refused(gettext_noop("The consent form in force no longer mentions this alliance."))
             return self._act_on(run, current, question)
         except Unreachable as error:
-            if joint.ended:  # a hub that has deleted the run's data has no total of it any more
+            if joint.ended:  # a hub that has deleted the run's data no longer has its total
                 raise RunError(Sentence(ENDED, why=joint.ended)) from error
             message_set(run, error.sentence)
             return None
@@ -316,7 +316,7 @@ class SiteAsking(JointAsking):
         return None
 
     def _compare(self, run: Run, current: Round, question: JointQuestion) -> None:
-        """Refuse a question that does not follow from the data of this site."""
+        """Refuse a question that differs from the one that this site derives."""
         document = question.document
         if self.question_of(question.joint, current, document.number, document.participants) != document:
             raise Refused(
@@ -341,12 +341,12 @@ class SiteAsking(JointAsking):
             row.save(update_fields=["endorsements"])
 
     def _answer(self, run: Run, current: Round, entry: JointQuestion) -> bool | None:
-        """Ask the people of this site, and answer once all shards are done."""
+        """Ask this site's people, and answer once all shards are done."""
         size = self.questions.shard_of(current)
         if size is not None and not run.shards.exists():
             if not self._held(run, partial(self._batch_begin, size=size)):
                 return False
-            if run.shards.count() == 1:  # this worker is as suitable as any other
+            if run.shards.count() == 1:  # this worker can do it as well as any other
                 asking.shard_ask(run.shards.get(), self.questions)
         if size is not None and not asking.are_shards_done(run):
             asking.shards_send(run)
@@ -385,7 +385,7 @@ class SiteAsking(JointAsking):
         return True
 
     def _answer_at_once(self, run: Run, question: Question, part: slice, people: People) -> Arrays:
-        """Return people's answers from the budget that they had left before."""
+        """Return answers of all people, based on the budgets they had left before."""
         before = state_before(question, round_under_way(run), run.batches.count())
 
         def records() -> Any:
@@ -401,9 +401,9 @@ class SiteAsking(JointAsking):
 
 
 def _room_check(run: Run, bounds: Sequence[float]) -> None:
-    """Refuse a question that all people of a group pay for, once answers that were never added up have used their room.
+    """Refuse a question charged to all people of a group if unused answers have already used up the group's budget.
 
-    If everyone pays for their own contribution, their accounts ensure this.
+    If people are charged for their own contributions, their accounts ensure this limit.
     """
     allowed = [budget.allowed * (1 + ROUNDING) for budget in budgets_from_json(run.plan)]
     if any(spent + bound > most for spent, bound, most in zip(run.spent, bounds, allowed, strict=True)):
@@ -411,7 +411,7 @@ def _room_check(run: Run, bounds: Sequence[float]) -> None:
 
 
 def _in_force_check(run: Run) -> None:
-    """Raise RunError if the key of a site was replaced since the run was proposed: nobody is asked for it any more."""
+    """Raise RunError if the key of a site was replaced after the run was proposed, which ends the run."""
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     now, proposed = alliance.document, run.joint.document.alliance
@@ -422,7 +422,7 @@ def _in_force_check(run: Run) -> None:
 
 
 def _news(run: Run) -> bool:
-    """Ask the hub for news; return whether there is any: False if it does not answer or must not be asked yet."""
+    """Return whether the hub has news; False if it does not answer or must not be asked yet."""
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
     if Hub(alliance).seconds_left:
@@ -448,12 +448,12 @@ class SiteLedger:
     """See :class:`learning.sites.protocol.Ledger`.
 
     Attributes:
-        run: The site's run; to commit, held by :func:`training.engine.commits.spending`.
-        charges: Charges of the people of the site, for the whole part; None if nothing is to be committed.
-        costs: What each promise of the plan counts as charged, in μ²; public.
-        bounds: The most that anyone of each promise can have been charged, in μ²; public.
-        content: The register's content about the question.
-        attempt: The file listing who was asked, if that is not the same throughout the run.
+        run: The site's run; for commits, it must be held by :func:`training.engine.commits.spending`.
+        charges: Charges of the site's people for the whole part; None if nothing will be committed.
+        costs: The public charge recorded for each of the plan's promises, in μ².
+        bounds: The most that anyone with each promise can have been charged, in μ²; public.
+        content: The content of the register entry for the question.
+        attempt: The file that lists who was asked, if this is not the same throughout the run.
     """
 
     run: Run
@@ -464,7 +464,7 @@ class SiteLedger:
     attempt: str = ""
 
     def last(self, roster: str) -> int:
-        del roster  # a run has one
+        del roster  # each run has exactly one
         answered = JointQuestion.objects.filter(joint__run=self.run.pk, answered_at__isnull=False)
         return answered.order_by("number").values_list("number", flat=True).last() or 0
 

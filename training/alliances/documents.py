@@ -1,4 +1,4 @@
-"""Rows of joint runs as the documents of :mod:`learning.sites`, with every signature checked, and the hub's model."""
+"""Conversion of joint runs' rows to documents of :mod:`learning.sites`, with signature checks, and the hub's model."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def signature_of(text: str) -> bytes:
 
 
 def signed_text(kind: type[AnyDocument], text: Mapping[str, str]) -> Signed[AnyDocument]:
-    """Return a document, as it was sent or stored, with its signature. Raises Refused."""
+    """Return a document with its signature, from its sent or stored text. Raises Refused."""
     return Signed(kind.read(text["content"].encode()), signature_of(text["signature"]))
 
 
@@ -55,7 +55,7 @@ def hub_document(alliance: Alliance, kind: type[AnyDocument], text: Mapping[str,
 
 
 def document_text(document: Any) -> str:
-    """Return canonical JSON of an object whose digest is signed."""
+    """Return the canonical JSON of an object, whose digest is signed."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -65,19 +65,19 @@ def digest_of(text: str) -> str:
 
 
 def documents_of(alliance: Alliance) -> list[Signed[AllianceDocument]]:
-    """Return every document of an alliance with its signature, from the first to the one in force. Raises Refused."""
+    """Return all documents of an alliance with their signatures, from the first to the current one. Raises Refused."""
     texts = [*alliance.former, {"content": alliance.content, "signature": alliance.signature}]
     return [signed_text(AllianceDocument, each) for each in texts if each["content"]]
 
 
 def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
-    """Return the alliance that the hub has signed, with exactly the recorded terms.
+    """Return the alliance document signed by the hub, after checking that it has the recorded terms.
 
     Args:
-        digest: Digest of the document, which may be a former one; empty for the one in force.
+        digest: Digest of a current or former document; empty for the current one.
 
     Raises:
-        Refused: There is no such document, or it is not signed.
+        Refused: The document does not exist or is not signed.
     """
     if not alliance.is_signed:
         raise Refused(gettext_noop("The hub has not signed the alliance yet. Wait until all sites have registered."))
@@ -97,14 +97,14 @@ def signed_run(joint: JointRun) -> Signed[RunDocument]:
 
 
 def roster(joint: JointRun) -> Roster:
-    """Return the participants of a run, which all of them have approved. Raises Refused."""
+    """Return the participants of a run, after checking that all have approved it. Raises Refused."""
     alliance = joint.alliance
     approvals = [signed_text(Approval, each) for each in joint.approvals.values()]
     return roster_of(alliance_verify(alliance, joint.document.alliance), signed_run(joint), approvals)
 
 
 def endorsements_of(question: JointQuestion) -> list[Signed[Endorsement]]:
-    """Return the endorsements so far; `learning.sites.protocol.answer` checks them. Raises Refused."""
+    """Return the endorsements so far, for `learning.sites.protocol.answer` to check. Raises Refused."""
     digest = question.document.digest()
     return [
         Signed(Endorsement(digest, site), signature_of(signature))
@@ -113,7 +113,7 @@ def endorsements_of(question: JointQuestion) -> list[Signed[Endorsement]]:
 
 
 def answer_of(row: JointAnswer) -> SiteAnswer:
-    """Return the answer that a site has sent. Raises Refused."""
+    """Return a site's answer from its row. Raises Refused."""
     signed = Signed(AnswerDocument.read(row.content.encode()), signature_of(row.signature))
     return SiteAnswer(signed, vector_load(row.artifact))
 
@@ -136,7 +136,7 @@ def points_digest(dataset: Dataset) -> str:
 def noise_factor(run: Run) -> float:
     """Return an upper bound on the noise of a run's totals, as a multiple of one study's noise (1 for a single study).
 
-    Learning from totals takes it into account; accounts are charged by the noise of the plan.
+    Learning from totals takes this into account, but accounts are charged according to the plan's noise.
     """
     if run.alliance_id is None:
         return 1.0
@@ -147,7 +147,7 @@ def noise_factor(run: Run) -> float:
 
 
 def noise_among(run: Run) -> int:
-    """Return the number of sites of a run among which the noise used for charges is divided; see `learning.sites`."""
+    """Return the number of a run's sites that share the noise used for charges; see `learning.sites`."""
     joint = JointRun.objects.select_related("run__alliance").filter(run=run.pk).first()
     alliance = run.alliance
     assert alliance is not None, "a run over sites"
@@ -156,7 +156,7 @@ def noise_among(run: Run) -> int:
 
 
 def planned_noise_factor(run: Run) -> float:
-    """Return the factor by which the noise of a total of all sites of a run exceeds that of one study."""
+    """Return the factor by which the noise in the total over all of a run's sites exceeds one study's noise."""
     return math.sqrt(sites_of(run) / noise_among(run))
 
 
@@ -169,10 +169,10 @@ def total_bytes(total: Numbers, grain: float) -> bytes:
 
 
 def total_read(question: JointQuestion, vector: bytes) -> Numbers:
-    """Return the total of a question, as the hub has signed it.
+    """Return the total of a question that the hub has signed.
 
     Raises:
-        Refused: It has another question or shape, or the numbers differ.
+        Refused: The total belongs to another question, has another shape, or its numbers differ from the signed ones.
     """
     alliance = question.joint.alliance
     summed = AnswerDocument.read(question.total_content.encode())
@@ -189,7 +189,7 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
 
 
 def state_after(question: JointQuestion, before: str) -> str:
-    """Return the digest of all totals up to that of a question, from which the next state follows."""
+    """Return the digest of all totals including that of a question, which determines the next state."""
     return digest_of(f"{before} {digest_of(question.content)} {digest_of(question.total_content)}")
 
 
@@ -200,12 +200,12 @@ def state_of(joint: JointRun) -> str:
 
 
 def sums_folder(joint: JointRun) -> str:
-    """Return the folder of a site's answers, or of the answers sent to a hub, and of totals."""
+    """Return the folder of a run's totals and of its answers: a site's own answers, or those sent to a hub."""
     return f"sums/{joint.run_id}"
 
 
 def sums_tidy(joint: JointRun) -> None:
-    """Delete answers of an ended run whose commit has failed, and at the hub answers without a total."""
+    """Delete answers of an ended run whose commit failed and, at the hub, answers without a total."""
     named = {name for names in joint.questions.values_list("answer", "total") for name in names}
     arrays_delete(*(name for name in arrays_list(sums_folder(joint)) if name not in named))
 
@@ -213,14 +213,14 @@ def sums_tidy(joint: JointRun) -> None:
 # --- Publications -----------------------------------------------------------------------------------------------------
 
 
-#: Fields of a version that are sent to sites.
+#: Fields of a student version that are sent to sites.
 FIELDS = ("learner", "seed", "calibration", "accuracy", "label_accuracy", "card", "seconds", "score")
-#: Files of a version.
+#: Files of a student version.
 FILES = ("file", "onnx")
 
 
 def model_message(joint: JointRun) -> dict[str, str] | None:
-    """Return a hub's message about the model of a finished run; None if there is none yet or it was withdrawn."""
+    """Return a hub's message about the model of a finished run; None if there is no model or it was withdrawn."""
     alliance, version = joint.alliance, model_of(joint)
     if version is None or version.is_withdrawn:
         return None
@@ -233,7 +233,7 @@ def model_message(joint: JointRun) -> dict[str, str] | None:
 
 
 def withdrawal_messages(alliance: Alliance, site: str) -> Iterator[dict[str, str]]:
-    """Yield signed messages for everything that a hub has withdrawn from a site's runs, however long ago."""
+    """Yield signed messages for everything that a hub has ever withdrawn from a site's runs."""
     for published in (StudentModel, RunResult):
         gone = published._default_manager.filter(run__alliance=alliance, withdrawn_at__isnull=False)
         for each in gone.exclude(run__joint__content="").select_related("run__joint").order_by("pk"):
@@ -257,7 +257,7 @@ def withdrawals_keep(alliance: Alliance, messages: Sequence[dict[str, str]]) -> 
 
 
 def model_content(joint: JointRun, file: str) -> bytes:
-    """Return a file of the model, at the hub. Raises Refused."""
+    """Return a file of the model at its hub. Raises Refused."""
     version = model_of(joint)
     if version is None or version.is_withdrawn or file not in FILES:
         raise Refused(gettext_noop("This run has no such file."))
@@ -265,7 +265,7 @@ def model_content(joint: JointRun, file: str) -> bytes:
 
 
 def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
-    """Return the hub's signed publication of its model and the description sent with it, at a site. Raises Refused."""
+    """Return, at a site, the hub's signed publication of its model and the description sent with it. Raises Refused."""
     alliance = joint.alliance
     document = hub_document(alliance, Publication, joint.model)
     if document.run != joint.document.digest() or document.told != digest_of(joint.model["told"]):
@@ -274,10 +274,10 @@ def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
 
 
 def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
-    """Return a file of the model from the hub.
+    """Return a file of the model, fetched from the hub.
 
     Raises:
-        Refused: It differs from the file that the hub has signed.
+        Refused: The file differs from the one that the hub has signed.
         Unreachable: The hub does not answer.
     """
     alliance = joint.alliance
@@ -288,7 +288,7 @@ def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
 
 
 def model_of(joint: JointRun) -> StudentModel | None:
-    """Return the version that a run has published at its hub, or else its last; None if there is none yet."""
+    """Return the version that a run has published at its hub, otherwise its latest version; None if there is none."""
     run = joint.run
     if run.status != Run.Status.FINISHED:
         return None

@@ -1,7 +1,7 @@
-"""Messages between a site and its hub: one request of the site carries all small data both ways.
+"""Messages between a site and its hub: one request by the site exchanges all small data in both directions.
 
-The receiver of a message checks its signature before storing it, and never replaces a stored message with another one.
-Repeated requests of sites change nothing.
+The receiver of a message checks its signature before storing it, and never replaces a stored message. Repeated requests
+have no further effect.
 """
 
 import hashlib
@@ -56,29 +56,29 @@ _PAST = timedelta(days=30)
 
 
 class Message(BaseModel):
-    """Part of a message: unknown fields are ignored, others are not converted."""
+    """Part of a message, which ignores unknown fields and does not convert the others."""
 
     model_config = ConfigDict(extra="ignore", strict=True, str_max_length=10_000_000)
 
 
 class SignedText(Message):
-    """Canonical text of a document with its signature, in hexadecimal."""
+    """Canonical text of a document with its hexadecimal signature."""
 
     content: str
     signature: str
 
 
 class Numbered(Message):
-    """Signature of a site's endorsement of a question."""
+    """Site's signature of its endorsement of a numbered question."""
 
     number: int
     signature: str
 
 
 class HeadCountMessage(Message):
-    """Released number of people with one promise; plans of the hub rest on it.
+    """Released number of people with one promise, on which the hub bases its plans.
 
-    ``sigma`` is the standard deviation of its noise, 0 for a public number; earlier versions omit it.
+    ``sigma`` is the standard deviation of its noise, 0 for a public number; earlier versions of iPATE omit it.
     """
 
     level: Literal["HIGH", "AVERAGE", "LOW"]
@@ -88,7 +88,7 @@ class HeadCountMessage(Message):
 
 
 class RunReport(Message):
-    """A site's report on a run: ``after`` is the last question that is over there."""
+    """A site's report on a run; ``after`` is the last question that the site has finished."""
 
     after: int
     approval: SignedText | None
@@ -97,7 +97,7 @@ class RunReport(Message):
 
 
 class SiteMessage(Message):
-    """A site's message to its hub: ``joined`` is its signature of the ``document`` of this digest of the alliance."""
+    """A site's message to its hub; ``joined`` is its signature of the alliance document with digest ``document``."""
 
     protocol: str
     version: str
@@ -111,8 +111,8 @@ class SiteMessage(Message):
 class QuestionMessage(Message):
     """Question with its outcome.
 
-    ``ended`` is a sentence, empty while the question is open. ``answered`` are the sites whose answers the hub holds;
-    earlier versions omit it.
+    ``ended`` is a sentence, empty while the question is open. ``answered`` lists the sites whose answers the hub has;
+    earlier versions of iPATE omit it.
     """
 
     number: int
@@ -125,13 +125,13 @@ class QuestionMessage(Message):
 
 
 class ModelMessage(SignedText):
-    """A hub's signed publication of its model, with the description sent with it, as JSON."""
+    """A hub's signed publication of its model, with a description as JSON."""
 
     told: str
 
 
 class RunMessage(Message):
-    """A hub's message about a run: ``told`` is its plan, empty for a site that has it."""
+    """A hub's message about a run; ``told`` is its plan, or empty if the site already has it."""
 
     content: str
     signature: str
@@ -145,7 +145,7 @@ class RunMessage(Message):
 
 
 class AllianceMessage(Message):
-    """A hub's message about the alliance; ``content`` is empty before it is signed, ``former`` was in force before."""
+    """A hub's message about the alliance; ``content`` is empty before signing, ``former`` holds earlier documents."""
 
     name: str
     content: str
@@ -156,7 +156,7 @@ class AllianceMessage(Message):
 
 
 class HubMessage(Message):
-    """A hub's answer; earlier versions omit what is ``withdrawn``."""
+    """A hub's answer; earlier versions of iPATE omit ``withdrawn``."""
 
     protocol: str
     version: str
@@ -165,18 +165,18 @@ class HubMessage(Message):
     withdrawn: list[SignedText] = []
 
 
-#: Headers of an answer, sent with its numbers.
+#: Headers sent with the numbers of an answer.
 CONTENT, SIGNATURE = "X-iPATE-Answer", "X-iPATE-Signature"
 
 # --- At a site ------------------------------------------------------------------------------------------------------
 
 
 def exchange(alliance: Alliance) -> bool:
-    """Send the hub this site's news and store the hub's; return whether there is any.
+    """Send this site's news to the hub and store the hub's news; return whether there is any.
 
     Raises:
-        Unreachable: The hub does not answer, or refuses. The alliance's row says so.
-        Refused: The hub's message contradicts an earlier one, or is not signed by it.
+        Unreachable: The hub does not answer, or refuses; this is recorded in the alliance's row.
+        Refused: The hub's message contradicts an earlier one, or is not signed by the hub.
     """
     runs = {_key(joint): joint for joint in _joints(alliance)}
     message = {
@@ -217,7 +217,7 @@ def exchange(alliance: Alliance) -> bool:
 
 
 def answer_send(question: JointQuestion, vector: bytes) -> None:
-    """Send the site's answer; the same bytes each time. Raises Unreachable."""
+    """Send the site's answer, using the same bytes each time. Raises Unreachable."""
     alliance = question.joint.alliance
     path = f"runs/{_key(question.joint)}/answers/{question.number}"
     headers = {CONTENT: question.answer_content.encode().hex(), SIGNATURE: question.answer_signature}
@@ -226,13 +226,13 @@ def answer_send(question: JointQuestion, vector: bytes) -> None:
 
 
 def total_fetch(question: JointQuestion) -> bytes:
-    """Return the numbers of the total of a question. Raises Unreachable."""
+    """Return the numbers of a question's total. Raises Unreachable."""
     alliance = question.joint.alliance
     return Hub(alliance).get(f"runs/{_key(question.joint)}/totals/{question.number}")
 
 
 def _joints(alliance: Alliance, named: Collection[str] = ()) -> list[JointRun]:
-    """Return the runs that hub and sites exchange messages about; long-ended ones only if a site names them."""
+    """Return the runs that messages are about; runs that ended long ago are included only if they are ``named``."""
     recent = timezone.now() - _PAST
     return [
         joint
@@ -242,7 +242,7 @@ def _joints(alliance: Alliance, named: Collection[str] = ()) -> list[JointRun]:
 
 
 def _signed(alliance: Alliance) -> QuerySet[JointRun]:
-    """Return runs with a document: a run that the hub has not approved yet has none."""
+    """Return the alliance's runs that have a document, which a run gets when the hub approves it."""
     return (
         JointRun.objects.filter(run__alliance=alliance)
         .exclude(content="")
@@ -251,12 +251,12 @@ def _signed(alliance: Alliance) -> QuerySet[JointRun]:
 
 
 def _key(joint: JointRun) -> str:
-    """Return the random number by which hub and sites name a run."""
+    """Return the random number that identifies a run at hub and sites."""
     return joint.document.number
 
 
 def _own_signature(alliance: Alliance) -> dict[str, Any]:
-    """Return a site's signature of its document in force, once it has joined and while it has its key."""
+    """Return a site's signature of its current document if it has joined and still has its key."""
     if not alliance.joined_at or alliance.left_at:
         return {"joined": None}
     try:
@@ -282,18 +282,18 @@ def _run_report(joint: JointRun, own: str) -> dict[str, Any]:
 
 
 def _declined_reports(alliance: Alliance) -> dict[str, Any]:
-    """Return the reports for the hub on runs that this site has declined."""
+    """Return reports to the hub about runs that this site has declined."""
     declined = _ended_report("declined")
     return {number: declined for number, proposal in alliance.proposals.items() if proposal.get("declined")}
 
 
 def _ended_report(why: str) -> dict[str, Any]:
-    """Return the report of a site that takes no part in a run."""
+    """Return the report of a site that does not take part in a run."""
     return {"after": 0, "approval": None, "ended": why, "endorsement": None}
 
 
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collection[str]) -> bool:
-    """Store proposals that were neither taken up nor declined here, including during the request to the hub."""
+    """Store proposals that were neither taken up nor declined here, even during the request to the hub."""
     with transaction.atomic():
         held = Alliance.objects.select_for_update().get(pk=alliance.pk)
         known = set(known) | {_key(joint) for joint in _signed(held)}
@@ -319,7 +319,7 @@ def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collec
 
 
 def _proposal(alliance: Alliance, message: Mapping[str, Any]) -> RunDocument:
-    """Return a run that the hub proposes. Raises Refused."""
+    """Return the document of a run that the hub proposes. Raises Refused."""
     document = hub_document(alliance, RunDocument, message)
     if message["told"] and digest_of(message["told"]) != document.plan:
         raise Refused(
@@ -345,7 +345,7 @@ def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool
 
 @transaction.atomic
 def _model_keep(pk: Any, message: Mapping[str, Any] | None) -> bool:
-    """Store the hub's signed message about another version that it has published since the run finished here."""
+    """Store the hub's signed message about a version that it has published after the run finished here."""
     joint = JointRun.objects.select_for_update().get(pk=pk)
     if not message or not joint.model or message == joint.model:
         return False
@@ -379,7 +379,7 @@ def _run_keep(pk: Any, message: Mapping[str, Any]) -> bool:
         joint.save(update_fields=["approvals", "dropped", "ended", "model"])
     for each in message["questions"]:
         if joint.questions.filter(closed_at=None).exclude(number=each["number"]).exists():
-            break  # one after another
+            break  # one question at a time
         changed |= _question_keep(joint, each)
     return changed
 
@@ -406,7 +406,7 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
         row.total_content, row.total_signature = message["total"]["content"], message["total"]["signature"]
     is_lost = row.sent_at is not None and message["answered"] is not None and not (row.ended or row.total_content)
     if is_lost and joint.alliance.own_name not in message["answered"]:
-        row.sent_at = None  # the hub was restored from a backup: it gets the same bytes again
+        row.sent_at = None  # the hub was restored from a backup, so it gets the same bytes again
     elif row.pk and before == (row.pk, row.endorsements, row.ended, row.total_content):
         return False
     row.moved_at = timezone.now()
@@ -419,7 +419,7 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
 
 @transaction.atomic
 def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
-    """Store a site's message, and return the news for it. Raises Refused, with words for the site."""
+    """Store a site's message and return the news for it. Raises Refused with a message for the site."""
     try:
         message = SiteMessage.model_validate(said).model_dump()
     except ValidationError as error:
@@ -438,12 +438,12 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
     site.last_contact, site.version = timezone.now(), message["version"]
     if message["joined"] and not site.signature and alliance.is_signed:
         document = alliance.document
-        if message["document"] in ("", document.digest()):  # else a former one: the new one was not confirmed there yet
+        if message["document"] in ("", document.digest()):  # not a former one that is still in force at the site
             Signed(document, signature_of(message["joined"])).checked(document.sites[site.name], site.name)
             site.signature, site.joined_at = message["joined"], site.joined_at or timezone.now()
     if message["left"] and site.joined_at is not None and site.left_at is None:
         site.left_at = timezone.now()
-        for joint in _joints(alliance):  # the site itself sends no report about runs that it has not taken up
+        for joint in _joints(alliance):  # the site sends no reports about runs that it has not taken up
             if site.name in joint.document.participants:
                 _report_keep(joint, site.name, _ended_report(_("it has left the alliance")))
     if site.takes_part:
@@ -473,9 +473,9 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
 
 
 def _hearing_note(alliance: Alliance) -> None:
-    """Restart the count of sites' silence if the hub has heard none of them for a while.
+    """Restart measuring the silence of sites if the hub has heard from none of them for a while.
 
-    Then it was probably the hub that was unavailable, or its network.
+    In this case the hub or its network was probably unavailable.
     """
     now = timezone.now()
     last = alliance.sites.aggregate(last=Max("last_contact"))["last"]
@@ -484,10 +484,10 @@ def _hearing_note(alliance: Alliance) -> None:
 
 
 def silent_sites(question: JointQuestion) -> list[str]:
-    """Return the sites for which an open question waits and that were silent for `SITES_PATIENCE` seconds.
+    """Return the sites that an open question is waiting for and that were silent for `SITES_PATIENCE` seconds.
 
-    Silence counts from the last message about the question, the site's last signed contact, or the moment since which
-    the hub has heard sites without a gap, whichever is latest. While it hears none of them it considers none silent.
+    Silence is measured from the last message about the question, the site's last signed contact, or the end of the
+    hub's last own silence, whichever is latest. While the hub hears from no site, none is considered silent.
     """
     now, waits_for = timezone.now(), question.waits_for
     alliance = question.joint.alliance
@@ -501,10 +501,10 @@ def silent_sites(question: JointQuestion) -> list[str]:
 
 
 def _run_message(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the hub's message about a run; it includes the plan only until the site reports having it."""
+    """Return the hub's message about a run, which includes the plan until the site reports having it."""
     questions = joint.questions.filter(number__gt=said["after"]) if said else joint.questions.none()
     status, message, version = joint.run.status, str(joint.run.message), model_of(joint)
-    if version is not None and version.is_withdrawn:  # so that no site waits for it
+    if version is not None and version.is_withdrawn:  # so that no site waits for this version
         status, message = Run.Status.WITHDRAWN, version.withdrawal_reason
     return {
         "content": joint.content,
@@ -565,10 +565,10 @@ def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
 
 
 def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, signature: str, vector: bytes) -> None:
-    """Store a site's answer; the same answer again changes nothing.
+    """Store a site's answer; sending the same answer again changes nothing.
 
     Raises:
-        Refused: It is no answer of the site to the open question, or differs from an earlier one.
+        Refused: This is not the site's answer to the open question, or differs from an earlier one.
     """
     signed_by = site.alliance.document.sites[site.name]
     with transaction.atomic():
@@ -597,7 +597,7 @@ def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, 
 
 
 def total_content(joint: JointRun, number: int) -> bytes:
-    """Return the numbers of a total, for sites. Raises Refused."""
+    """Return the numbers of a total for sites. Raises Refused."""
     row = joint.questions.filter(number=number).exclude(total="").first()
     if row is None:
         raise Refused(gettext_noop("This question has no total."))
@@ -605,7 +605,7 @@ def total_content(joint: JointRun, number: int) -> bytes:
 
 
 def joint_of(alliance: Alliance, key: str) -> JointRun | None:
-    """Return the run of an alliance at its hub by its random number, which is its key there."""
+    """Return a run at the alliance's hub by its random number, which is its primary key there."""
     try:
         return _signed(alliance).filter(run=UUID(key)).first()
     except ValueError:

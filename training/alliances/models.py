@@ -1,7 +1,7 @@
-"""Alliances of sites, and their joint runs: signatures, questions, and releases.
+"""Alliances of sites and their joint runs: signatures, questions, and releases.
 
-Rows of both sides have the same form. In the hub's study an alliance has no own name; in a site's study it has the name
-of the site in the alliance. :mod:`learning.sites` has the protocol.
+Rows have the same form on both sides. An alliance has no ``own_name`` in the hub's study; in a site's study this is the
+site's name in the alliance. :mod:`learning.sites` describes the protocol.
 """
 
 import uuid
@@ -17,13 +17,13 @@ from training.models.runs import Run
 
 
 class Alliance(Recorded):
-    """An agreement of a hub and its sites, as a study of one of them knows it."""
+    """Agreement between a hub and its sites, as stored in a study of one of them."""
 
     open_fields = (
         *("key", "name", "own_name", "colluding", "terms", "address", "certificate"),
         *("joined_at", "left_at", "renewal"),
     )
-    # Long, and for programs: people read names and fingerprints on the alliance's page.
+    # Long, and meant for programs; people see names and fingerprints on the alliance's page.
     sealed_fields = ("content", "signature", "former")
     working_fields = ("last_contact", "heard_since", "problem", "silence_is_known", "version", "proposals", "offered")
 
@@ -97,7 +97,7 @@ class Alliance(Recorded):
 
     @property
     def open_proposals(self) -> list[str]:
-        """Numbers of the runs that the hub has proposed and that were neither taken up nor declined here."""
+        """Numbers of the runs proposed by the hub that were neither taken up nor declined here."""
         return [number for number, proposal in self.proposals.items() if not proposal.get("declined")]
 
     @property
@@ -107,7 +107,7 @@ class Alliance(Recorded):
 
     @property
     def founding(self) -> AllianceDocument:
-        """The document that was signed first: later documents differ only in keys. Raises Refused."""
+        """The first signed document, from which later ones differ only in keys. Raises Refused."""
         return AllianceDocument.read(self.former[0]["content"].encode()) if self.former else self.document
 
     @property
@@ -116,7 +116,7 @@ class Alliance(Recorded):
 
 
 class AllianceSite(models.Model):
-    """A site of an alliance, as the hub knows it."""
+    """Site of an alliance, as stored at the hub."""
 
     alliance = models.ForeignKey(Alliance, on_delete=models.CASCADE, related_name="sites")
     name = models.CharField(_("name"), max_length=100)
@@ -144,12 +144,12 @@ class AllianceSite(models.Model):
 
     @property
     def is_eligible(self) -> bool:
-        """Whether it can be asked to take part in a new run: it has signed the document in force."""
+        """Whether the site can be asked to take part in a new run, because it has signed the current document."""
         return self.takes_part and bool(self.signature)
 
 
 class JointRun(models.Model):
-    """The additional data of a run over sites."""
+    """Additional data of a joint run."""
 
     class Mode(models.TextChoices):
         TOGETHER = "together", _("together: sums are masked, and all noise together is that of a single study")
@@ -194,17 +194,17 @@ class JointRun(models.Model):
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """Names of the sites that are still asked."""
+        """Names of the sites that are still asked questions."""
         return tuple(name for name in self.sites if name not in self.dropped)
 
     @property
     def missing(self) -> list[str]:
-        """Names of the sites whose approval is missing."""
+        """Names of the sites that have not approved yet."""
         return [name for name in self.sites if name not in self.approvals]
 
 
 class JointQuestion(models.Model):
-    """A question to sites, as one side knows it: signed, endorsed and answered, with a total or over."""
+    """Question to sites, as stored on one side: signed, endorsed, answered, and closed with or without a total."""
 
     joint = models.ForeignKey(JointRun, on_delete=models.CASCADE, related_name="questions")
     number = models.PositiveIntegerField()
@@ -252,18 +252,18 @@ class JointQuestion(models.Model):
 
     @property
     def is_endorsed(self) -> bool:
-        """Whether every participant has endorsed it."""
+        """Whether every participant has endorsed the question."""
         return set(self.endorsements) == set(self.document.participants)
 
     @property
     def waits_for(self) -> list[str]:
-        """Sites whose endorsement is missing; at the hub, once all have endorsed, sites whose answer is missing."""
+        """Sites whose endorsement is missing or, at the hub once all have endorsed, whose answer is missing."""
         said = set(self.answers.values_list("site", flat=True)) if self.is_endorsed else set(self.endorsements)
         return [site for site in self.document.participants if site not in said]
 
 
 class JointAnswer(models.Model):
-    """A site's answer, as stored at the hub."""
+    """Site's answer, as stored at the hub."""
 
     question = models.ForeignKey(JointQuestion, on_delete=models.CASCADE, related_name="answers")
     site = models.CharField(max_length=100)

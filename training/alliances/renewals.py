@@ -1,7 +1,7 @@
-"""Replacing a site's key in an alliance: requested and confirmed by two operators of its hub, then by every site.
+"""Replacement of a site's key in an alliance, confirmed by two operators of the hub and then by every site.
 
-The new document differs only in this key. So nobody is asked for consent again: participants, purpose and releases stay
-the same. Documents that were in force before stay, for signatures made under them.
+The new document differs only in this key, so people are not asked for consent again: participants, purpose and releases
+stay the same. Earlier documents are kept so that signatures made under them can still be checked.
 """
 
 import logging
@@ -42,13 +42,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KeyRenewal:
-    """Key of a site that is to be replaced, as a page shows it.
+    """Pending replacement of a site's key, for display on a page.
 
     Attributes:
         site: Name of the site in the alliance.
-        former: Fingerprint of the key that is in force.
+        former: Fingerprint of the current key.
         fingerprint: Fingerprint of the new key; empty before the site has registered it.
-        proposed_by: At the hub: number of the operator who requested it.
+        proposed_by: At the hub: id of the operator who requested the replacement.
         proposed_at: At the hub: time of the request.
     """
 
@@ -60,7 +60,7 @@ class KeyRenewal:
 
 
 def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
-    """Return keys to be replaced here: at most one at the hub, at a site those that have not been confirmed yet."""
+    """Return pending key replacements: at most one at the hub; at a site, all that it has not confirmed yet."""
     if waiting := alliance.renewal:
         key = waiting["key"]
         former, at = alliance.document.sites[waiting["site"]], parse_datetime(waiting["proposed_at"])
@@ -77,12 +77,12 @@ def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
 
 @transaction.atomic
 def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseUser) -> str:
-    """Request another key of a site at the hub; return the code with which the site can register it, once.
+    """Request, at the hub, a new key from a site; return the code with which the site can register it once.
 
-    This changes nothing yet: the key in force stays so until a second operator confirms the new one.
+    The current key remains in force until a second operator confirms the new one.
 
     Raises:
-        ValidationError: The alliance is not signed or has ended, no such site takes part, or a key is waiting already.
+        ValidationError: The alliance is not signed or has ended, no such site takes part, or another key is pending.
     """
     alliance = _held(alliance)
     if not alliance.is_hub or not alliance.is_signed or alliance.left_at is not None:
@@ -104,7 +104,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
 
 
 def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
-    """Store the new key of a site that knows its code; the same key again changes nothing. Raises Refused."""
+    """Store the new key of a site that has sent its code; repeating this changes nothing. Raises Refused."""
     alliance = _held(alliance)
     waiting = alliance.renewal
     if waiting.get("site") != site.name or waiting["key"] not in ("", key):
@@ -124,7 +124,7 @@ def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
 
 @transaction.atomic
 def renewal_drop(*, alliance: Alliance, acting_user: AbstractBaseUser) -> None:
-    """Drop the replacement of a site's key. If none is waiting, do nothing."""
+    """Cancel the replacement of a site's key, if one is pending."""
     alliance = _held(alliance)
     if alliance.renewal:
         _renewal_set(alliance, {}, acting_user)
@@ -135,16 +135,16 @@ def renewal_drop(*, alliance: Alliance, acting_user: AbstractBaseUser) -> None:
 
 @transaction.atomic
 def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: AbstractBaseUser) -> Alliance:
-    """Confirm a new key: at the hub, which signs the new document, as a second operator; at a site after it.
+    """Confirm a new key: first at the hub, where a second operator signs the new document, then at each site.
 
-    Runs that were proposed under the former document end, and the next ones need the new one.
+    Runs proposed under the former document end; later runs require the new one.
 
     Args:
-        alliance: The alliance, as this side knows it.
-        new_fingerprint: Fingerprint of the new key, which was compared with the site's by telephone.
+        alliance: The alliance, as stored on this side.
+        new_fingerprint: Fingerprint of the new key, compared with the site's by telephone.
 
     Raises:
-        ValidationError: No key or another one is waiting; or ``acting_user`` is not a second person.
+        ValidationError: No key or a different key is pending, or ``acting_user`` is not a second person.
     """
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
@@ -171,7 +171,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
             setattr(alliance, name, value)
         alliance.save(update_fields=list(values))
     for pk in alliance.runs.filter(status__in=Run.ACTIVE).values_list("pk", flat=True):
-        send("run_advance", pk)  # runs of the former document end, and say why
+        send("run_advance", pk)  # runs under the former document end, with a message
     if not alliance.is_hub:
         send("alliance_contact", alliance.pk)
     logger.info("User %s confirmed another key of a site of alliance %s.", acting_user.pk, alliance.pk)
@@ -179,7 +179,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
 
 
 def _sign_with_new_key(alliance: Alliance, before: AllianceDocument) -> dict[str, str]:
-    """Return the new document with the waiting key, signed; from now on only this key identifies the site."""
+    """Sign and return the new document with the pending key, which becomes the only key that identifies the site."""
     site, key = alliance.renewal["site"], alliance.renewal["key"]
     document = replace(before, sites={**before.sites, site: key})
     renewed_site(before, document)
@@ -195,7 +195,7 @@ def _sign_with_new_key(alliance: Alliance, before: AllianceDocument) -> dict[str
 
 
 def identity_renew(*, alliance: Alliance, invitation: str, acting_user: AbstractBaseUser) -> str:
-    """Register the current key at the hub, with the code that it gave for this; return its fingerprint.
+    """Register the current key at the hub with the code that the hub has issued; return the key's fingerprint.
 
     Raises:
         ValidationError: The invitation is not for this alliance, or the hub cannot be reached or refuses.
@@ -213,7 +213,7 @@ def identity_renew(*, alliance: Alliance, invitation: str, acting_user: Abstract
 
 
 def own_renewal(alliance: Alliance) -> KeyRenewal | None:
-    """Return the key that a site would register today, if the document in force names another one."""
+    """Return the key that a site would register now, if it differs from its key in the current document."""
     if alliance.is_hub or not alliance.is_signed:
         return None
     own, known = public_key(identity(alliance)), alliance.document.sites[alliance.own_name]

@@ -1,7 +1,7 @@
-"""Runs over sites: proposed by the hub, taken up or declined by a site, continued without one, and their model.
+"""Joint runs: proposed by the hub, taken up or declined by sites, continued without a site, and their model.
 
-If a run leads to a model, the hub trains it from the totals; every site verifies it and stores it as a version of its
-own run. If the hub later withdraws a model or a table, the site withdraws it, too.
+If a run produces a model, the hub trains it from the totals; every site verifies it and stores it as a version of its
+own run. If the hub later withdraws a model or a table, the sites withdraw it as well.
 """
 
 import io
@@ -56,16 +56,16 @@ _LEFT_OUT = gettext_noop("The hub's operators have continued without %(site)s.")
 def joint_run_propose(
     *, alliance: Alliance, acting_user: AbstractBaseUser, mode: str, sites: list[str] | None = None, **fields: Any
 ) -> Run:
-    """Propose a run over sites, at the hub. A second person of the hub approves it, and then every site.
+    """Propose a joint run at the hub. A second person at the hub must approve it, and then every site.
 
     Args:
-        alliance: The alliance, as the hub knows it.
+        alliance: The alliance, as stored at the hub.
         mode: A :class:`JointRun.Mode`.
-        sites: Names of the sites to take part; all that have joined by default.
-        **fields: As in `run_propose`, with a ``method``; the private dataset is that of the sites.
+        sites: Names of the participating sites; by default all that have joined.
+        **fields: As in `run_propose`, including ``method``; the private dataset is at the sites.
 
     Raises:
-        ValidationError: by field.
+        ValidationError: Errors by field.
     """
     study_lock(alliance.study_id)
     if not locked(alliance).is_hub:
@@ -105,14 +105,14 @@ def joint_run_take(
     acting_user: AbstractBaseUser,
     test_dataset: Dataset | None = None,
 ) -> Run:
-    """Take up a run that the hub has proposed, as a draft of this site; another operator approves it with a share.
+    """Take up a run proposed by the hub as a draft of this site, which another operator must approve with a share.
 
     Args:
-        alliance: The alliance, as the site knows it.
-        number: The hub's name for the run.
+        alliance: The alliance, as stored at the site.
+        number: The run's number at the hub.
 
     Raises:
-        ValidationError: There is no such proposal, it was taken up before, it is not signed by the hub, or the public
+        ValidationError: There is no such proposal, it was already taken up, it is not signed by the hub, or the public
             points cannot be fetched.
     """
     proposal = _proposal_open(alliance, number)
@@ -149,7 +149,7 @@ def joint_run_take(
 
 
 def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
-    """Return a proposal of the hub that can still be taken up. Raises ValidationError."""
+    """Return a hub's proposal that can still be taken up. Raises ValidationError."""
     proposal = alliance.proposals.get(number)
     if proposal is None or proposal.get("declined") or alliance.left_at is not None:
         raise ValidationError(_("The hub does not propose such a run, or this study has already taken it up."))
@@ -158,10 +158,10 @@ def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
 
 @transaction.atomic
 def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractBaseUser) -> None:
-    """Decline a run that the hub has proposed: the hub is notified, and ends it. Declining again changes nothing.
+    """Decline a run proposed by the hub, which is notified and ends it. Declining again changes nothing.
 
     Raises:
-        ValidationError: There is no such proposal, or it was taken up: such a run must be cancelled.
+        ValidationError: There is no such proposal, or it was taken up, in which case the run must be cancelled.
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
     if number not in held.proposals or held.left_at is not None:
@@ -174,13 +174,13 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
 
 @transaction.atomic
 def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) -> None:
-    """End the open question of a run at its hub, and put another one to the remaining sites.
+    """End the open question of a run at its hub, and ask the remaining sites another one.
 
-    Charges stay for a question that all had endorsed. If too few are left the run ends.
+    Charges remain if all had endorsed the question. If too few sites are left, the run ends.
 
     Args:
         run: The run at the hub.
-        without: Name of the site to leave out of this run from now on.
+        without: Name of the site to exclude from the rest of this run.
 
     Raises:
         ValidationError: No question is waiting for this site.
@@ -196,7 +196,7 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
 
 
 def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> Dataset:
-    """Return the alliance's public points at a site: existing ones, or a copy from the hub."""
+    """Return the alliance's public points at a site, from an existing dataset or copied from the hub."""
     for dataset in Dataset.objects.filter(study=alliance.study, kind=Dataset.Kind.PUBLIC, removed_at=None):
         if points_digest(dataset) == digest:
             return dataset
@@ -247,7 +247,7 @@ def is_taught_elsewhere(run: Run) -> bool:
 
 
 def model_take(run: Run) -> bool:
-    """Take over the hub's model, and finish the run; return False while there is none."""
+    """Copy the hub's model and finish the run; return False if there is no model yet."""
     joint = JointRun.objects.select_related("run__alliance__study").get(run=run.pk)
     alliance = joint.alliance
     try:
@@ -262,7 +262,7 @@ def model_take(run: Run) -> bool:
         document, facts = model_verify(joint)
         artifact = _files_take(joint, document, facts)
     except Unreachable as error:
-        if joint.ended:  # a hub gives out no model that it has withdrawn
+        if joint.ended:  # a hub does not send a model that it has withdrawn
             raise RunError(Sentence(ENDED, why=joint.ended)) from error
         message_set(run, error.sentence)
         return False
@@ -285,7 +285,7 @@ def model_take(run: Run) -> bool:
 
 
 def _files_take(joint: JointRun, document: Publication, facts: dict[str, Any]) -> str:
-    """Fetch the files of the hub's model, and return the name under which they are stored."""
+    """Fetch and store the files of the hub's model; return the name under which they are stored."""
     content, onnx = file_fetch(joint, "file", document.file), file_fetch(joint, "onnx", document.onnx)
     published_load(facts["learner"], content)
     artifact = f"students/{joint.run_id}-{uuid4().hex[:12]}.model"
@@ -319,9 +319,9 @@ def _version_record(
 
 
 def models_follow() -> None:
-    """Publish at this installation's sites the versions that hubs of finished runs have published since.
+    """Publish at this installation's sites the versions that hubs have published after the runs finished.
 
-    A hub that cannot be reached, or whose message is invalid, is asked again next time.
+    A hub that is unreachable or has sent an invalid message is tried again next time.
     """
     finished = JointRun.objects.filter(run__status=Run.Status.FINISHED, run__alliance__left_at=None)
     for joint in finished.exclude(run__alliance__own_name="").exclude(model={}).select_related("run__alliance__study"):
@@ -360,7 +360,7 @@ def _version_follow(joint: JointRun, document: Publication, facts: dict[str, Any
 
 
 def withdrawals_follow() -> None:
-    """Withdraw at the sites of this installation everything that their hubs have withdrawn of the same run."""
+    """Withdraw models and tables at this installation's sites if their hubs have withdrawn them."""
     given = {"withdrawn_at": None, "run__joint__isnull": False}
     for version in StudentModel.objects.filter(**given).exclude(run__joint__withdrawn={}):
         if reason := _withdrawn_at_hub(version):
@@ -371,7 +371,7 @@ def withdrawals_follow() -> None:
 
 
 def _withdrawn_at_hub(published: StudentModel | RunResult) -> str:
-    """Return why the hub has withdrawn a site's publication; empty if it has not."""
+    """Return the hub's reason for withdrawing a site's publication; empty if it was not withdrawn."""
     word = published.run.joint.withdrawn.get(published.digest)
     if word is None:
         return ""

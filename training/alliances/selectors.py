@@ -1,4 +1,4 @@
-"""Data for pages about alliances and joint runs: participants, releases, and sites that are waited for."""
+"""Data for pages about alliances and joint runs: participants, releases, and sites that runs are waiting for."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,9 +13,9 @@ from training.models import Alliance, JointRun, Run
 
 @dataclass(frozen=True)
 class Participant:
-    """Site of an alliance as a page shows it; times are None if this side does not know them.
+    """Site of an alliance for display on a page; times are None if they are unknown on this side.
 
-    ``waits`` says, at the hub, that it has joined and not confirmed a new key yet.
+    ``waits`` means, at the hub, that the site has joined but not confirmed a new key yet.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Participant:
 
 
 def participant_rows(alliance: Alliance) -> list[Participant]:
-    """Return the sites of an alliance, as far as this side knows them."""
+    """Return the sites of an alliance with the data available on this side."""
     if alliance.is_hub:
         return [
             Participant(
@@ -49,7 +49,7 @@ def participant_rows(alliance: Alliance) -> list[Participant]:
 
 
 def hub_fingerprint(alliance: Alliance) -> str:
-    """Return the fingerprint of the hub's key; empty at a site before the hub has signed."""
+    """Return the fingerprint of the hub's key; empty at a site if the hub has not signed yet."""
     if alliance.is_signed:
         return fingerprint(alliance.document.hub)
     return fingerprint(public_key(known_identity(alliance))) if alliance.is_hub else ""
@@ -57,13 +57,13 @@ def hub_fingerprint(alliance: Alliance) -> str:
 
 @dataclass(frozen=True)
 class AwaitedSite:
-    """Site that the open question of a run waits for.
+    """Site whose answer a run's open question is waiting for.
 
     Attributes:
         name: Name in the alliance.
-        place: Place among the sites of the run.
-        last_contact: At the hub: time of its last contact.
-        endorsed: Whether all have endorsed the question, so that people are charged for it.
+        place: Index among the sites of the run.
+        last_contact: At the hub: time of the site's last contact.
+        endorsed: Whether all sites have endorsed the question, so that people are charged for it.
         opened_at: When the question was asked.
     """
 
@@ -75,7 +75,7 @@ class AwaitedSite:
 
 
 def waits_for(run: Run) -> list[AwaitedSite]:
-    """Return the sites that the open question of a run over sites waits for, as far as this side knows."""
+    """Return the sites that the open question of a joint run is waiting for, as far as known on this side."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     question = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
     if joint is None or run.alliance is None or question is None or (question.is_endorsed and not run.alliance.is_hub):
@@ -89,7 +89,7 @@ def waits_for(run: Run) -> list[AwaitedSite]:
 
 @dataclass(frozen=True)
 class Left:
-    """Sites that a run would ask without one of them, and how many it needs."""
+    """Sites that a run would ask without a certain site, and how many it needs."""
 
     names: list[str]
     least: int
@@ -100,7 +100,7 @@ class Left:
 
 
 def left_without(run: Run, name: str) -> Left:
-    """Return the sites that a run over sites would still ask without this one."""
+    """Return the sites that a joint run would still ask without this one."""
     alliance = run.alliance
     assert alliance is not None, "a run over sites"
     names = [each for each in run.joint.participants if each != name]
@@ -109,14 +109,14 @@ def left_without(run: Run, name: str) -> Left:
 
 @dataclass(frozen=True)
 class QuestionRow:
-    """Question to sites as a page shows it.
+    """Question to sites for display on a page.
 
     Attributes:
-        number: Number in its run.
+        number: Number of the question in its run.
         participants: Number of sites that were asked.
         endorsed: Number of sites that have endorsed it.
         state: *open*, *total* or *ended*.
-        ended: Why it ended without a total.
+        ended: Reason why it ended without a total.
         opened_at: When it was asked.
         answered_at: At a site: when its people were charged.
         sent_at: At a site: when the hub received its answer.
@@ -135,7 +135,7 @@ class QuestionRow:
 
 
 def joint_document(run: Run) -> dict[str, Any] | None:
-    """Return a page's data about a run over sites; None for any other run."""
+    """Return data about a joint run for its page; None for any other run."""
     if run.alliance is None:
         return None
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()

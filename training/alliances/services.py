@@ -1,7 +1,7 @@
-"""Every write about alliances: founded and signed at the hub, joined and left at sites.
+"""Writes about alliances, which are founded and signed at the hub, joined and left at sites.
 
-A site joins once its consent form describes exactly this alliance. So its ethics committee and a second person decide
-about an alliance in the same way as about a form.
+A site can join only if its consent form describes exactly this alliance. So its ethics committee and a second person
+decide about an alliance in the same way as about a form.
 """
 
 import json
@@ -41,9 +41,9 @@ from training.services.runs import run_cancel
 
 logger = logging.getLogger(__name__)
 
-#: Parts of a schema about files; sites may differ in them.
+#: Parts of a schema that describe files, in which sites may differ.
 _OF_FILES = ("delimiter", "header", "comment", "decimal", "one_record")
-#: How long a site tries to inform its hub that it has left.
+#: How long a site tries to notify its hub that it has left.
 _PARTING = timedelta(days=30)
 
 
@@ -64,17 +64,17 @@ def alliance_found(
     """Found an alliance at its hub.
 
     Args:
-        study: The hub's study; it needs no people.
-        sites: Names of the sites, as holders read them.
-        schema_of: A dataset of the study whose schema all sites have.
-        public: The public points that runs ask about, if any.
-        colluding: How many sites may collude with the hub.
+        study: The hub's study, which needs no people.
+        sites: Names of the sites, as shown to holders.
+        schema_of: A dataset of the study with the schema common to all sites.
+        public: The public points to ask about, if any.
+        colluding: Number of sites that may collude with the hub.
 
     Returns:
-        The alliance, and each site's code, with which it registers once.
+        The alliance, and for each site the code with which it registers once.
 
     Raises:
-        ValidationError: A rehearsal, names that are empty or repeated, or fewer sites than a run needs.
+        ValidationError: The study is a rehearsal, names are empty or repeated, or there are too few sites.
     """
     study = study_lock(study.pk)
     study_open_check(study)
@@ -108,7 +108,7 @@ def alliance_found(
 
 
 def code_owner(alliance: Alliance, code: str) -> AllianceSite:
-    """Return the site that a code belongs to. Raises Refused."""
+    """Return the site to which a code was issued. Raises Refused."""
     site = AllianceSite.objects.filter(alliance=alliance, code_digest=code_digest(code)).first()
     if site is None:
         raise Refused(gettext_noop("The alliance does not know this code. Ask its hub for a new invitation."))
@@ -117,12 +117,12 @@ def code_owner(alliance: Alliance, code: str) -> AllianceSite:
 
 @transaction.atomic
 def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
-    """Store the public key of a site that knows its code; the same key again changes nothing.
+    """Store the public key of a site that has sent its code; sending the same key again changes nothing.
 
-    A key that is to replace another one waits until an operator of the hub confirms it.
+    A key that would replace another one is pending until an operator of the hub confirms it.
 
     Raises:
-        Refused: No site has this code, another key was registered with it, or the key is invalid.
+        Refused: The code is unknown, another key was registered with it, or the key is invalid.
     """
     study_lock(alliance.study_id)
     site = locked(code_owner(locked(alliance), code))
@@ -143,7 +143,7 @@ def site_register(*, alliance: Alliance, code: str, key: str) -> AllianceSite:
 
 @transaction.atomic
 def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
-    """Sign an alliance at its hub, once all sites have registered. Signing again changes nothing.
+    """Sign an alliance at its hub after all sites have registered. Signing again changes nothing.
 
     Raises:
         ValidationError: A site has not registered yet.
@@ -171,7 +171,7 @@ def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 
 @transaction.atomic
 def people_of_sites(study: Study, schema: dict[str, Any]) -> Dataset:
-    """Return the private dataset of a hub's runs, which has no rows: records stay at the sites."""
+    """Return the private dataset of a hub's runs, which has no rows because records stay at the sites."""
     study = study_lock(study.pk)
     known = Dataset.objects.filter(
         study=study, kind=Dataset.Kind.PRIVATE, provenance=EMPTY, removed_at=None, schema=schema
@@ -200,7 +200,7 @@ def people_of_sites(study: Study, schema: dict[str, Any]) -> Dataset:
 
 
 def private_datasets(study: Study) -> QuerySet[Dataset]:
-    """Return private datasets of a study's own people, whether or not they still have records."""
+    """Return private datasets of a study's own people, even if they no longer contain records."""
     return Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None).exclude(provenance=EMPTY)
 
 
@@ -214,15 +214,15 @@ EMPTY = gettext_noop("The records of a joint run stay at its sites, so there are
 def alliance_connect(
     *, study: Study, invitation: str, acting_user: AbstractBaseUser, certificate: str = ""
 ) -> Alliance:
-    """Register a study at the hub that has invited it. This joins nothing and informs no people yet.
+    """Register a study at the hub that has invited it, without joining the alliance or informing people yet.
 
     Args:
         study: The site's study.
-        invitation: The invitation, one line.
-        certificate: PEM of the hub's certificate or of the authority that has signed it, to accept no other one.
+        invitation: The invitation, a single line.
+        certificate: PEM of the only accepted certificate: the hub's, or that of the authority that has signed it.
 
     Raises:
-        ValidationError: The invitation is invalid, or the hub cannot be reached or refuses.
+        ValidationError: The invitation is invalid, or the hub is unreachable or refuses.
     """
     study_open_check(study)
     if study.rehearsal:
@@ -254,7 +254,7 @@ def alliance_connect(
 
 
 def schema_differences(alliance: Alliance) -> list[Sentence]:
-    """Return differences between the alliance's schema and the private dataset of this study, in words."""
+    """Return messages about differences between the alliance's schema and the private dataset of this study."""
     datasets = private_datasets(alliance.study)
     if not datasets:
         return [Sentence(gettext_noop("This study has no private dataset yet. Import one."))]
@@ -297,8 +297,8 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
 def alliance_add_to_form(*, alliance: Alliance, acting_user: AbstractBaseUser) -> ConsentFormDraft | None:
     """Add a signed alliance to the next version of the consent form.
 
-    Before the first version it is a fact of the study; later of the draft of a version, which is proposed and approved
-    like any other, and asks people again. A draft that was begun keeps its other changes.
+    Before the first version this changes the study's facts. Later it changes a draft, which is proposed and approved
+    like any other version, so that people are asked again. An existing draft keeps its other changes.
 
     Raises:
         ValidationError: The alliance is not signed, or is signed incorrectly.
@@ -323,10 +323,10 @@ def alliance_add_to_form(*, alliance: Alliance, acting_user: AbstractBaseUser) -
 
 @transaction.atomic
 def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
-    """Join an alliance: the site signs it at the next contact. Joining again changes nothing.
+    """Join an alliance, which the site signs at the next contact. Joining again changes nothing.
 
     Raises:
-        ValidationError: The consent form in force does not describe it, records differ, or the site has left.
+        ValidationError: The consent form in force does not describe the alliance, records differ, or the site has left.
     """
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
@@ -352,9 +352,9 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 
 @transaction.atomic
 def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) -> Alliance:
-    """Leave an alliance, or end it at its hub, permanently. Its runs end here; answers given so far stay.
+    """Leave an alliance permanently, or end it at its hub. Its runs end here; answers already given are kept.
 
-    ``acting_user`` is None if the last day of the study's records is over.
+    ``acting_user`` is None if the alliance ends because the retention period of the study's records has ended.
     """
     study_lock(alliance.study_id)
     alliance = Alliance.objects.select_related("study").get(pk=alliance.pk)
@@ -373,7 +373,7 @@ def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) 
 
 
 def alliance_contact(pk: str | int) -> None:
-    """Exchange news with an alliance's hub, including that it was left. If it does not answer, do nothing more."""
+    """Exchange news with an alliance's hub, such as notice that this site has left; if that fails, log the error."""
     alliance = Alliance.objects.select_related("study").get(pk=pk)
     try:
         exchange(alliance)
@@ -382,7 +382,7 @@ def alliance_contact(pk: str | int) -> None:
 
 
 def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
-    """Return the hub's description of a proposed run: its parameters, share and plan, participants and mode."""
+    """Return the hub's description of a proposed run: its parameters, share, plan, participants and mode."""
     proposal = alliance.proposals[number]
     facts = json.loads(proposal["told"])
     if proposal["content"]:
@@ -393,11 +393,11 @@ def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
 
 
 def alliances_contact() -> None:
-    """Ask the hub of every alliance of this installation for news, and wake the runs that wait for it.
+    """Ask the hubs of all alliances of this installation for news, and wake the runs that are waiting for it.
 
-    One that does not answer does not stop the others; its alliance says why, and since when. A hub that a run has just
-    asked is not asked again. A hub whose alliance was left is asked only until it has received that notice, or for a
-    month.
+    A hub that does not answer does not hold up the others; its alliance shows why and since when. A hub that a run has
+    just asked is skipped. After this site has left an alliance, its hub is asked until it has been notified, but for at
+    most a month.
     """
     now = timezone.now()
     heard = now - timedelta(seconds=settings.SITES_INTERVAL / 2)
@@ -429,7 +429,7 @@ def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
 
 
 def notify_silences() -> None:
-    """Notify operators once of each question for whose sites a hub waits, and of hubs that do not answer a run."""
+    """Notify operators once about each question whose sites are silent, and about hubs that do not answer a run."""
     before = timezone.now() - timedelta(seconds=settings.SITES_SILENCE)
     open_questions = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_is_known=False)
     for question in open_questions.filter(joint__run__alliance__own_name="").select_related(

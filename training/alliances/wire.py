@@ -1,13 +1,13 @@
-"""Requests of a site to its hub: outbound only, over TLS, through the environment's proxy, signed; and the keys.
+"""Signed requests from a site to its hub, outbound over TLS through the environment's proxy, and their keys.
 
-Each request carries the name of the site, the time, and a signature over method, path, time and body. The hub refuses
-times that are off by more than `CLOCK_SKEW`; repeating a request within that time has no further effect.
+Each request contains the name of the site, the time, and a signature over method, path, time and body. The hub refuses
+times that differ by more than `CLOCK_SKEW`; repeating a request within that time has no further effect.
 
 Hub and sites have one signing identity in each alliance, and one agreement key for each run. The identity is derived
-from the installation's secret key. So no backup of the database holds it, and another secret key is another identity:
-after `SECRET_KEY` was changed, the old one has to stay among the fallbacks. The agreement key of a run is a file in
-private storage that backups leave out, since no row of theirs names it: a database that was restored cannot answer a
-question of the run a second time.
+from the installation's secret key, so it is in no backup of the database. Another secret key means another identity, so
+after a change of `SECRET_KEY` the old one must remain among the fallbacks. A run's agreement key is a file in private
+storage that backups omit, because no row in them refers to it. So a restored database cannot answer a question of the
+run a second time.
 """
 
 import hashlib
@@ -43,26 +43,26 @@ from learning.sites.documents import DOMAIN, Refused, public_key
 from learning.sites.protocol import Site
 from training.models import Alliance, JointRun
 
-#: Seconds by which the clocks of site and hub may differ.
+#: Largest difference in seconds between the clocks of site and hub.
 CLOCK_SKEW = 300
-#: Seconds that the hub may take to begin to answer, and to send the rest.
+#: Timeouts in seconds for connecting to the hub, and for each wait for data.
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
-#: Largest answer of a hub, in bytes: a total of some millions of numbers, or a model.
+#: Largest answer of a hub, in bytes; enough for a total of some millions of numbers, or a model.
 _MOST = 256 * 2**20
-#: Largest problem document whose sentence is used.
+#: Largest problem document whose message is used, in bytes.
 _PROBLEM = 4096
 
 
-#: Seconds of the first pause after a failed request.
+#: Length in seconds of the first pause after a failed request.
 _LEAST_PAUSE = 1.0
-#: Of each hub, by address and by method: a hub with a full disk gives news, but takes no answer.
+#: Pauses by hub address and method, because a hub with a full disk still gives news but accepts no answers.
 _pauses: defaultdict[tuple[str, str], Backoff] = defaultdict(
     lambda: Backoff(_LEAST_PAUSE, most=settings.SITES_INTERVAL, most_asked=settings.SITES_PATIENCE / 3)
 )
 
 
 class Unreachable(Exception):
-    """The hub has not answered, or refuses. ``sentence`` gives the reason."""
+    """Raised if the hub does not answer or refuses; ``sentence`` gives the reason."""
 
     def __init__(self, sentence: Sentence) -> None:
         super().__init__(str(sentence))
@@ -70,7 +70,7 @@ class Unreachable(Exception):
 
 
 def request_content(method: str, path: str, at: int, body: bytes) -> bytes:
-    """Return the content that a request's signature covers."""
+    """Return the content covered by a request's signature."""
     return f"{DOMAIN} request\n{method} {path} {at} {hashlib.sha256(body).hexdigest()}".encode()
 
 
@@ -82,13 +82,13 @@ def request_authorization(name: str, key: Ed25519PrivateKey, method: str, path: 
 
 
 def request_check(header: str, public: Any, method: str, path: str, body: bytes) -> str:
-    """Check a request; return the name of the site.
+    """Check a request; return the name of its site.
 
     Args:
-        public: The public key of a site of this name, in hexadecimal; None if there is none.
+        public: Function from a site's name to its hexadecimal public key, or None if there is no such site.
 
     Raises:
-        Refused: The header is not a site's, from another time, or not signed by the site.
+        Refused: The header is not a site's, has another time, or is not signed by the site.
     """
     try:
         fields = header.removeprefix("Site ").split(":")
@@ -121,7 +121,7 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
 
 @lru_cache(maxsize=16)
 def _client(address: str, certificate: str, transport: httpx.BaseTransport | None, process: int) -> httpx.Client:
-    """Return a client that keeps its connections open between requests. Raises ValueError: invalid certificate."""
+    """Return a client that keeps connections open between requests. Raises ValueError for an invalid certificate."""
     del process  # connections are not shared with child processes
     # True: use the environment's proxies and the system's authorities
     verify: Any = True
@@ -142,9 +142,9 @@ def _client(address: str, certificate: str, transport: httpx.BaseTransport | Non
 
 
 class Hub:
-    """The hub of an alliance, as a site asks it."""
+    """Hub of an alliance, as a site connects to it."""
 
-    #: Only tests set another one.
+    #: Replaced only in tests.
     transport: httpx.BaseTransport | None = None
 
     def __init__(self, alliance: Alliance) -> None:
@@ -153,14 +153,14 @@ class Hub:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds to wait after failed requests of this process before a program asks again; people need not wait."""
+        """Seconds until a program may ask again after failed requests of this process; people need not wait."""
         return max(self._pause(method).seconds_left for method in ("GET", "POST", "PUT"))
 
     def _pause(self, method: str) -> Backoff:
         return _pauses[self._alliance.address, method]
 
     def get(self, path: str) -> bytes:
-        """Return the content of an object that the hub stores. Raises Unreachable."""
+        """Return the content of an object stored at the hub. Raises Unreachable."""
         return self._ask("GET", path, b"")
 
     def put(self, path: str, body: bytes, **headers: str) -> None:
@@ -168,7 +168,7 @@ class Hub:
         self._ask("PUT", path, body, headers)
 
     def post(self, path: str, document: Any, *, signed: bool = True) -> Any:
-        """Return the hub's answer to a document, both JSON. Raises Unreachable."""
+        """Send a JSON document to the hub and return its JSON answer. Raises Unreachable."""
         headers = {"Content-Type": "application/json"}
         answer = self._ask("POST", path, json.dumps(document).encode(), headers, signed=signed)
         try:
@@ -221,7 +221,7 @@ def _short(error: Exception) -> str:
 
 
 def _problem(content: bytes, otherwise: str) -> str:
-    """Return the sentence of a hub's problem document (RFC 9457); ``otherwise`` for a page of an intermediary."""
+    """Return the message in a hub's problem document (RFC 9457), or ``otherwise`` for an intermediary's page."""
     try:
         document = json.loads(content)
         if len(content) < _PROBLEM and "sentence" in document:
@@ -232,7 +232,7 @@ def _problem(content: bytes, otherwise: str) -> str:
 
 
 def wait_most() -> float:
-    """Return for how many seconds a worker keeps asking the hub before it turns to other work."""
+    """Return how many seconds a worker keeps asking the hub before it turns to other work."""
     return settings.SITES_WAIT
 
 
@@ -245,11 +245,11 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
     """Return the signing key of this side of an alliance.
 
     Args:
-        alliance: The alliance, as this side knows it.
-        public: The public key that the others know; empty for the key derived from the current secret key.
+        alliance: The alliance, as stored on this side.
+        public: The public key known to the others; empty for the key derived from the current secret key.
 
     Raises:
-        Refused: It was made from a secret key that the installation no longer has.
+        Refused: The key was derived from a secret key that the installation no longer has.
     """
     for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
         info = f"{_PURPOSE} {alliance.key.hex} {alliance.study_id} {alliance.own_name}"
@@ -266,7 +266,7 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
 
 
 def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
-    """Return the signing key named in the signed document, or the current key if there is none. Raises Refused."""
+    """Return the signing key listed in the signed document, or the current key if there is none. Raises Refused."""
     if not alliance.is_signed:
         return identity(alliance)
     document = alliance.document
@@ -274,7 +274,7 @@ def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
 
 
 def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
-    """Yield keys by which the hub may know a site: the one on record, and the current one, which may replace it."""
+    """Yield keys by which the hub may identify a site: the recorded one, and the current one, which may replace it."""
     today = identity(alliance)
     try:
         known = known_identity(alliance)
@@ -288,7 +288,7 @@ def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
 
 
 def fingerprint(key: str) -> str:
-    """Return the fingerprint that people compare: 128 bits of a public key's SHA-256, in groups of four hex digits.
+    """Return a public key's fingerprint for people to compare: 128 bits of its SHA-256, in groups of four hex digits.
 
     >>> fingerprint("00" * 32)
     '6668 7aad f862 bd77 6c8f c18b 8e9f 8e20'
@@ -298,7 +298,7 @@ def fingerprint(key: str) -> str:
 
 
 def agreement_make(joint: JointRun) -> X25519PrivateKey:
-    """Create and store the agreement key of a site for a run; the caller saves the row."""
+    """Create and store a site's agreement key for a run; the caller saves the row."""
     key = X25519PrivateKey.generate()
     joint.agreement = f"agreements/{joint.run_id}.npz"
     arrays_save(joint.agreement, key=np.frombuffer(key.private_bytes_raw(), np.uint8))
@@ -312,10 +312,10 @@ def agreement_forget(joint: JointRun) -> None:
 
 
 def site_of(joint: JointRun) -> Site:
-    """Return this site with its private keys, for a run.
+    """Return this site with its private keys for a run.
 
     Raises:
-        Refused: Its agreement key is gone: the run ends here.
+        Refused: The agreement key was lost, so the run ends here.
     """
     alliance = joint.alliance
     try:
@@ -337,12 +337,12 @@ _MARK = "#"
 
 
 def invitation_write(alliance: Alliance, code: str, address: str) -> str:
-    """Return the line that an operator of a site enters: address of the hub, alliance and code."""
+    """Return the line that an operator of a site enters: the hub's address, the alliance and the code."""
     return f"{address.rstrip('/')}/{_MARK}{alliance.key.hex}.{code}"
 
 
 def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
-    """Return the address of the hub, number of the alliance, and code. Raises ValidationError."""
+    """Return the hub's address, the alliance's number, and the code from an invitation. Raises ValidationError."""
     address, _mark, rest = text.strip().partition(_MARK)
     key, _dot, code = rest.partition(".")
     parts = urlsplit(address)
@@ -359,5 +359,5 @@ def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
 
 
 def code_digest(code: str) -> str:
-    """Return the SHA-256 of a code; a hub stores nothing else of it."""
+    """Return the SHA-256 of a code, the only thing that a hub stores about it."""
     return hashlib.sha256(code.encode()).hexdigest()
