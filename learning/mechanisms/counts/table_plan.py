@@ -1,6 +1,6 @@
-"""Columns of a table of counts, its choices, and the plan that follows: noise, weights, and the error to expect.
+"""Columns and choices of a table of counts, and the resulting plan: noise, weights and the expected error.
 
-Cells are defined only by the schema's declarations; the plan depends on caps, shares and head counts.
+Only the schema's declarations define the cells; the plan depends on caps, shares and head counts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ CLASSES = "class"
 NOT_KNOWN = gettext_noop("not known")
 NOWHERE = -1
 EITHER = (gettext_noop("recorded"), gettext_noop("not recorded"))
-"""Cells of a group of codes, for a column with several codes per record."""
+"""Names of the two cells for a group of codes, in a column with several codes per record."""
 
 _SINGLE = 1e-4
-"""Share of a bin that single-precision rounding of stored numbers may take; less than that is below an edge."""
+"""Part of a bin allowed for single-precision rounding of stored numbers; a number so close below an edge is on it."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class CountedColumn:
     """Column used for counting people.
 
     Attributes:
-        cells: values, or bins of numbers, in order.
-        start, width: position of its numbers in an encoded record; no width for the classes.
-        edges: of the bins of a column of numbers, else none.
-        groups: for each cell, the group that represents it if cells are counted in groups; else none.
+        cells: Values, or bins of numbers, in order.
+        start, width: Position of its numbers in an encoded record; the classes have no width.
+        edges: Edges of the bins of a column of numbers, otherwise none.
+        groups: For each cell, the group it belongs to if cells are counted in groups, otherwise none.
     """
 
     name: str
@@ -54,13 +54,13 @@ class CountedColumn:
 
     @property
     def size(self) -> int:
-        """Number of its cells, or of their groups."""
+        """Number of cells, or of groups of cells."""
         return max(self.groups) + 1 if self.groups else len(self.cells)
 
     def places(self, records: Records) -> NDArray[np.int64]:
-        """Return (N,) the cell, or its group, of each record, `NOWHERE` for one that does not fit the schema.
+        """Return the cell or group of each record, (N,); `NOWHERE` for a record that does not fit the schema.
 
-        The place of a record depends only on that record.
+        The result for a record depends only on that record.
         """
         place = self._cells(records)
         return np.where(place < 0, NOWHERE, np.array(self.groups)[place]) if self.groups else place
@@ -71,7 +71,7 @@ class CountedColumn:
             return np.where(known, records.classes, NOWHERE)
         values = records.x[:, self.start : self.start + self.width].astype(np.float64)
         if not self.edges:
-            # An unknown value sets no feature; a schema that declares no unknown values has no cell for it.
+            # An unknown value sets no feature; a schema that declares no unknown values has no cell for them.
             place = np.where(values.any(axis=1), values.argmax(axis=1), self.width)
             return np.where(np.isfinite(values).all(axis=1) & (place < len(self.cells)), place, NOWHERE)
         bins = len(self.edges) - 1
@@ -94,7 +94,7 @@ def column_names(schema: Schema) -> list[str]:
 
 
 def feature_columns(schema: TabularSchema, bins: int) -> tuple[CountedColumn, ...]:
-    """Return all feature columns; a column of several codes becomes a column for each group, yes or no."""
+    """Return all feature columns; a column with several codes becomes one yes-or-no column per group."""
     return tuple(_columns(schema, bins)[1 if schema.target is None else 0 :])
 
 
@@ -102,7 +102,7 @@ def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Counted
     """Return columns by name, with numbers in ``bins`` of equal width.
 
     Raises:
-        ValueError: the schema has no such column.
+        ValueError: The schema has no such column.
     """
     known = {column.name: column for column in _columns(schema, bins)}
     for name in names:
@@ -112,14 +112,14 @@ def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Counted
 
 
 class Places:
-    """Cells of records; the place in a column is looked up once."""
+    """Cells of records. The position in each column is computed once."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._known: dict[CountedColumn, NDArray[np.int64]] = {}
 
     def cells(self, columns: Sequence[CountedColumn]) -> NDArray[np.int64]:
-        """Return (N,) the cell in the table of these columns, row by row; `NOWHERE` for a record that is in none."""
+        """Return each record's cell in the table of these columns, (N,), row by row; `NOWHERE` if it has none."""
         cells = np.zeros(len(self._records.owner), np.int64)
         for column in columns:
             if column not in self._known:
@@ -165,9 +165,9 @@ def _columns(schema: Schema, bins: int) -> list[CountedColumn]:
 MOST_BINS = 100
 
 LARGEST_SIGMA = 4096.0
-"""A person has `counting.PERSON` steps; noise beyond 2³⁰ of them leaves sums over sites hardly a finer unit."""
+"""A person has `counting.PERSON` steps; noise beyond 2³⁰ of them hardly leaves sites a finer unit for sums."""
 WITHIN_95 = 1.959964
-"""Standard deviations within which a normal number is 95 times in 100."""
+"""Number of standard deviations around the mean that contain a normal variable 95 times in 100."""
 MOST_CELLS = 10_000
 
 _ROUNDING = 1 + 1e-9
@@ -237,17 +237,17 @@ def forecast_table(plan: CountsPlan) -> Forecast:
 def half_interval(
     count: float, *, sigma: float, people: float, scale: float, weight_variance: float, scale_error: float
 ) -> float:
-    """Return half of the interval that contains a number of people 95 times in 100, if levels fall on cells randomly.
+    """Return half of the 95 % interval of a number of people, if levels are spread over the cells at random.
 
     For n among N people, whose weights have the variance v, the estimate n̂ = scale · (sum of weights + noise) has the
-    variance scale²·(σ² + n·(1 − n/N)·v) around n: n weights are drawn from N without replacement.
+    variance scale²·(σ² + n·(1 − n/N)·v) around n, because n weights are drawn from N without replacement.
 
     Args:
-        count: n̂; below 0 it is taken for 0.
+        count: Estimate n̂; a negative estimate is treated as 0.
         sigma: Standard deviation σ of the noise of a sum of weights.
-        people: N.
-        scale: People for each unit of the sum of weights.
-        weight_variance: v.
+        people: Number N of all people.
+        scale: Number of people per unit of the sum of weights.
+        weight_variance: Variance v of the weights.
         scale_error: See `CountsPlan`.
 
     >>> half_interval(0.0, sigma=10.0, people=900.0, scale=1.5, weight_variance=0.1, scale_error=0.02) / WITHIN_95
@@ -263,8 +263,8 @@ class CountsPlan(Stored):
     """Plan of a table.
 
     Attributes:
-        weight_variance: of the weights of all people, by the head counts.
-        scale_error: standard deviation of `scale` due to the noise of the head counts, as a share of it.
+        weight_variance: Variance of all people's weights, according to the head counts.
+        scale_error: Relative standard deviation of `scale` due to the noise of the head counts.
     """
 
     sigma: Annotated[float, Field(description="Standard deviation of the noise in each cell, in people of weight 1.")]
@@ -278,21 +278,21 @@ class CountsPlan(Stored):
     scale_error: Annotated[float, UNTOLD] = 0.0
 
     def weights(self, caps: ArrayLike) -> NDArray[np.float64]:
-        """Return weights, above 0 and at most 1, of people with these caps, in μ²: √(cap / reference)."""
+        """Return the weights, above 0 and at most 1, of people with these caps in μ²: √(cap / reference)."""
         return np.minimum(np.sqrt(np.asarray(caps, np.float64) / self.reference), 1.0)
 
     @property
     def scale(self) -> float:
-        """People for each unit of the sum of weights, on average over all of them."""
+        """Number of people per unit of the sum of weights, on average over all people."""
         return self.people / self.weight
 
     @property
     def error(self) -> float:
-        """Half of the interval around the number of people in a cell of average size."""
+        """Half of the interval for a cell with an average number of people."""
         return self.error_of(self.people / self.cells)
 
     def error_of(self, count: float) -> float:
-        """Return half of the interval around a number of people, see `half_interval`."""
+        """Return half of the interval for this number of people, see `half_interval`."""
         return half_interval(
             count,
             sigma=self.sigma,
@@ -342,7 +342,7 @@ def plan_counts(
 def plan_of(
     levels: Sequence[PlannedLevel], sigma: float, reference: float, cells: int, head_count_sigma: float = 0.0
 ) -> CountsPlan:
-    """Return the plan of a table with this noise and the weights that follow from the levels."""
+    """Return the plan of a table with this noise and the weights determined by the levels."""
     people = np.array([max(level.holders, 0.0) for level in levels])
     plan = CountsPlan(sigma, reference, float(people.sum()), 1.0, cells)
     weights = plan.weights([level.cap for level in levels])

@@ -1,12 +1,12 @@
-"""Question of tables of counts, and the published table: numbers of people with intervals, mean and quantiles.
+"""Question of tables of counts, and the published table: numbers of people with intervals, means and quantiles.
 
-A person with m records adds k/m to a cell that k of them are in, times their weight. So each counts as one person in a
-table, however many records they own, and their contribution's norm is at most their weight (‖k/m‖ ≤ Σ k/m = 1).
-The tables of one question are one vector: its squared norm is the sum of theirs.
+A person with m records adds k/m, times their weight, to a cell that contains k of them. Everybody therefore counts as
+one person in a table, however many records they own, and the norm of their contribution is at most their weight (‖k/m‖
+≤ Σ k/m = 1). The tables of one question form one vector, whose squared norm is the sum over the tables.
 
-The published table follows from the released sums, at no further charge. Intervals of summaries invert tests of
-these sums, whose variance is known: for a mean, the ratio of two sums by Fieller's method ("Some Problems in Interval
-Estimation", 1954); for a quantile, one test at each edge. Neither assumes many people.
+The published table is computed from the released sums at no further charge. Intervals of summaries invert tests of
+these sums, whose variance is known. For a mean, this is the ratio of two sums by Fieller's method ("Some Problems in
+Interval Estimation", 1954); for a quantile, one test at each edge. Neither assumes a large number of people.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from learning.mechanisms.counts.table_plan import (
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, PlannedLevel, Records, content_digest
 
 PERSON = 2**18
-"""Whole number that a person of weight 1 adds, and the unit of the released sums."""
+"""Number that a person of weight 1 adds, in the unit of the released sums."""
 
 ASKED = frozenset({"sigma", "reference", "people", "weight", "cells"})
 """Fields of a plan that determine its question."""
@@ -46,8 +46,8 @@ class CountsQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
-        caps: the caps of the promises in the run's plan, in μ².
-        name: the name of the mechanism, for the register and the card.
+        caps: Caps of the promises in the run's plan, in μ².
+        name: Name of the mechanism, for the register and the card.
     """
 
     plan: CountsPlan
@@ -68,7 +68,7 @@ class CountsQuestion:
         return self.sigma * PERSON
 
     def digest(self) -> str:
-        # What a plan says about the error of numbers is no part of the question; older plans say less.
+        # A plan's statements about errors are not part of the question; older plans contain fewer of them.
         asked = {name: value for name, value in self.plan.to_json().items() if name in ASKED}
         tables = [list(map(asdict, columns)) for columns in self.tables]
         return content_digest({}, json.dumps([asked, tables], sort_keys=True))
@@ -87,7 +87,7 @@ class CountsQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Return None: there is only one question."""
+        """Return None, because there is only one question."""
 
     @property
     def cells(self) -> int:
@@ -95,7 +95,7 @@ class CountsQuestion:
         return sum(map(number_of_cells, self.tables))
 
     def of_tables(self, sums: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Split the sums (cells,) of all tables: each in the shape of its columns."""
+        """Split the sums (cells,) of all tables into tables in the shape of their columns."""
         ends = np.cumsum([number_of_cells(columns) for columns in self.tables])
         shapes = [tuple(column.size for column in columns) for columns in self.tables]
         return [part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)]
@@ -105,7 +105,7 @@ class CountsQuestion:
         return (len(self.tables) * self.plan.weights(self.caps) ** 2 / self.sigma**2).tolist()
 
     def contributions(self, people: People, records: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the unnoised sums (cells,) in `PERSON` and each person's charge (H,), in μ²; both are secrets."""
+        """Return the unnoised sums (cells,) in `PERSON`, and each person's charge (H,) in μ². Both are secret."""
         number = len(people.holders)
         most = np.floor(self.plan.weights(people.caps) * PERSON)
         owned = np.bincount(records.owner, minlength=number)
@@ -115,7 +115,7 @@ class CountsQuestion:
         accounts = people.accounts()
         allowed = accounts.charge(squares / PERSON**2, self.sigma)
         sums = [
-            np.bincount(cell, values * allowed[owner], number_of_cells(columns))  # whole numbers below 2⁵³
+            np.bincount(cell, values * allowed[owner], number_of_cells(columns))  # integers below 2⁵³
             for columns, (owner, cell, values) in zip(self.tables, added, strict=True)
         ]
         return np.concatenate(sums).astype(np.int64), accounts.spent - people.spent
@@ -128,7 +128,7 @@ class CountsQuestion:
         most: NDArray[np.float64],
         owned: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return owners, cells and whole numbers of people's contributions to one table."""
+        """Return owners, cells and amounts of people's contributions to one table."""
         cells, cell = number_of_cells(columns), places.cells(columns)
         inside = cell >= 0
         owner, cell = owner[inside], cell[inside]
@@ -138,7 +138,7 @@ class CountsQuestion:
             owner, cell = pairs // cells, pairs % cells
         shares = most[owner] * times / owned[owner]
         values = np.rint(shares)
-        # Rounding to the nearest could let a person divided among very many records exceed their weight.
+        # With rounding to the nearest, a person with very many records could exceed their weight.
         exceeds = np.bincount(owner, values**2, len(most)) > most**2
         return owner, cell, np.where(exceeds[owner], np.floor(shares), values)
 
@@ -162,7 +162,7 @@ def sums_digest(sums: NDArray[np.int64]) -> str:
 
 
 def at_least_zero(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the nearest numbers (B,) of at least 0 with the same total (Duchi et al. 2008, Figure 1)."""
+    """Return the closest numbers (B,) of at least 0 with the same total (Duchi et al. 2008, Figure 1)."""
     total = max(float(sums.sum()), 0.0)
     falling = np.sort(sums)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(sums) + 1)
@@ -175,7 +175,7 @@ QUANTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True)
 class LevelPart:
-    """A level's contribution to a table: ``people``, by the head counts, each with the same ``weight``."""
+    """Contribution of a level to a table: ``people``, according to the head counts, each with the same ``weight``."""
 
     name: str
     people: float
@@ -184,11 +184,11 @@ class LevelPart:
 
 @dataclass(frozen=True)
 class Cell:
-    """Cell of a table: its ``values``, one of each column, and the number of people in it.
+    """Cell of a table: its ``values``, one per column, and the number of people in it.
 
-    ``count`` is a noisy number and may be below 0. At least 95 times in 100 the true one is from ``least`` to ``most``,
-    however the levels are spread over the cells, and 95 times in 100 from ``low`` to ``high`` if they fall on the cells
-    randomly. ``weighted`` is the sum of the weights of these people, with its noise.
+    ``count`` is noisy and may be negative. The true number is between ``least`` and ``most`` at least 95 times in 100,
+    however the levels are spread over the cells, and between ``low`` and ``high`` 95 times in 100 if they are spread at
+    random. ``weighted`` is the noisy sum of these people's weights.
     """
 
     values: tuple[str, ...]
@@ -201,7 +201,7 @@ class Cell:
 
     @property
     def is_distinct(self) -> bool:
-        """Whether it can be distinguished from an empty cell."""
+        """Whether the cell can be distinguished from an empty one."""
         return self.least > 0
 
 
@@ -210,12 +210,12 @@ class CountTable:
     """Released table.
 
     Attributes:
-        values: the values of each column, in order.
-        sums: of the weights in each cell, row by row, with noise.
-        sigma: standard deviation of that noise.
-        scale: people for each unit of the sum of weights.
-        edges: of the bins of each column of numbers, none for others.
-        scale_error: standard deviation of the scale due to the noise of the head counts, as a share of it.
+        values: Values of each column, in order.
+        sums: Noisy sums of the weights in each cell, in row-major order.
+        sigma: Standard deviation of that noise.
+        scale: Number of people per unit of the sum of weights.
+        edges: Edges of the bins of each column of numbers, none for other columns.
+        scale_error: Relative standard deviation of the scale due to the noise of the head counts.
     """
 
     columns: tuple[str, ...]
@@ -229,7 +229,7 @@ class CountTable:
 
     @classmethod
     def released(cls, question: CountsQuestion, sums: NDArray[np.int64], levels: Sequence[PlannedLevel]) -> CountTable:
-        """Return the table of the released sums (cells,) of its only question, for people with these levels."""
+        """Return the table computed from the released sums (cells,) of a question, for people with these levels."""
         (columns,) = question.tables
         return cls(
             tuple(column.name for column in columns),
@@ -247,7 +247,7 @@ class CountTable:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CountTable:
-        """Return the table that `to_json` wrote."""
+        """Return the table from the result of `to_json`."""
         values, edges = (tuple(map(tuple, document[name])) for name in ("values", "edges"))
         columns, sums = tuple(document["columns"]), tuple(document["sums"])
         levels = tuple(LevelPart(**each) for each in document["levels"])
@@ -255,28 +255,28 @@ class CountTable:
         return cls(columns, values, sums, document["sigma"], document["scale"], edges, levels, error)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON with lists instead of tuples, which equals the value read from a database."""
+        """Return JSON with lists instead of tuples, so that it equals the value read from a database."""
         return json.loads(json.dumps(asdict(self)))
 
     @property
     def people(self) -> float:
-        """Number of all people, by the head counts."""
+        """Number of all people, according to the head counts."""
         return sum(level.people for level in self.levels)
 
     @property
     def weight_variance(self) -> float:
-        """Variance of the weights of all people, by the head counts."""
+        """Variance of all people's weights, according to the head counts."""
         people = self.people or 1.0
         mean = sum(level.people * level.weight for level in self.levels) / people
         return sum(level.people * (level.weight - mean) ** 2 for level in self.levels) / people
 
     @property
     def error(self) -> float:
-        """Half of the interval around the number of people in a cell of average size."""
+        """Half of the interval for a cell with an average number of people."""
         return self.error_of(self.people / len(self))
 
     def error_of(self, count: float) -> float:
-        """Return half of the interval around a number of people, if levels fall on the cells randomly."""
+        """Return half of the interval for this number of people, if levels are spread over the cells at random."""
         return half_interval(
             count,
             sigma=self.sigma,
@@ -288,7 +288,7 @@ class CountTable:
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Variance (cells,) of each sum of weights given the number of people there, if levels fall on cells randomly.
+        """Variance (cells,) of each sum of weights, given the people in the cell, if levels are spread at random.
 
         It combines the variances of the noise and of the levels in the cell.
         """
@@ -315,13 +315,13 @@ class CountTable:
 
     @property
     def parts(self) -> list[tuple[LevelPart, float, float]]:
-        """Return each level with its shares of all people and of the sum of weights: the people described."""
+        """Return each level with its shares of all people and of the sum of weights."""
         people = sum(level.people for level in self.levels) or 1.0
         weight = sum(level.people * level.weight for level in self.levels) or 1.0
         return [(each, each.people / people, each.people * each.weight / weight) for each in self.levels]
 
     def to_csv(self) -> str:
-        """Return a line for each cell: its values, count, interval, sum of weights."""
+        """Return a line for each cell: its values, count, interval and sum of weights."""
         text = io.StringIO()
         lines = CsvWriter(text)
         lines.writerow([*self.columns, "people", "low_95", "high_95", "weighted", "least_95", "most_95"])
@@ -333,7 +333,7 @@ class CountTable:
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """Number with an interval that contains the true one at least 95 times in 100."""
+    """Number with an interval that contains the true value at least 95 times in 100."""
 
     value: float
     low: float
@@ -342,12 +342,12 @@ class IntervalEstimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and quantiles of a column's numbers, for the people whose number is known.
+    """Mean and quantiles of a column of numbers, for the people whose number is known.
 
     Attributes:
-        group: a value of the table's other column, which these people share; empty: all people.
-        mean: of the numbers; None if noise leaves no finite interval for the number of people.
-        quantiles: in the order of `QUANTILES`.
+        group: Value of the table's other column that these people share; empty for all people.
+        mean: Mean of the numbers; None if noise leaves no finite interval for the number of people.
+        quantiles: Quantiles in the order of `QUANTILES`.
     """
 
     column: str
@@ -357,7 +357,7 @@ class Summary:
 
 
 def summaries(table: CountTable) -> list[Summary]:
-    """Return summaries of the table's first column of numbers, per value of the other column; empty without one."""
+    """Return summaries of the table's first column of numbers per value of the other column; empty without numbers."""
     axis = next((axis for axis, edges in enumerate(table.edges) if edges), None)
     if axis is None:
         return []
@@ -381,17 +381,17 @@ def mean(
 ) -> IntervalEstimate | None:
     """Return the mean of numbers in bins.
 
-    With the midpoints m of the bins, T(x) = Σ sums·(m − x) has the variance Σ variances·(m − x)² around 0 at the mean x
-    of the midpoints. The interval contains all x for which |T(x)| is at most 1.96 of its standard deviations. A number
-    is at most half a bin from its midpoint, and so is their mean.
+    With the midpoints m of the bins, T(x) = Σ sums·(m − x) has the variance Σ variances·(m − x)² around 0 if x is the
+    mean of the midpoints. The interval contains all x for which |T(x)| is at most 1.96 standard deviations. A number is
+    at most half a bin from its midpoint, and so is their mean.
 
     Args:
-        edges: (B + 1,) of the bins, which are equally wide.
-        sums: (B,) of the weights in each bin, with noise.
-        variances: (B,) of the sums.
+        edges: (B + 1,) edges of the bins, which have equal width.
+        sums: (B,) noisy sums of the weights in each bin.
+        variances: (B,) variances of the sums.
 
     Returns:
-        None if no bounded set of x is left.
+        The mean with its interval; None if the interval is unbounded.
     """
     middles = (edges[:-1] + edges[1:]) / 2 - edges[0]
     first, people, squares = float(sums @ middles), float(sums.sum()), WITHIN_95**2 * variances
@@ -412,14 +412,15 @@ def quantiles(
     """Return the `QUANTILES` of numbers in bins.
 
     At edge j, T = (1 − q)·(sums below) − q·(sums above) has the variance (1 − q)²·(variances below) + q²·(variances
-    above). Its expectation is at most 0 up to the quantile and at least 0 from it on. From below, edges are excluded
-    whose T is more than 1.96 standard deviations below 0; likewise from above. Each end is wrong only if the
-    test at the first edge beyond the quantile is: 1 time in 40.
+    above). Its expectation is at most 0 up to the quantile and at least 0 from the quantile on. Starting from the
+    lowest edge, edges whose T is more than 1.96 standard deviations below 0 are excluded; likewise from the highest
+    edge down. Each end is wrong only if the test at the first edge beyond the quantile is wrong, which happens 1 time
+    in 40.
 
     Args:
-        edges: (B + 1,) of the bins.
-        sums: (B,) of the weights in each bin, with noise.
-        variances: (B,) of the sums.
+        edges: (B + 1,) edges of the bins.
+        sums: (B,) noisy sums of the weights in each bin.
+        variances: (B,) variances of the sums.
     """
     return tuple(_quantile(edges, sums, variances, share) for share in QUANTILES)
 

@@ -1,6 +1,6 @@
 """Bayesian network for sampling rows, with structure and parameters from noisy counts of separate records.
 
-The structure follows from noisy entropies (section 3.3 of the paper).
+Noisy entropies determine the structure (section 3.3 of the paper).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_CELLS = 300
 
 
 def entropy_sensitivity(records: float) -> float:
-    """Return the largest change of the entropy of a column of ``records`` values by one record, in bits (Lemma 1)."""
+    """Return the largest change, in bits, of the entropy of a column of ``records`` values by one record (Lemma 1)."""
     return (2 + 1 / math.log(2) + 2 * math.log2(records)) / records
 
 
@@ -36,9 +36,9 @@ def noisy_correlations(codes: Codes, sizes: list[int], epsilon: float, rng: np.r
     """Return symmetrical uncertainties 2 - 2·H(x, y)/(H(x) + H(y)) of column pairs, (m, m), from noisy entropies.
 
     Args:
-        codes: (N, m).
+        codes: Codes (N, m) of the records.
         sizes: Number of values of each column.
-        epsilon: ε of each of the 1 + m + m·(m - 1)/2 numbers that are drawn: of records, and of entropies.
+        epsilon: ε of each of the 1 + m + m·(m - 1)/2 noisy numbers: the number of records, and the entropies.
         rng: Source of randomness.
     """
     columns = codes.shape[1]
@@ -55,10 +55,10 @@ def noisy_correlations(codes: Codes, sizes: list[int], epsilon: float, rng: np.r
 
 
 def parents_choose(correlations: NDArray[np.float64], sizes: list[int], most_cells: int) -> list[tuple[int, ...]]:
-    """Choose parents of each column, without cycles, by a greedy search for the largest merit.
+    """Choose the parents of each column, without cycles, by a greedy search for the largest merit.
 
-    The merit of a set of parents is Σ corr(x, p) / √(s + Σ_{p≠q} corr(p, q)), s their number (correlation-based feature
-    selection). They have at most ``most_cells`` combinations of values.
+    The merit of s parents is Σ corr(x, p) / √(s + Σ_{p≠q} corr(p, q)) (correlation-based feature selection). They have
+    at most ``most_cells`` combinations of values.
     """
     columns = len(sizes)
     chosen: list[tuple[int, ...]] = [() for _ in range(columns)]
@@ -81,7 +81,7 @@ def parents_choose(correlations: NDArray[np.float64], sizes: list[int], most_cel
 
 
 def parents_first(parents: list[tuple[int, ...]]) -> list[int]:
-    """Return columns in an order in which every column follows its parents."""
+    """Return the columns in an order in which parents come before their children."""
     order: list[int] = []
     while len(order) < len(parents):
         order.append(
@@ -100,8 +100,8 @@ class RowNetwork:
 
     Attributes:
         order: Columns, each after its parents.
-        buckets: Of each column, the coarser value (of a parent) of each value.
-        tables: Of each column (combinations of its parents' coarser values, values): probabilities, rows add up to 1.
+        buckets: For each column, the coarser value that each value has when the column is a parent.
+        tables: For each column, probabilities (combinations of its parents' coarser values, values); rows add up to 1.
     """
 
     order: list[int]
@@ -114,24 +114,24 @@ class RowNetwork:
         return len(self.order)
 
     def combination(self, codes: Codes, column: int) -> NDArray[np.int64]:
-        """Return (N,) the place of the parents' coarser values in the column's table."""
+        """Return the row (N,) of the column's table that belongs to the parents' coarser values."""
         place = np.zeros(len(codes), dtype=np.int64)
         for parent in self.parents[column]:
             place = place * (int(self.buckets[parent].max()) + 1) + self.buckets[parent][codes[:, parent]]
         return place
 
     def probability(self, codes: Codes, column: int) -> NDArray[np.float64]:
-        """Return (N,) the probability of the column's value given its parents'."""
+        """Return the probability (N,) of the column's value given its parents' values."""
         return self.tables[column][self.combination(codes, column), codes[:, column]]
 
     def resample(self, codes: Codes, column: int, rng: np.random.Generator) -> None:
-        """Draw the column's values (N,) again, given its parents', in place."""
+        """Draw the column's values (N,) again in place, given its parents' values."""
         cumulated = np.cumsum(self.tables[column], axis=1)[self.combination(codes, column)]
         drawn = rng.random((len(codes), 1)) * cumulated[:, -1:]
         codes[:, column] = (cumulated <= drawn).sum(axis=1).clip(max=cumulated.shape[1] - 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the structure, for a card."""
+        """Return the structure, for a model card."""
         return {"order": self.order, "parents": [list(each) for each in self.parents]}
 
 
@@ -147,15 +147,15 @@ def fit_network(
 ) -> RowNetwork:
     """Fit a network whose structure and parameters come from two separate sets of records.
 
-    A record of ``structure`` (N, m) changes 1 + m + m·(m - 1)/2 numbers, each ``epsilon_entropy``-DP; one of
-    ``parameters`` (M, m) one count of each column's table, each with Laplace noise of scale 1/``epsilon_count``.
-    Probabilities are drawn from the Dirichlet posterior of the noisy counts with a prior of 1.
+    A record of ``structure`` (N, m) changes 1 + m + m·(m - 1)/2 numbers, each of which is ``epsilon_entropy``-DP. A
+    record of ``parameters`` (M, m) changes one count of each column's table, each with Laplace noise of scale
+    1/``epsilon_count``. Probabilities are drawn from the Dirichlet posterior of the noisy counts, with a prior of 1.
 
     Args:
-        structure: codes for computing entropies.
-        parameters: codes for counting.
-        sizes: number of values of each column.
-        buckets: of each column, the coarser value of each value: of parents, and for correlations.
+        structure: Codes used to compute entropies.
+        parameters: Codes used for counts.
+        sizes: Number of values of each column.
+        buckets: For each column, the coarser value of each value, used for parents and for correlations.
     """
     columns = len(sizes)
     coarse = [int(bucket.max()) + 1 for bucket in buckets]
@@ -175,7 +175,7 @@ def fit_network(
 
 @dataclass(frozen=True, eq=False)
 class NetworkAndSeeds:
-    """A network, and separate records: those counted for its ``parameters``, and the ``seeds``."""
+    """Network with separate records: those counted for its ``parameters``, and the ``seeds``."""
 
     network: RowNetwork
     parameters: Codes
@@ -190,12 +190,12 @@ def network_learn(
     delta: float,
     rng: np.random.Generator,
 ) -> NetworkAndSeeds:
-    """Learn a network whose structure and parameters cost a record (ε, δ) each, from a quarter of the records each.
+    """Learn structure and parameters of a network, at (ε, δ) per record each, from a quarter of the records each.
 
     Args:
-        codes: (N, m).
-        sizes, buckets: as in `fit_network`.
-        epsilon, delta: of all entropies together, and of all counts together.
+        codes: Codes (N, m) of the records.
+        sizes, buckets: See `fit_network`.
+        epsilon, delta: For all entropies together, and again for all counts together.
         rng: Source of randomness, which also assigns the records.
     """
     quarter, columns = len(codes) // 4, len(sizes)
@@ -218,5 +218,5 @@ def _merit(correlations: NDArray[np.float64], column: int, parents: tuple[int, .
 
 
 def _reaches(parents: list[tuple[int, ...]], column: int, ancestor: int) -> bool:
-    """Return whether ``ancestor`` is the column or among its ancestors."""
+    """Return whether ``ancestor`` is the column itself or one of its ancestors."""
     return column == ancestor or any(_reaches(parents, each, ancestor) for each in parents[column])

@@ -1,8 +1,8 @@
 """Rows by plausible deniability: choices, plan and cost, seed records, the test that releases rows, and the question.
 
-Rows and test are Mechanism 1 and Privacy Test 2 of the paper. Every record answers with its unchanged codes, which is
-why only rehearsals ask: the release is that of the paper's mechanism, it keeps no promise of iPATE's, and nobody is
-charged.
+Rows are made by Mechanism 1 of the paper and tested by Privacy Test 2. Every record answers with its unchanged codes,
+so only rehearsals ask this question: the release is that of the paper's mechanism, which keeps none of iPATE's
+promises, and nobody is charged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, Pla
 from learning.mechanisms.synthesis.rounds import SyntheticRows, cells_encode
 
 COUNTS = (1, 10, 100, 1_000, 10_000)
-"""Numbers of released rows for which a plan states the joint cost."""
+"""Numbers of released rows for which a plan shows the joint cost."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Deniability(Choices):
 
 @dataclass(frozen=True)
 class RowsCost(Stored):
-    """Cost of several released rows together, at the study's δ."""
+    """Joint cost of several released rows, at the study's δ."""
 
     rows: int
     epsilon: float
@@ -112,13 +112,13 @@ class RowsCost(Stored):
 
 @dataclass(frozen=True)
 class DeniabilityPlan(Stored):
-    """Plan of a release.
+    """Plan of a release of rows.
 
     Attributes:
-        fewest, most: numbers of columns that are drawn again.
-        network: ε of the structure, and of the parameters, for separate records.
-        epsilon, delta, t: cost of one row to a seed, by Theorem 1.
-        costs: of several rows, the planned number last.
+        fewest, most: Limits of the number of columns that are drawn again.
+        network: ε of the structure and ε of the parameters, for separate records.
+        epsilon, delta, t: Cost of one row to a seed, by Theorem 1.
+        costs: Costs of several rows, the planned number last.
     """
 
     rows: int
@@ -140,19 +140,19 @@ class DeniabilityPlan(Stored):
 
     @property
     def spent(self) -> float:
-        """The largest ε that the run costs anybody: of a seed, or of a record of the network."""
+        """Largest ε that the run costs anyone, as a seed or as a record of the network."""
         return max(self.costs[-1].epsilon, self.network)
 
 
 def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: float) -> DeniabilityPlan:
-    """Plan the cost of rows whose seeds are one half of the records.
+    """Plan the cost of rows, with half of the records as seeds.
 
     Args:
-        columns: Their number, including the classes.
-        delta: Of the study; a tenth of it is for the δ of all rows.
+        columns: Number of columns, including the classes.
+        delta: δ of the study; a tenth of it is reserved for the δ of all rows.
 
     Raises:
-        ValueError: ω exceeds the number of columns, k the number of seeds, or k or ε₀ is too small for δ.
+        ValueError: ω exceeds the number of columns, k exceeds the number of seeds, or k or ε₀ is too small for δ.
 
     >>> plan = plan_deniability(Deniability(), columns=11, records=30_000, delta=1e-5)
     >>> list(plan.omegas), plan.t, round(plan.epsilon, 2), round(plan.costs[-1].epsilon)
@@ -208,9 +208,9 @@ _MOST_KEYS = 2**62
 
 LEAST, ALIKE = (10, 50, 100, 500), (2.0, 4.0, 10.0)
 """k and γ for which a run reports how many rows pass."""
-_TRIED = 1_000  # rows for each γ and ω
+_TRIED = 1_000  # number of rows for each γ and ω
 _ATTEMPTS = 50
-_COARSE = 10  # groups of the bins of a column of numbers, if it is a parent
+_COARSE = 10  # number of groups of bins in a column of numbers that is a parent
 
 
 @dataclass(frozen=True)
@@ -218,9 +218,9 @@ class DeniabilityTest:
     """Test that releases a row if at least k + Lap(1/ε₀) records are as plausible a seed as its own.
 
     Attributes:
-        k: Least number of plausible seeds.
-        gamma: Seeds are equally plausible if their probabilities to give the row lie between γ^-(i+1) and γ^-i for the
-            same i.
+        k: Smallest number of plausible seeds.
+        gamma: Seeds are equally plausible if their probabilities of producing the row lie between γ^-(i+1) and γ^-i for
+            the same i.
         epsilon0: ε₀ of the threshold's noise; None for the test without noise, which is not differentially private.
     """
 
@@ -229,14 +229,14 @@ class DeniabilityTest:
     epsilon0: float | None
 
     def passes(self, plausible: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Return (N,) whether rows with these numbers of plausible seeds are released."""
+        """Return which rows (N,) with these numbers of plausible seeds are released."""
         noise = 0.0 if self.epsilon0 is None else rng.laplace(0, 1 / self.epsilon0, len(plausible))
         return plausible >= self.k + noise
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Rows (N, m) of codes; the number of each one's ``plausible`` seeds (N,), including its own, is secret."""
+    """Rows (N, m) of codes. Their numbers of ``plausible`` seeds (N,), including their own seed, are secret."""
 
     codes: Codes
     plausible: NDArray[np.int64]
@@ -247,13 +247,13 @@ def synthesise(
 ) -> Candidates:
     """Return rows that copy a random seed except for the last ω columns of the network's order, which are drawn again.
 
-    ω is drawn from ``omegas`` for each row. The probability that a record gives a row y is
-    Σ_ω 1[it agrees with y on the first m - ω columns]·Π p(y_j | parents) / |omegas|, the product being over the others:
-    so it follows from the length of the prefix on which both agree.
+    ω is drawn from ``omegas`` for each row. The probability that a record produces a row y is Σ_ω 1[the record agrees
+    with y on the first m - ω columns]·Π p(y_j | parents) / |omegas|, with the product over the other columns. It is
+    computed from the length of the prefix on which both agree.
 
     Args:
-        seeds: (S, m) codes.
-        omegas: possible numbers of redrawn columns, each between 0 and m.
+        seeds: Codes (S, m) of the seeds.
+        omegas: Possible numbers of redrawn columns, each between 0 and m.
         gamma: γ of the test.
     """
     prefixes = np.array(sorted({network.columns - omega for omega in omegas}))
@@ -276,7 +276,7 @@ class DeniabilityQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
     Attributes:
-        columns: of the records, the classes last.
+        columns: Columns of the records, the classes last.
     """
 
     plan: DeniabilityPlan
@@ -299,10 +299,10 @@ class DeniabilityQuestion:
         return slice(start, self.size)
 
     def state(self, released: Arrays | None) -> None:
-        """Return None: there is only one question."""
+        """Return None, because there is only one question."""
 
     def bounds(self, part: slice) -> None:
-        """Return None: nobody is charged."""
+        """Return None, because nobody is charged."""
 
     def answer(
         self, part: slice, state: None, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
@@ -348,7 +348,7 @@ class DeniabilityQuestion:
 
     @property
     def tried(self) -> list[list[int]]:
-        """Values of ω for the report of passing rows: the planned ones, all columns, one less, two less, half."""
+        """Values of ω in the report of passing rows: the planned ones, all columns, one fewer, two fewer, half."""
         whole = len(self.columns)
         others = [[omega] for omega in (whole, whole - 1, whole - 2) if omega >= 0]
         return [list(self.plan.omegas), *others, list(range(whole // 2, whole + 1))]
@@ -356,7 +356,7 @@ class DeniabilityQuestion:
 
 @dataclass(frozen=True)
 class Passing:
-    """Share of rows that pass, for each k, with one γ and given numbers of redrawn columns."""
+    """Share of rows that pass, for each k, at one γ and some numbers of redrawn columns."""
 
     omegas: str
     gamma: float
@@ -365,7 +365,7 @@ class Passing:
 
 @dataclass(frozen=True)
 class Parents:
-    """A column of the network and the columns it depends on."""
+    """Column of the network and the columns it depends on."""
 
     column: str
     parents: tuple[str, ...]
@@ -373,12 +373,12 @@ class Parents:
 
 @dataclass(frozen=True)
 class DeniableDescription:
-    """Description of released rows for a page and a card; no promise holds for any of it.
+    """Description of released rows for a page and a card. No promise covers any of it.
 
     Attributes:
-        columns: names, the classes last.
-        tried: number of rows made, ``passed`` of them by the test.
-        least: the k of `passing`.
+        columns: Names, the classes last.
+        tried: Number of rows made, of which the test ``passed`` some.
+        least: k of `passing`.
     """
 
     columns: tuple[str, ...]
@@ -390,7 +390,7 @@ class DeniableDescription:
     network: tuple[Parents, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON with lists instead of tuples, which equals the value read from a database."""
+        """Return JSON with lists instead of tuples, so that it equals the value read from a database."""
         entry = asdict(self)
         return json.loads(json.dumps({name: entry.pop(name) for name in ("columns", "rows")} | {"deniability": entry}))
 
@@ -398,7 +398,7 @@ class DeniableDescription:
 def deniable_rows(
     question: DeniabilityQuestion, schema: TabularSchema, released: Arrays
 ) -> SyntheticRows[DeniableDescription]:
-    """Return the released rows; in a wide bin, the random position of the number follows from the release."""
+    """Return the released rows. A number's random position within its bin is derived from the release."""
     codes, columns = released["rows"], question.columns
     rng = np.random.default_rng(int(content_digest(released), 16))
     x = np.zeros((len(codes), *schema.shape), np.float32)
@@ -424,7 +424,8 @@ def deniable_rows(
 def _plausible(
     network: RowNetwork, seeds: Codes, rows: Codes, seed: NDArray[np.int64], prefixes: NDArray[np.int64], gamma: float
 ) -> NDArray[np.int64]:
-    # For each prefix: how many seeds agree on it, whether the row's own does, and log Σ of the probabilities so far.
+    # For each prefix: how many seeds agree on it, whether the row's own seed does, and log Σ of the probabilities so
+    # far.
     logs = np.zeros((network.columns + 1, len(rows)))
     for place in reversed(range(network.columns)):
         logs[place] = logs[place + 1] + np.log(network.probability(rows, network.order[place]))
@@ -439,7 +440,7 @@ def _plausible(
 
 
 def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64]:
-    """Return (N,) the number of seeds that agree with each row on these columns."""
+    """Return how many seeds agree with each row on these columns, (N,)."""
     if not columns:
         return np.full(len(rows), len(seeds), dtype=np.int64)
     sizes = [int(max(seeds[:, column].max(), rows[:, column].max())) + 1 for column in columns]
@@ -451,7 +452,7 @@ def _agreeing(columns: list[int], seeds: Codes, rows: Codes) -> NDArray[np.int64
 
 
 def _groups(column: CountedColumn) -> NDArray[np.int64]:
-    """Return the coarser value of each cell: neighbouring bins of numbers in groups, all others unchanged."""
+    """Return the coarser value of each cell: groups of adjacent bins for numbers, unchanged for all others."""
     bins, cells = len(column.edges) - 1, np.arange(column.size)
     if bins <= _COARSE:
         return cells
@@ -459,7 +460,7 @@ def _groups(column: CountedColumn) -> NDArray[np.int64]:
 
 
 def _matrix(parents: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-    """Return (columns, columns) whether the second is a parent of the first."""
+    """Return whether the second column is a parent of the first, (columns, columns)."""
     matrix = np.zeros((len(parents), len(parents)), bool)
     for column, those in enumerate(parents):
         matrix[column, list(those)] = True

@@ -1,1 +1,1 @@
-"""Synthetic rows drawn from counts of columns, of pairs and along a tree of columns. Nothing here imports Django."""
+"""Synthetic rows drawn from counts of columns, of pairs and along a tree of columns. Imports no Django."""

@@ -1,7 +1,7 @@
 """Model of records: classes, and a tree of columns in which each depends on its class and its parent.
 
 Noisy counts determine the groups of cells, and the pairs of columns to count next. Counts are shrunk towards their
-expectations to the degree that the noise requires.
+expectations as much as the noise requires.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from learning.mechanisms.counts.tables import at_least_zero
 
 Numbers = NDArray[np.float64]
 Edge = tuple[int, int]
-"""Parent and child: numbers of columns. The root's parent is `NOBODY`."""
+"""Numbers of the parent and the child column. The root's parent is `NOBODY`."""
 NOBODY = -1
 
 _FITTINGS = 20
 
 
 def grouped(column: CountedColumn, counts: Numbers, smallest: float) -> CountedColumn:
-    """Return the column with its cells in groups that hold about ``smallest`` or more.
+    """Return the column with its cells in groups that contain about ``smallest`` or more.
 
-    Neighbouring bins of numbers are joined; rare values of other columns share a group; *not known* in a column of
+    Adjacent bins of numbers are joined, and rare values of other columns share a group. *Not known* in a column of
     numbers is a separate group.
 
     Args:
-        column: with all its cells.
-        counts: (cells,) of at least 0.
-        smallest: wanted content of a group.
+        column: Column with all its cells.
+        counts: Counts (cells,), at least 0.
+        smallest: Requested count of a group.
 
     >>> column = CountedColumn("n", ("a", "b", "c", "d"), edges=(0.0, 1.0, 2.0, 3.0, 4.0))
     >>> grouped(column, np.array([5.0, 1.0, 2.0, 3.0]), 3.0).groups
@@ -48,7 +48,7 @@ def grouped(column: CountedColumn, counts: Numbers, smallest: float) -> CountedC
     for count, rest in zip(counts[:bins], np.cumsum(counts[:bins][::-1])[::-1] - counts[:bins], strict=True):
         groups.append(number)
         total += count
-        # The rest at the end joins the last group.
+        # The remaining cells join the last group.
         if total >= smallest and rest >= smallest:
             number, total = number + 1, 0.0
     groups += [number + 1] * (len(counts) - bins)
@@ -65,19 +65,19 @@ def in_groups(counts: Numbers, column: CountedColumn) -> Numbers:
 
 
 def pairs_of(number: int) -> list[tuple[int, int]]:
-    """Return pairs of columns, in order."""
+    """Return all pairs of columns, in order."""
     return list(combinations(range(number), 2))
 
 
 def strength(table: Numbers, sigma: float) -> float:
-    """Return the dependence of two columns within classes: χ² over classes, less the expected effect of the noise.
+    """Return the dependence of two columns within classes: χ² over classes minus the expected effect of the noise.
 
-    With counts c of noise σ, and e the expectation under independence from the margins of c, Σ((c − e)² − σ²)/e is an
-    unbiased χ² except for the margins' own noise. An expectation below σ is replaced by σ.
+    With counts c with noise of standard deviation σ, and their expectation e under independence from the margins of c,
+    Σ((c − e)² − σ²)/e is an unbiased χ² except for the margins' own noise. Expectations below σ are replaced by σ.
 
     Args:
-        table: (classes, cells, cells), with noise.
-        sigma: standard deviation of the noise.
+        table: Noisy counts (classes, cells, cells).
+        sigma: Standard deviation of the noise.
     """
     value = 0.0
     for counts in table:
@@ -92,10 +92,10 @@ def strength(table: Numbers, sigma: float) -> float:
 
 
 def strongest_tree(number: int, strengths: Sequence[float]) -> list[Edge]:
-    """Return the tree of the largest sum of strengths (Chow, Liu 1968), parents before children, the root first.
+    """Return the tree with the largest sum of strengths (Chow, Liu 1968), parents before children, the root first.
 
     Args:
-        strengths: of each pair, in the order of `pairs_of`.
+        strengths: Strength of each pair, in the order of `pairs_of`.
 
     >>> strongest_tree(3, [1.0, 5.0, 4.0])
     [(-1, 2), (2, 0), (2, 1)]
@@ -123,12 +123,12 @@ def strongest_tree(number: int, strengths: Sequence[float]) -> list[Edge]:
 def shrunk(counts: Numbers, expected: Numbers, variance: Numbers | float) -> Numbers:
     """Return counts shrunk towards their expectations.
 
-    The true ones are modelled as normal around e with variance τe: their mean given the noisy ones is e + τe/(τe +
-    σ²)·(c − e). τ is the value for which Σ(c − e)² equals its expectation.
+    The true counts are modelled as normal around e with variance τe. Given the noisy counts c, their mean is e + τe/(τe
+    + σ²)·(c − e). τ is the value for which Σ(c − e)² equals its expectation.
 
     Args:
-        counts: c, with noise of the ``variance`` σ².
-        expected: e, of at least 0; any shape, as the counts.
+        counts: c, with noise of ``variance`` σ².
+        expected: e, at least 0, in the same shape.
     """
     apart = counts - expected
     spread = float(expected.sum())
@@ -139,14 +139,14 @@ def shrunk(counts: Numbers, expected: Numbers, variance: Numbers | float) -> Num
 
 
 def fitted(table: Numbers, rows: Numbers, columns: Numbers) -> Numbers:
-    """Return the nearest table (R, C) of at least 0 with these margins, in relative entropy (Deming, Stephan 1940).
+    """Return the closest table (R, C) in relative entropy, at least 0, with these margins (Deming, Stephan 1940).
 
-    Margins have one total; an empty row or column is filled as if the two were independent.
+    Both margins have the same total. An empty row or column is filled as if the two were independent.
     """
     total = float(rows.sum())
     if total <= 0:
         return np.zeros_like(table)
-    # A trace of independence, because a margin above 0 must not belong to an empty row.
+    # Adds a trace of independence, because a row with a margin above 0 must not be empty.
     table = np.maximum(table, 0.0) + 1e-9 * np.outer(rows, columns) / total
     for _ in range(_FITTINGS):
         table = table * _ratio(columns, table.sum(axis=0))
@@ -159,11 +159,12 @@ class TreeModel:
     """Probabilities of records.
 
     Attributes:
-        columns: in groups.
-        edges: parents before children, the root first.
-        classes: (classes,) their probabilities.
-        of_groups: for each column: (classes, parent's groups, groups), for the root (classes, groups), given the rest.
-        of_cells: for each column: (classes, cells), of a cell given class and group.
+        columns: Columns in groups.
+        edges: Edges, parents before children, the root first.
+        classes: (classes,) probabilities.
+        of_groups: For each column, probabilities (classes, parent's groups, groups), for the root (classes, groups), of
+            its group given class and parent.
+        of_cells: For each column, probabilities (classes, cells) of a cell given class and group.
     """
 
     columns: tuple[CountedColumn, ...]
@@ -195,13 +196,13 @@ def model_of(
     tables: Sequence[Numbers],
     sigmas: tuple[float, float],
 ) -> TreeModel:
-    """Return the model that follows from noisy counts.
+    """Return the model determined by noisy counts.
 
     Args:
-        columns: in groups.
-        histograms: for each column: (classes, cells).
-        tables: for each edge: (classes, parent's groups, child's groups), for the root (classes, groups).
-        sigmas: standard deviations of the noise of histograms and of tables.
+        columns: Columns in groups.
+        histograms: For each column, counts (classes, cells).
+        tables: For each edge, counts (classes, parent's groups, child's groups); for the root (classes, groups).
+        sigmas: Standard deviations of the noise of histograms and of tables.
     """
     first, second = sigmas[0] ** 2, sigmas[1] ** 2
     by_class = [table.reshape(len(table), -1).sum(axis=1) for table in (*histograms, *tables)]
@@ -217,7 +218,7 @@ def model_of(
         rough = in_groups(histograms[child], column)
         by_rows = 1 if parent == NOBODY else table.shape[1]
         own = table if parent == NOBODY else table.sum(axis=1)
-        trust = (second * by_rows) / (second * by_rows + first * size_of)  # trust in the histogram
+        trust = (second * by_rows) / (second * by_rows + first * size_of)  # weight of the histogram
         margin = np.array(
             [
                 _scaled(at_least_zero(row), total)
@@ -245,27 +246,27 @@ def _ratio(wanted: Numbers, present: Numbers) -> Numbers:
 
 
 def _drawn(probabilities: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return a place (n,) for each row of probabilities (n, k)."""
+    """Draw an index for each row of probabilities (n, k); return them as (n,)."""
     until = np.cumsum(probabilities, axis=1)
     at = rng.random(len(until)) * until[:, -1]
     return np.minimum((at[:, None] >= until).sum(axis=1), until.shape[1] - 1)
 
 
 def _scaled(counts: Numbers, total: float) -> Numbers:
-    """Return counts with this total; equal ones if they are all 0."""
+    """Return counts scaled to this total; equal counts if they are all 0."""
     amount = counts.sum()
     return counts * (total / amount) if amount > 0 else np.full(len(counts), total / len(counts))
 
 
 def _given(counts: Numbers) -> Numbers:
-    """Return probabilities along the last axis; equal ones if nothing was counted."""
+    """Return probabilities along the last axis; equal ones if all counts are 0."""
     totals = counts.sum(axis=-1, keepdims=True)
     alike = np.full_like(counts, 1 / counts.shape[-1])
     return np.divide(counts, totals, out=alike, where=totals > 0)
 
 
 def _cells(column: CountedColumn, histogram: Numbers, margin: Numbers, variance: float) -> Numbers:
-    """Return (classes, cells) each cell's part of its group in its class."""
+    """Return each cell's part of its group in its class, (classes, cells)."""
     groups = np.array(column.groups)
     sizes = np.bincount(groups, minlength=column.size)
     cells = np.zeros_like(histogram)

@@ -1,7 +1,7 @@
 """Choices and plan of synthetic rows, the tables of each of three rounds, and the rows drawn from released counts.
 
-The plan follows from caps and head counts, the tables from the schema and from earlier rounds' releases; rows are a
-function of releases.
+The plan depends on caps and head counts, the tables on the schema and earlier rounds' releases, and the rows only on
+releases.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from learning.mechanisms.synthesis.model import (
 MOST_ROWS = 200_000
 
 SHARES = (0.10, 0.15, 0.75)
-"""Parts of the run's share: for every column against the classes, for every pair of columns, for the tree."""
+"""Parts of the run's share for every column against the classes, for every pair of columns, and for the tree."""
 MOST_COLUMNS = 100
 
 MOST_COARSE, MOST_FINE = 8, 96
-"""Least part of all people in a group, for counting pairs and the tree."""
+"""Groups contain at least one in this many people: for counting pairs, and for counting the tree."""
 PAIRS_DISTANCE = gettext_noop("distance over all pairs of columns that comes from noise, 0 to 1")
 
-_SPARE = 2  # groups: of unknown or rare values
+_SPARE = 2  # groups for unknown and for rare values
 _BY_NOISE = gettext_noop(
     "This includes the noise, the head counts, and how many groups of values each column can have. It does not "
     "include dependencies between columns that go beyond a tree."
@@ -70,7 +70,7 @@ _FEW = 8.0
 Numbers = NDArray[np.float64]
 ROUNDS = 3
 
-# Least content of groups as a part of all, and in standard deviations of the noise of the tables that count them.
+# A group contains at least one in this many people, and this many standard deviations of the tables' noise.
 _COARSE = (MOST_COARSE, 2.0)
 _FINE = (MOST_FINE, 10.0)
 
@@ -104,7 +104,8 @@ class SynthesisPlan:
     """Plan of the three rounds.
 
     Attributes:
-        rounds: plan of each; its ``cells`` are its tables, because their cells follow from the round before.
+        rounds: Plan of each round. Its ``cells`` are its number of tables, because their cells depend on the round
+            before.
     """
 
     rounds: tuple[CountsPlan, ...]
@@ -112,7 +113,7 @@ class SynthesisPlan:
     bins: int
 
     def describe(self) -> dict[str, Any]:
-        """Describe the mechanism in public terms, for cards."""
+        """Return a public description of the mechanism, for cards."""
         return {
             "name": "synthesis",
             "rows": self.rows,
@@ -122,7 +123,7 @@ class SynthesisPlan:
         }
 
     def to_json(self, part: float = 1.0) -> list[dict[str, Any]]:
-        """Return JSON of each round for a run; `synthesis_plan_from_json` reads it.
+        """Return JSON of each round for a run; `synthesis_plan_from_json` is the inverse.
 
         Args:
             part: Part of the run's share that all three rounds may use.
@@ -156,15 +157,15 @@ def plan_synthesis(
 ) -> SynthesisPlan:
     """Plan noise that uses the whole share of people with the largest cap.
 
-    In a round of T tables everybody adds a vector of norm at most √T, times their weight √(cap / largest).
+    In a round of T tables, everybody adds a vector of norm at most √T times their weight √(cap / largest).
 
     Args:
         levels: Promises with their caps and head counts; at least one head count is above 0.
-        columns: Their number, without the classes.
-        rows: Number of drawn rows; None for the number of people.
+        columns: Number of columns without the classes.
+        rows: Number of rows to draw; None for the number of people.
 
     Raises:
-        ValueError: Too few or too many columns, or more noise than can be drawn.
+        ValueError: There are too few or too many columns, or the noise is more than can be drawn.
 
     >>> plan = plan_synthesis([PlannedLevel("ALL", 0.0625, 1000.0)], columns=4, share=1.0, rows=None, bins=9)
     >>> [round(each.sigma, 1) for each in plan.rounds], [each.cells for each in plan.rounds], plan.rows
@@ -192,10 +193,10 @@ def plan_synthesis(
 
 
 def forecast_rows(plan: SynthesisPlan, sizes: Sequence[int], classes: int) -> Forecast:
-    """Forecast the largest effect of noise on all pairs of columns, before anybody is charged.
+    """Forecast the largest effect of noise over all pairs of columns, before anybody is charged.
 
     Args:
-        sizes: Cells of each column.
+        sizes: Number of cells of each column.
     """
     pairs = plan.rounds[1]
     groups = [min(size, MOST_COARSE + _SPARE) for size in sizes]
@@ -236,9 +237,9 @@ class Marginals:
     """Counts released so far.
 
     Attributes:
-        schema: of the records; it declares classes.
-        caps: of the promises of the run's plan, in μ².
-        released: sums of each round so far, in `PERSON`.
+        schema: Schema of the records, which declares classes.
+        caps: Caps of the promises in the run's plan, in μ².
+        released: Sums of each round so far, in `PERSON`.
     """
 
     schema: TabularSchema
@@ -247,11 +248,11 @@ class Marginals:
     released: tuple[NDArray[np.int64], ...] = ()
 
     def after(self, sums: NDArray[np.int64]) -> Marginals:
-        """Return the counts after the release of another round."""
+        """Return the counts including the release of another round."""
         return Marginals(self.schema, self.plan, self.caps, (*self.released, sums))
 
     def question(self, index: int) -> CountsQuestion:
-        """Return the question of a round; earlier rounds were released."""
+        """Return the question of a round; all earlier rounds must have been released."""
         tables = (self._histogram_tables, self._pair_tables, self._tree_tables)[index]()
         return CountsQuestion(self.plan.rounds[index], tuple(tables), self.caps, name="synthesis")
 
@@ -272,12 +273,12 @@ class Marginals:
 
     @cached_property
     def coarse(self) -> tuple[CountedColumn, ...]:
-        """Columns in the groups used for counting pairs."""
+        """Columns in the groups used to count pairs."""
         return self._grouped(*_COARSE, self.plan.rounds[1].sigma)
 
     @cached_property
     def fine(self) -> tuple[CountedColumn, ...]:
-        """Columns in the groups used for counting the tree."""
+        """Columns in the groups used to count the tree."""
         return self._grouped(*_FINE, self.plan.rounds[2].sigma)
 
     @cached_property
@@ -329,9 +330,9 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Marginal:
-    """A table that was measured: its columns, cells, the error of a count 95 times in 100, and the rows' distance.
+    """Measured table: its columns, its cells, the error of a count 95 times in 100, and the distance of the rows.
 
-    ``distance`` is the total variation between the rows and its release, noise included.
+    ``distance`` is the total variation between the rows and the released table, including its noise.
     """
 
     columns: tuple[str, ...]
@@ -345,10 +346,10 @@ class Description:
     """Description of synthetic rows for a page and a card.
 
     Attributes:
-        columns: names, the classes last.
-        marginals: those measured along the tree.
-        pairs: mean total variation of all pairs of columns within classes, between rows and their releases.
-        noise: the part of it that is due to the noise of the released pairs, from its size.
+        columns: Names, the classes last.
+        marginals: Tables measured along the tree.
+        pairs: Mean total variation of all pairs of columns within classes, between the rows and the released tables.
+        noise: Part of ``pairs`` that is due to noise in the released tables, computed from the size of the noise.
     """
 
     columns: tuple[str, ...]
@@ -358,7 +359,7 @@ class Description:
     noise: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON with lists instead of tuples, which equals the value read from a database."""
+        """Return JSON with lists instead of tuples, so that it equals the value read from a database."""
         return json.loads(json.dumps(asdict(self)))
 
     def __len__(self) -> int:
@@ -366,7 +367,7 @@ class Description:
 
 
 class Said(Protocol):
-    """Description of rows: names of their ``columns``, the classes last, and more."""
+    """Description of rows: the names of their ``columns``, the classes last, and more."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -379,7 +380,7 @@ S = TypeVar("S", bound=Said)
 
 @dataclass(frozen=True, eq=False)
 class SyntheticRows(Generic[S]):
-    """Drawn rows: encoded records ``x`` (n, …), their ``classes`` (n,), and a description, ``said``."""
+    """Drawn rows: encoded records ``x`` (n, …), their ``classes`` (n,), and a description in ``said``."""
 
     schema: TabularSchema
     x: NDArray[np.float32]
@@ -390,11 +391,11 @@ class SyntheticRows(Generic[S]):
         return len(self.x)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON of the description."""
+        """Return the description as JSON."""
         return self.said.to_json()
 
     def to_csv(self) -> str:
-        """Return a heading and a line for each row, in the form of the schema's files, without formulas."""
+        """Return a heading and a line for each row in the schema's file format, safe from spreadsheet formulas."""
         text, columns, start = io.StringIO(), [], 0
         for column in self.schema.features:
             columns.append(_written(column, self.x[:, start : start + len(column.features)]))
@@ -407,7 +408,7 @@ class SyntheticRows(Generic[S]):
 
 
 def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
-    """Return values of a column in the form used in files."""
+    """Return values of a column as they are written in files."""
     missing = column.missing[0] if column.missing else ""
     if isinstance(column, NumericColumn):
         unknown = encoded[:, 1] > 0 if column.missing else np.zeros(len(encoded), bool)
@@ -421,7 +422,7 @@ def _written(column: Any, encoded: NDArray[np.float32]) -> list[str]:
 
 
 def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Description]:
-    """Draw rows from the model of all rounds; the seed of the draw also follows from the releases.
+    """Draw rows from the model of all rounds, with a seed that is derived from the releases.
 
     The noise of the releases is that of the questions times ``noisier``.
     """
@@ -438,9 +439,9 @@ def rows_draw(marginals: Marginals, noisier: float = 1.0) -> SyntheticRows[Descr
 
 
 def rows_alike(schema: TabularSchema, number: int) -> NDArray[np.float32]:
-    """Return records (number, …) that depend only on the schema: in every column all values are equally likely.
+    """Return records (number, …) that depend only on the schema: all values of a column are equally likely.
 
-    They stand for people before the first release.
+    They stand in for people before the first release.
     """
     rng = np.random.default_rng(0)
     x = np.zeros((number, *schema.shape), np.float32)
@@ -452,10 +453,10 @@ def rows_alike(schema: TabularSchema, number: int) -> NDArray[np.float32]:
 def cells_encode(
     x: NDArray[np.float32], column: CountedColumn, cells: NDArray[np.int64], rng: np.random.Generator
 ) -> None:
-    """Write the part of the records ``x`` (n, …) that are in these ``cells`` (n,) of a column.
+    """Write values in these ``cells`` (n,) of a column into the encoded records ``x`` (n, …).
 
-    A number is anywhere in its bin, except that the first bin gives its least number: this keeps the many zeros of a
-    mostly empty quantity together.
+    A number is drawn uniformly within its bin; in the first bin it is the smallest number, so that many zeros stay
+    zero.
     """
     bins = len(column.edges) - 1
     known = np.flatnonzero(cells < (bins if bins > 0 else column.width))
@@ -470,7 +471,7 @@ def cells_encode(
 def _distances(
     marginals: Marginals, classes: NDArray[np.int64], cells: NDArray[np.int64], noisier: float
 ) -> tuple[tuple[Marginal, ...], float, float]:
-    """Return distances between rows and the released tables, of at least 0."""
+    """Return distances between the rows and the released tables, with negative counts removed."""
     last = marginals.plan.rounds[2]
     summaries = []
     for (parent, child), table in zip(marginals.edges, marginals.tables, strict=True):
@@ -492,7 +493,7 @@ def _distances(
 def _counted(
     classes: NDArray[np.int64], number: int, columns: list[CountedColumn], rows: list[NDArray[np.int64]]
 ) -> NDArray[np.float64]:
-    """Return the same table of the rows."""
+    """Return the same table, counted over the rows."""
     place, size = classes, number
     for column, cells in zip(columns, rows, strict=True):
         place, size = place * column.size + np.array(column.groups)[cells], size * column.size
@@ -500,7 +501,7 @@ def _counted(
 
 
 def _distance(released: NDArray[np.float64], counted: NDArray[np.float64]) -> float:
-    """Return the total variation of two tables as distributions."""
+    """Return the total variation distance of two tables as distributions."""
     counts = at_least_zero(released.ravel())
     if counts.sum() <= 0:
         return 1.0
