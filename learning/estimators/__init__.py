@@ -1,4 +1,4 @@
-"""Estimators for a researcher's own data, with an ε for each row: the questions and accounts of a study's runs.
+"""Estimators for a researcher's own data, with an ε for each row, using the same questions and accounts as runs.
 
 They need no database and no site. docs/estimators.md states what they guarantee.
 """

@@ -1,4 +1,4 @@
-"""Rows with an account each, to whom the questions of a method are put one after the other."""
+"""Rows with an account each, which are asked the questions of a method one after the other."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from learning.mechanisms.protocol import Draws, PartRelease, People, PlannedLeve
 Floats = NDArray[np.float64]
 
 GRID = 2.0 ** (np.arange(-12, 13) / 2)
-"""Values of ε, from 1/64 to 64, that plans distinguish: a row counts for the largest one that it reaches."""
+"""Values of ε that plans distinguish, from 1/64 to 64. A row is planned with the largest value up to its own ε."""
 COUNT_NOISE = 20.0
-"""Standard deviation of the noise of each head count, if these are not public."""
+"""Standard deviation of the noise of each head count, if head counts are not public."""
 _DRAWS = 10**18
 _CLEAR = 2.0
 
 
 class Asked:
-    """Rows of people who are asked, each with an account whose cap follows from its ε.
+    """Rows of people who are asked, each with an account whose cap is determined by its ε.
 
     Args:
-        epsilons: (n,) of the rows, or one for all of them.
-        count: n.
+        epsilons: (n,) ε of each row, or one for all.
+        count: Number of rows n.
         delta: δ of all promises.
-        seed: Of the noise, for experiments whose results stay secret; None for the operating system's generator.
+        seed: Seed of the noise, for experiments whose results stay secret; None for the operating system's generator.
 
     Raises:
-        ValueError: an ε or δ that cannot be promised, or another number of them.
+        ValueError: An ε or δ that cannot be promised, or a wrong number of ε values.
     """
 
     def __init__(self, epsilons: ArrayLike, count: int, delta: float, seed: int | None) -> None:
@@ -48,10 +48,10 @@ class Asked:
         self._noise: Noise = SystemNoise() if seed is None else SimulationNoise(seed)
 
     def levels(self, head_counts: Mapping[float, float] | None) -> list[PlannedLevel]:
-        """Return numbers of rows by ε to plan with: public ones, or noisy ones that are charged.
+        """Return numbers of rows by ε for planning: public ones, or noisy ones that are charged.
 
         Args:
-            head_counts: Numbers that are public anyway, by ε; None to count with noise.
+            head_counts: Public numbers by ε; None to count with noise.
         """
         if head_counts is not None:
             known = sorted((float(epsilon), float(number)) for epsilon, number in head_counts.items() if number > 0)
@@ -73,20 +73,19 @@ class Asked:
         ]
 
     def share(self, levels: list[PlannedLevel]) -> float:
-        """Return the share of every cap that is left after the head counts, so that those with small caps can pay, too.
+        """Return the share of every cap that is left after the head counts, so that rows with small caps can pay, too.
 
-        Levels whose caps the head counts would use up by half are left out of account: they take part as far as they
-        can.
+        Levels whose caps would be used up by half for the head counts are ignored: they take part as far as they can.
         """
         able = [level.cap for level in levels if level.cap > 2 * self._counted]
         return 1.0 - self._counted / min(able) if able else 0.5
 
     def ask(self, question: Question, records: Any, *, most: int = 1_000_000) -> Iterator[PartRelease]:
-        """Yield the release of each part of a question, whose cost is charged before it is yielded.
+        """Yield the release of each part of a question, after its cost has been charged.
 
         Args:
-            question: Of a mechanism.
-            records: In the form that it takes.
+            question: Question of a mechanism.
+            records: Records in the form that the question takes.
             most: Largest number of queries or steps of a part.
         """
         holders, released, start, batch = np.arange(len(self.caps)), None, 0, 0

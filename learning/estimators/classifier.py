@@ -1,4 +1,4 @@
-"""A classifier that learns from rows with an ε each, by private gradient steps or by votes of neighbours."""
+"""Classifier that learns from rows with an ε each, by private gradient steps or by votes of neighbours."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from learning.students import labelled, student_create, student_learn
 class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     """Classifier in which no row spends more than its own ε.
 
-    Each row is a person's. docs/estimators.md states the guarantee: what is individual, and what has to be public.
+    Each row belongs to a different person. docs/estimators.md states the guarantee: what is individual, and what must
+    be public.
 
     Args:
-        epsilons: (n,) ε of each row, or one for all; `fit` may be given others.
+        epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
         delta: δ of all promises.
-        public: (P, d) points, or (P, height, width) images, that are nobody's secret and distributed like the rows.
-        method: “steps”, a linear model by private gradient steps; or “neighbours”, where every row near a public point
-            votes for its class, and a student learns from the noisy counts.
-        head_counts: Numbers of rows by ε, if these are public; otherwise they are counted with noise, at a small cost.
-        classes: All classes; those that occur if None, which makes them public.
-        student: What learns from the votes of neighbours.
-        seed: Of the noise, for experiments whose results stay secret.
+        public: (P, d) points, or (P, height, width) images, that are not secret and are distributed like the rows.
+        method: “steps” for a linear model trained by private gradient steps, or “neighbours”, where every row near a
+            public point votes for its class, and a student learns from the noisy counts.
+        head_counts: Numbers of rows by ε, if they are public; otherwise they are counted with noise, at a small cost.
+        classes: All classes; if None, the classes that occur, which makes them public.
+        student: Student that learns from the votes of neighbours.
+        seed: Seed of the noise, for experiments whose results stay secret.
 
     Attributes:
         classes_: Classes, in the order of `predict_proba`.
-        caps_: (n,) the account of each row in μ², which follows from its ε.
+        caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
         plan_: Public plan of the steps, or of the round of votes.
 
@@ -70,12 +71,12 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         self.head_counts, self.classes, self.student, self.seed = head_counts, classes, student, seed
 
     def fit(self, X: ArrayLike, y: ArrayLike, epsilons: ArrayLike | None = None) -> Self:  # noqa: N803
-        """Learn from rows, and charge each row to its own account.
+        """Learn from rows, charging each row to its own account.
 
         Args:
             X: (n, d) rows, or (n, height, width) images.
-            y: (n,) their classes.
-            epsilons: (n,) ε of each row, instead of those given before; cross-validation passes it on.
+            y: (n,) classes of the rows.
+            epsilons: (n,) ε of each row, replacing the ones set before, as needed in cross-validation.
         """
         if self.public is None:
             raise ValueError("Give public points: the model's space is fitted to them, and never to the rows.")
@@ -96,12 +97,12 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: ArrayLike) -> Floats:  # noqa: N803
-        """Return the probability (n, classes) of each class. Its use costs nothing."""
+        """Return the probability of each class, (n, classes). Predictions cost nothing."""
         check_is_fitted(self, "model_")
         return np.asarray(self.model_.predict_proba(_points(X)), np.float64)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
-        """Return the likeliest class (n,) of each row."""
+        """Return the most likely class (n,) of each row."""
         likeliest = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[likeliest])
 
@@ -157,5 +158,5 @@ _WAYS = {"steps": IndividualDPClassifier._steps, "neighbours": IndividualDPClass
 
 
 def _points(rows: ArrayLike) -> Floats:
-    """Return rows or images as float32. Raises ValueError."""
+    """Return rows or images as float32; raise ValueError for anything else."""
     return np.asarray(check_array(rows, dtype=np.float32, allow_nd=True))

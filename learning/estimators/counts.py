@@ -1,4 +1,4 @@
-"""Numbers of rows in public cells, where every row counts as its own ε allows."""
+"""Numbers of rows in public cells, where every row counts as much as its own ε allows."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from learning.mechanisms.protocol import Records
 
 
 class IndividualDPCounts(BaseEstimator):
-    """Counts of the rows in each of some public cells, in which no row spends more than its own ε.
+    """Counts of rows in some public cells, in which no row spends more than its own ε.
 
     Args:
-        epsilons: (n,) ε of each row, or one for all; `fit` may be given others.
+        epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
         delta: δ of all promises.
-        cells: All values that a row may have; rows with others count nowhere.
-        head_counts: Numbers of rows by ε, if these are public; otherwise they are counted with noise, at a small cost.
-        seed: Of the noise, for experiments whose results stay secret.
+        cells: All values that a row may have; rows with other values are not counted.
+        head_counts: Numbers of rows by ε, if they are public; otherwise they are counted with noise, at a small cost.
+        seed: Seed of the noise, for experiments whose results stay secret.
 
     Attributes:
         counts_: (cells,) estimated numbers of rows.
-        intervals_: (cells, 2) that hold the true numbers 95 times in 100, however the ε are spread over the cells.
-        caps_: (n,) the account of each row in μ², which follows from its ε.
+        intervals_: (cells, 2) that contain the true numbers 95 times in 100, however the ε are spread over the cells.
+        caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
 
     >>> answers = np.repeat(["yes", "no"], [3000, 1000])
@@ -53,9 +53,9 @@ class IndividualDPCounts(BaseEstimator):
         """Count the rows.
 
         Args:
-            X: (n,) or (n, 1) the value of each row.
-            y: Not used.
-            epsilons: (n,) ε of each row, instead of those given before.
+            X: (n,) or (n, 1) values of the rows.
+            y: Ignored.
+            epsilons: (n,) ε of each row, replacing the ones set before.
         """
         values, cells = np.asarray(X).reshape(len(np.asarray(X)), -1), np.asarray(self.cells)
         if values.shape[1] != 1 or not len(cells):

@@ -1,4 +1,4 @@
-"""Outcomes: what can be learned from a record, from a schema's declaration to a model's answer. Imports no Django."""
+"""Outcomes that can be learned from a record: declared in a schema, predicted by a model. Imports no Django."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ OUTCOME_LABELS = {
     Times.kind: gettext_noop("times to an event"),
     Labels.kind: gettext_noop("several labels per record"),
 }
-"""Names of outcomes for people."""
+"""Human-readable names of outcomes."""
 
 KINDS = tuple(OUTCOME_LABELS)
 """Keys of all outcomes in schemas and methods."""
@@ -50,10 +50,10 @@ __all__ = [
 
 
 def target_from_json(document: Mapping[str, Any]) -> Target:
-    """Return the target that `Target.to_json` wrote.
+    """Return the target from the result of `Target.to_json`.
 
     Raises:
-        ValueError: it declares an impossible target.
+        ValueError: The document declares an impossible target.
 
     >>> target_from_json(Numbers(0, 300, "mmHg").to_json())
     Numbers(minimum=0, maximum=300, unit='mmHg')
@@ -62,12 +62,12 @@ def target_from_json(document: Mapping[str, Any]) -> Target:
 
 
 def target_arrays(outcome: Outcome) -> dict[str, NDArray[np.uint8]]:
-    """Return the target for the file of a question, readable by `target_from_arrays`; nothing for classes."""
+    """Return the target as arrays for a question's file, readable by `target_from_arrays`; nothing for classes."""
     if not isinstance(outcome, Target):
         return {}
     return {"target": np.frombuffer(json.dumps(outcome.to_json()).encode(), np.uint8)}
 
 
 def target_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Target | None:
-    """Return the target that `target_arrays` wrote among others; None for classes."""
+    """Return the target that `target_arrays` stored among other arrays; None for classes."""
     return target_from_json(json.loads(arrays["target"].tobytes())) if "target" in arrays else None

@@ -1,4 +1,4 @@
-"""Outcomes with names: one of several classes, or labels, several yes-or-no questions learned together."""
+"""Outcomes with names: one of several classes, or several yes-or-no labels learned together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _EXPONENTIAL_STEPS = 2.0**30
-_LEAST = 0.02  # lower bound: if the model is sure of every public point, a step would be unbounded
+_LEAST = 0.02  # lower bound: if the model were sure of every public point, a step would be unbounded
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class CrossEntropy:
     clip_norm: float = 0.7
 
     def probabilities(self, scores: Floats) -> Floats:
-        """Return `(n, classes)` whole multiples of 1 / `RESIDUAL_STEPS`.
+        """Return probabilities `(n, classes)` in multiples of 1 / `RESIDUAL_STEPS`.
 
         >>> CrossEntropy().probabilities(np.array([[0.0, np.log(3)]])) / RESIDUAL_STEPS
         array([[0.25, 0.75]])
         """
-        # whole numbers, which makes their sum exact in any order
+        # integers, so that their sum is exact in any order
         parts = np.rint(exponentials(scores - scores.max(axis=1, keepdims=True)) * _EXPONENTIAL_STEPS)
         parts /= parts.sum(axis=1, keepdims=True)
         return np.rint(parts * RESIDUAL_STEPS)
@@ -52,15 +52,16 @@ class CrossEntropy:
     def curvature(self, scores: Floats) -> Floats:
         """Return 2·p_c (1 - p_c).
 
-        The absolute values in each row c of the Hessian diag(p) - p pᵀ add up to this, so the difference is diagonally
-        dominant and therefore positive. For two classes it is the Hessian itself for gradients that add up to 0.
+        The absolute values in each row c of the Hessian diag(p) - p pᵀ add up to this, so this diagonal minus the
+        Hessian is diagonally dominant and therefore positive semidefinite. For two classes it equals the Hessian for
+        gradients that add up to 0.
         """
         bounds = np.maximum(curvature_bounds(softmax(scores, axis=1)), _LEAST)
         return bounds if bounds.shape[1] > 2 else bounds[:, :1]
 
 
 def curvature_bounds(probabilities: Floats) -> Floats:
-    """Return `(P, C)` a diagonal matrix above diag(p) - p pᵀ, for each of `(P, C)` probabilities.
+    """Return diagonal matrices `(P, C)` above diag(p) - p pᵀ, for probabilities `(P, C)`.
 
     >>> curvature_bounds(np.array([[0.5, 0.5], [1.0, 0.0]])).tolist()
     [[0.5, 0.5], [0.0, 0.0]]
@@ -73,7 +74,7 @@ CROSS_ENTROPY = CrossEntropy()
 
 @dataclass(frozen=True)
 class Classes(Outcome):
-    """One of some named classes; a code is the number of its name."""
+    """One of several named classes; a code is the number of its name."""
 
     kind: Literal["classes"] = field(default="classes", kw_only=True, repr=False)
     names: tuple[str, ...]
@@ -143,7 +144,7 @@ class LabelsLoss:
 class Labels(Target):
     """Several labels of one record, each yes (1) or no (0).
 
-    They are learned in one run: one vector, one charge.
+    They are learned in one run, as one vector with one charge.
     """
 
     kind: Literal["labels"] = field(default="labels", kw_only=True, repr=False)
@@ -175,12 +176,12 @@ class Labels(Target):
         return np.sum([(each != 0).astype(np.int64) << place for place, each in enumerate(values)], axis=0)
 
     def bits(self, codes: Codes) -> Codes:
-        """Return `(n, labels)` of codes."""
+        """Return the bits of codes, `(n, labels)`."""
         return codes[:, None] >> np.arange(len(self.names)) & 1
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Every combination of labels, by its code; more than seven labels have too many.
+        """Every combination of labels, by its code; with more than seven labels there are too many.
 
         >>> Labels(("ill", "old")).categories
         ('–', 'ill', 'old', 'ill, old')
@@ -193,11 +194,11 @@ class Labels(Target):
 
     @property
     def _combined(self) -> Floats:
-        """`(categories, labels)` 1 if a combination has a label."""
+        """1 if a combination has a label, `(categories, labels)`."""
         return self.bits(np.arange(1 << len(self.names))).astype(np.float64)
 
     def shares(self, predictions: Floats) -> Floats:
-        """Return shares as if labels were independent of each other, given the record."""
+        """Return shares as if labels were independent given the record."""
         yes = self._combined == 1
         shares = np.ones((len(predictions), len(yes)))
         for place, likely in enumerate(predictions.T):
@@ -225,7 +226,7 @@ class Labels(Target):
         return [[self.names[place] for place in np.flatnonzero(each > 0.5)] for each in predictions]
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Evaluate each label's area under the ROC curve, Brier score and share of right answers, and the mean area."""
+        """Evaluate each label's area under the ROC curve, Brier score and accuracy, and the mean area."""
         bits = self.bits(targets)
         shares = [np.stack([1 - each, each], axis=1) for each in predictions.T]
         measures = [

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 _WIDTH = 3.0
-"""Half a 95 % interval of a Laplace distribution, in mean absolute deviations: log 20. For a normal 2.5."""
+"""Half a 95 % interval of a Laplace distribution, in mean absolute deviations: log 20. For a normal one, 2.5."""
 
 
 BINS = 16
@@ -33,10 +33,11 @@ _LEAST_SPREAD = 1e-4
 
 @dataclass(frozen=True)
 class SquaredLoss:
-    """See :class:`learning.outcomes.outcome.Loss`; for a target y within the range, measured from its middle in widths.
+    """See :class:`learning.outcomes.outcome.Loss`; targets y in the range are measured from its middle, in widths.
 
-    The first score m is fitted to y by (m - y)²/2, the second s to |y - m| by (s - |y - m|)²/2, with m held fixed. A
-    holder's gradient is clipped: a residual beyond clip_norm / ‖f‖ is reduced to that, which makes the loss Huber's.
+    The first score m is fitted to y by (m - y)²/2, the second score s to |y - m| by (s - |y - m|)²/2, with m held
+    fixed. A holder's gradient is clipped: a residual beyond clip_norm / ‖f‖ is reduced to this value, so the loss
+    becomes Huber's.
     """
 
     centred: bool = False
@@ -59,9 +60,9 @@ def _within(residuals: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Numbers(Target):
-    """A number in a range; a number outside it counts as the nearest end.
+    """Number in a range; a number outside it is moved to the nearest end.
 
-    Its code is its position in the range, in whole steps of 2⁻²⁰ of the range.
+    Its code is its position in the range, in multiples of 2⁻²⁰ of the width.
 
     >>> Numbers(0, 100, "kg").coded([np.array([25.0, 300.0])]).tolist()
     [262144, 1048576]
@@ -116,7 +117,7 @@ class Numbers(Target):
         return f"{digits(float(self.numbers(np.array(code))))} {self.unit}".rstrip()
 
     def predictions(self, scores: Floats) -> Floats:
-        """Return the number, and the ends of an interval intended to contain 95 %; all within the range."""
+        """Return the number, and the ends of an interval intended to contain 95 %, all within the range."""
         half = _WIDTH * np.maximum(scores[:, 1], 0.0)
         places = np.stack([scores[:, 0], scores[:, 0] - half, scores[:, 0] + half], axis=1) + 0.5
         return np.asarray(self.minimum + places.clip(0.0, 1.0) * self._range, np.float64)
@@ -140,12 +141,12 @@ class Numbers(Target):
         return np.where(known, np.minimum(np.where(known, codes, 0) * BINS // RESIDUAL_STEPS, BINS - 1), -1)
 
     def shares(self, predictions: Floats) -> Floats:
-        """Return the shares of a Laplace distribution whose interval of 95 % is that of the prediction.
+        """Return the shares of a Laplace distribution whose 95 % interval is that of the prediction.
 
-        A number between the middles of two bins counts for both, in proportion to its place, which gives the shares the
-        distribution's mean. For bin k it counts r(k - 1) - r(k), with r rising from 0 to 1 between the middles c and c'
-        of bins k and k + 1; on average r is (E|y - c| - E|y - c'|) / 2(c' - c) + 1/2, and E|y - c| of a Laplace
-        distribution around m with scale s is |m - c| + s·exp(-|m - c| / s).
+        A number between the midpoints of two bins counts for both in proportion to its position, so that the shares
+        have the distribution's mean. For bin k it counts r(k - 1) - r(k), where r rises from 0 to 1 between the
+        midpoints c and c' of bins k and k + 1. On average, r is (E|y - c| - E|y - c'|) / 2(c' - c) + 1/2, and E|y - c|
+        of a Laplace distribution around m with scale s is |m - c| + s·exp(-|m - c| / s).
         """
         value = predictions[:, :1]
         scale = np.maximum(predictions[:, 2:] - value, value - predictions[:, 1:2]) / _WIDTH
@@ -158,7 +159,7 @@ class Numbers(Target):
         return np.asarray(-np.diff(np.hstack([np.ones((count, 1)), ramps, np.zeros((count, 1))]), axis=1), np.float64)
 
     def from_shares(self, shares: Floats) -> Floats:
-        """Return the mean of the bins' middles, and the quantiles of 2.5 and 97.5 % if each bin is spread evenly."""
+        """Return the mean of the bins' midpoints, and the 2.5 % and 97.5 % quantiles if each bin is evenly filled."""
         weights = np.maximum(shares, _LEAST_SHARE)
         weights = weights / weights.sum(axis=1, keepdims=True)
         below = np.cumsum(weights, axis=1) - weights
@@ -195,7 +196,7 @@ class Numbers(Target):
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
         """Evaluate R² = 1 - Σ(y - m)² / Σ(y - ȳ)², mean absolute error, and the share of intervals with the truth.
 
-        The error is compared with that of always predicting these records' median, the smallest of a constant.
+        The error is compared with that of always predicting these records' median, the smallest error of any constant.
         """
         truth = self.numbers(targets)
         off, inside = truth - predictions[:, 0], (predictions[:, 1] <= truth) & (truth <= predictions[:, 2])
@@ -234,7 +235,7 @@ class Numbers(Target):
         return np.rint(places.clip(0.0, 1.0) * RESIDUAL_STEPS).astype(np.int64)
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
-        """Return factors that only change the second score, to let 95 % of the intervals contain the number."""
+        """Return factors that change only the second score, so that 95 % of the intervals contain the number."""
         off = np.abs(codes / RESIDUAL_STEPS - 0.5 - scores[:, 0])
         ratio = np.quantile(off / np.maximum(scores[:, 1], _LEAST_SPREAD), 0.95)
         return np.array([1.0, float(ratio) / _WIDTH])

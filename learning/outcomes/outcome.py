@@ -1,4 +1,4 @@
-"""Outcome of a record: its target, the loss for learning it, and the answers of models with their evaluation."""
+"""Outcome of a record: its target, the loss used to learn it, and the answers of models with their evaluation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 Codes = NDArray[np.int64]
-"""Targets `(n,)`: one whole number per record for every kind, which allows uniform storage."""
+"""Targets `(n,)`, one integer per record for every kind of outcome, so that they are stored uniformly."""
 
 
 MOST_CATEGORIES = 128
-"""Largest number of categories of an outcome: noise and time grow with their number."""
+"""Largest number of categories of an outcome; noise and time grow with their number."""
 
 
 def digits(value: float) -> str:
-    """Return a number in usual notation, to the five digits that a code can hold.
+    """Return a number in the usual notation, to the five digits that a code can hold.
 
     >>> digits(2.99999237), digits(500001.0)
     ('3', '500000')
@@ -37,13 +37,14 @@ def digits(value: float) -> str:
 
 
 class Loss(Protocol):
-    """Loss of a linear model with some scores for each record, and its curvature if no target is known.
+    """Loss of a linear model with some scores for each record, and its curvature without known targets.
 
-    The gradient of a record is f ⊗ r: f its features, r its residuals, the derivatives of the loss by the scores.
+    The gradient of a record is f ⊗ r with its features f and its residuals r, the derivatives of the loss by the
+    scores.
 
     Attributes:
-        centred: whether residuals add up to 0 over the scores.
-        clip_norm: usual clipping norm of a holder's gradient, if points have norm 1.
+        centred: Whether residuals add up to 0 over the scores.
+        clip_norm: Usual clipping norm of a holder's gradient, if points have norm 1.
     """
 
     @property
@@ -52,32 +53,32 @@ class Loss(Protocol):
     def clip_norm(self) -> float: ...
 
     def residuals(self, scores: Floats, targets: Codes) -> Floats:
-        """Return `(n, outputs)` whole multiples of 1 / `RESIDUAL_STEPS`; 0 if a code is not a target.
+        """Return residuals `(n, outputs)` in multiples of 1 / `RESIDUAL_STEPS`; 0 if a code is not a target.
 
-        A deterministic function of each record's scores `(n, outputs)` and code, bit for bit, by operations on single
-        numbers; none is above 1, which limits a gradient before clipping to √outputs · ‖f‖.
+        They are a deterministic function of each record's scores `(n, outputs)` and code, bit for bit, computed by
+        operations on single numbers. None is above 1, which limits a gradient before clipping to √outputs · ‖f‖.
         """
         ...
 
     def curvature(self, scores: Floats) -> Floats:
-        """Return `(n, outputs)` a diagonal bound of the loss's second derivatives, with the scores' answer as target.
+        """Return a diagonal bound `(n, outputs)` on the loss's second derivatives, with the scores' answer as target.
 
-        `(n, 1)` if all outputs have the same.
+        The shape is `(n, 1)` if the bound is the same for all outputs.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of predictions on test records.
+    """Measure of predictions on test records.
 
     Attributes:
-        name: in documents.
-        label: on pages, English, marked for translation.
-        estimate: with its 95 % interval.
-        of: the part of the target it is about; empty if it is about all.
-        nothing: its value without any knowledge of a record, on the same records; None if that is meaningless.
-        unit: of its value; empty for a share, or a number without a unit.
+        name: Name in documents.
+        label: Name on pages, in English, marked for translation.
+        estimate: Value with its 95 % interval.
+        of: Part of the target that it is about; empty for the whole target.
+        nothing: Value without any knowledge of a record, on the same records; None if that is meaningless.
+        unit: Unit of its value; empty for a share, or a number without a unit.
     """
 
     name: str
@@ -93,9 +94,9 @@ class Evaluation:
     """Evaluation of predictions on test records.
 
     Attributes:
-        measures: the first decides whether a model is worth publishing: it is if the interval lies above the value of a
+        measures: The first one decides whether a model is worth publishing: its interval must lie above the value of a
             model that knows nothing.
-        curve: points of a curve, each with its numbers by name; none if an outcome has no curve.
+        curve: Points of a curve, each with its numbers by name; empty if an outcome has no curve.
     """
 
     measures: tuple[Measure, ...]
@@ -107,7 +108,7 @@ class Outcome(ABC):
     """Outcome that can be learned from a record. Subclasses are frozen dataclasses of a schema's public declaration.
 
     Attributes:
-        kind: its name in schemas and documents.
+        kind: Name in schemas and documents.
     """
 
     kind: str
@@ -118,7 +119,7 @@ class Outcome(ABC):
 
     @property
     def outputs(self) -> int:
-        """Number of a model's scores for a record: by default one for each number of a prediction."""
+        """Number of a model's scores for a record: by default, one for each number of a prediction."""
         return len(self.columns)
 
     @property
@@ -129,37 +130,37 @@ class Outcome(ABC):
     @property
     @abstractmethod
     def categories(self) -> tuple[str, ...]:
-        """Names of the disjoint facts about a record that a vote decides, and a student learns.
+        """Names of the disjoint facts about a record that a vote decides and a student learns.
 
         None if there would be more than `MOST_CATEGORIES`.
         """
 
     @abstractmethod
     def categories_of(self, codes: Codes) -> Codes:
-        """Return numbers `(n,)` of the categories of codes `(n,)`; -1 if a code is invalid or does not determine one.
+        """Return the category numbers `(n,)` of codes `(n,)`; -1 if a code is invalid or does not determine one.
 
-        A deterministic function of each code, by operations on single numbers.
+        They are a deterministic function of each code, computed by operations on single numbers.
         """
 
     @abstractmethod
     def shares(self, predictions: Floats) -> Floats:
-        """Return the probability `(n, categories)` of each category by predictions `(n, columns)`."""
+        """Return the probability of each category, `(n, categories)`, given predictions `(n, columns)`."""
 
     @abstractmethod
     def from_shares(self, shares: Floats) -> Floats:
-        """Return the predictions `(n, columns)` that follow from probabilities `(n, categories)` of the categories."""
+        """Return the predictions `(n, columns)` that follow from the categories' probabilities `(n, categories)`."""
 
     @abstractmethod
     def shares_to_graph(self, graph: Graph, shares: str) -> str:
-        """Return `from_shares` as nodes, of double `(rows, categories)`."""
+        """Add `from_shares` to an ONNX graph, for double `(rows, categories)`, and return the name of its output."""
 
     @abstractmethod
     def predictions(self, scores: Floats) -> Floats:
-        """Return `(n, columns)` predictions of scores `(n, outputs)`."""
+        """Return the predictions `(n, columns)` for scores `(n, outputs)`."""
 
     @abstractmethod
     def to_graph(self, graph: Graph, scores: str) -> str:
-        """Return the same as nodes, of double `(rows, outputs)`."""
+        """Add `predictions` to an ONNX graph, for double `(rows, outputs)`, and return the name of its output."""
 
     @abstractmethod
     def said(self, predictions: Floats) -> list[Any]:
@@ -167,7 +168,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def written(self, code: int) -> str:
-        """Return the target that a code represents, in usual notation."""
+        """Return the target that a code represents, in the usual notation."""
 
 
 Unit = Annotated[Text, Field(max_length=40, description="Of the number, for people.")]
@@ -175,26 +176,26 @@ Unit = Annotated[Text, Field(max_length=40, description="Of the number, for peop
 
 @dataclass(frozen=True)
 class Target(Outcome):
-    """An outcome other than classes, which a schema declares as its ``target``."""
+    """Outcome other than classes, which a schema declares as its ``target``."""
 
     __pydantic_config__ = DECLARED
 
     @property
     @abstractmethod
     def parts(self) -> tuple[str, ...]:
-        """Names of the numbers that a target is coded from, in the order of `coded`."""
+        """Names of the numbers that determine a target's code, in the order of `coded`."""
 
     @abstractmethod
     def coded(self, values: Sequence[Floats]) -> Codes:
-        """Return codes (n,) of targets given as arrays (n,) of numbers, one for each name in `parts`."""
+        """Return the codes (n,) of targets, given an array (n,) of numbers for each name in `parts`."""
 
     def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:
-        """Return whether each number (n,) can be this part of a target; here a yes or no."""
+        """Return whether each number (n,) is possible for this part of a target; by default, yes or no."""
         del part
         return (values == 0) | (values == 1)
 
     def remedy(self, part: str) -> str:
-        """Return instructions for correcting an invalid one."""
+        """Return instructions for correcting an invalid number."""
         del part
         return gettext_noop("Write 1 for yes and 0 for no, or declare how the file writes them.")
 
@@ -207,7 +208,7 @@ class Target(Outcome):
         """Return targets `(n,)` of people for whom the scores `(n, outputs)` are true, without censoring."""
 
     def widened(self, scores: Floats, codes: Codes) -> Floats:
-        """Return each score's factor `(outputs,)` that gives predictions the certainty that these targets allow."""
+        """Return a factor for each score `(outputs,)` that makes predictions as certain as these targets allow."""
         del codes
         return np.ones(scores.shape[1])
 

@@ -1,6 +1,6 @@
-"""Times to an event, some of them only known to be later: hazards of the intervals of a declared time line.
+"""Times to an event, some known only to be later: hazards of the intervals of a declared timeline.
 
-Predictions are measured on people, including some who were only followed for a while (censored).
+Predictions are evaluated on people including some who were only followed for a while (censored).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 MOST_INTERVALS = 100
 _SHAPE_STEPS = 2.0**10
-_LEAST = 0.02  # least curvature of a score, which bounds every step
-_USUAL = 0.1  # share of people at risk with the event in an interval of mean length, if a model knows nothing
+_LEAST = 0.02  # smallest curvature of a score, which bounds every step
+_USUAL = 0.1  # share of people at risk with the event in an interval of mean length, for a model that knows nothing
 Bools = NDArray[np.bool_]
 
 _AT_A_TIME = 2**22
@@ -36,15 +36,15 @@ _AT_A_TIME = 2**22
 
 @dataclass(frozen=True)
 class HazardLoss:
-    """See :class:`learning.outcomes.outcome.Loss`: cross entropy of the intervals that a record's person lived through.
+    """See :class:`learning.outcomes.outcome.Loss`: cross entropy over the intervals that a person lived through.
 
-    The hazard of interval j, the probability of the event in it for people who reach it, has the logit
-    o_j + Σ_k B_jk·s_k with the scores s_k. A record's residual of score k is Σ_j a_j (h_j - d_j) B_jk over the
-    intervals: a_j whether the person was at risk in it, d_j whether the event was. All of them are one vector.
+    The hazard of interval j, the probability of the event in it for people who reach it, has the logit o_j + Σ_k
+    B_jk·s_k with the scores s_k. A record's residual for score k is Σ_j a_j (h_j - d_j) B_jk over the intervals, where
+    a_j is whether the person was at risk in it, and d_j whether it contains the event. All residuals form one vector.
 
     Attributes:
-        ends: of the intervals, as shares of the last.
-        offsets: o_j, of the logits.
+        ends: Ends of the intervals, as shares of the last one.
+        offsets: Offsets o_j of the logits.
         shapes: B `(intervals, outputs)`.
     """
 
@@ -55,7 +55,7 @@ class HazardLoss:
     clip_norm: float = 0.7
 
     def logits(self, scores: Floats) -> Floats:
-        """Return `(n, intervals)`, by operations on single numbers in a fixed order."""
+        """Return logits `(n, intervals)`, computed by operations on single numbers in a fixed order."""
         logits = np.zeros((len(scores), 1)) + np.array(self.offsets)
         for output, shape in enumerate(np.array(self.shapes).T):
             logits = logits + scores[:, output, None] * shape
@@ -70,7 +70,7 @@ class HazardLoss:
         return np.where(known[:, None], within, 0.0)
 
     def intervals(self, codes: Codes) -> tuple[Floats, Floats]:
-        """Return `(n, intervals)` whether each person was at risk in it, and whether the event happened in it.
+        """Return `(n, intervals)` whether each person was at risk in it, and whether it contains the event.
 
         A censored person was at risk in the interval of their last follow-up if they lived through half of it.
         """
@@ -82,9 +82,9 @@ class HazardLoss:
         return (happened | survived).astype(np.float64), happened.astype(np.float64)
 
     def curvature(self, scores: Floats) -> Floats:
-        """Return Σ_j S_j h_j (1 - h_j)·|B_jk|·Σ_l |B_jl|, with S_j the share that the scores expect in interval j.
+        """Return Σ_j S_j h_j (1 - h_j)·|B_jk|·Σ_l |B_jl|, where S_j is the share expected in interval j by the scores.
 
-        Each row of the Hessian is bounded by the sum of its absolute values, as for classes.
+        As for classes, each row of the Hessian is bounded by the sum of its absolute values.
         """
         hazards = expit(self.logits(scores))
         reach = np.cumprod(np.hstack([np.ones((len(hazards), 1)), 1 - hazards[:, :-1]]), axis=1)
@@ -95,11 +95,11 @@ class HazardLoss:
 
 @dataclass(frozen=True)
 class Times(Target):
-    """A time from 0 to an event, or until someone was no longer followed.
+    """Time from 0 to an event, or until the end of a person's follow-up.
 
-    ``ends`` are the ends of the hazard intervals; the last one is the end of the time line: people without the event by
-    then are censored there. A code is twice the place on the time line, in whole steps of its 2²⁰th part, and one more
-    if the event happened.
+    ``ends`` are the ends of the hazard intervals. The last one is the end of the timeline, where people who have not
+    had the event are censored. A code is twice the position on the timeline, counted in steps of 1/2²⁰ of its length,
+    plus one if the event happened.
 
     >>> times = Times((30, 90, 365), "days")
     >>> [times.written(code) for code in times.coded([np.array([182.5, 400.0]), np.array([1.0, 1.0])]).tolist()]
@@ -134,7 +134,7 @@ class Times(Target):
 
     @property
     def _places(self) -> Floats:
-        """Ends of the intervals in the steps of codes, placed to put an event at an end into the interval before it."""
+        """Ends of the intervals in the steps of codes; an event at an end belongs to the interval before it."""
         return np.rint(np.array(self.ends) / self.ends[-1] * RESIDUAL_STEPS)
 
     @property
@@ -181,7 +181,7 @@ class Times(Target):
         return graph.node("Exp", sums)
 
     def said(self, predictions: Floats) -> list[Any]:
-        """Return the median time until half of all such people have had the event; None if it is later."""
+        """Return the time by which half of all such people have had the event; None if it is beyond the timeline."""
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         ends = np.append(0.0, self.ends)
         said: list[float | None] = []
@@ -196,7 +196,7 @@ class Times(Target):
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The intervals in which the event may happen; the last one stands for any later time."""
+        """Intervals in which the event may happen; the last one stands for any later time."""
         starts = (0.0, *self.ends[:-1])
         within = (
             f"{digits(low)}–{digits(high)} {self.unit}".rstrip() for low, high in zip(starts, self.ends, strict=True)
@@ -204,7 +204,7 @@ class Times(Target):
         return (*within, f"> {digits(self.ends[-1])} {self.unit}".rstrip())
 
     def categories_of(self, codes: Codes) -> Codes:
-        """Return the intervals of events; unknown for people who are censored before the end of the time line."""
+        """Return the intervals of events; unknown for people who are censored before the end of the timeline."""
         known = (codes >= 0) & (codes <= 2 * RESIDUAL_STEPS + 1)
         places, events = np.where(known, codes, 0) // 2, codes % 2 == 1
         interval = np.searchsorted(self._places, places, side="left")
@@ -225,13 +225,13 @@ class Times(Target):
         return graph.node("Min", graph.node("Max", left, graph.constant(0.0)), graph.constant(1.0))
 
     def risks(self, predictions: Floats) -> Floats:
-        """Return the ranking of people: the time on the line that each is expected to lose."""
+        """Return scores that rank people: the part of the timeline that each is expected to lose."""
         widths = np.diff(np.append(0.0, self.ends))
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         return np.asarray(self.ends[-1] - (known[:, 1:] + known[:, :-1]) / 2 @ widths, np.float64)
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
-        """Evaluate Harrell's concordance and the Brier scores, their mean and each with that of Kaplan and Meier."""
+        """Evaluate Harrell's concordance and the Brier scores, their mean and each compared with Kaplan and Meier's."""
         times, events = self.times(targets)
         ends = self._places / RESIDUAL_STEPS * self.ends[-1]
         scores = brier_scores(predictions, times, events, ends)
@@ -260,7 +260,7 @@ class Times(Target):
         )
 
     def drawn(self, scores: Floats, draws: np.random.Generator) -> Codes:
-        """Draw events evenly spread over their interval."""
+        """Draw events evenly spread over their intervals."""
         left = self.predictions(scores)
         interval = (draws.random((len(scores), 1)) > 1 - left).sum(axis=1)
         ends = np.append(0.0, self.ends)
@@ -271,10 +271,10 @@ class Times(Target):
 
 
 def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
-    """Return Harrell's C: among pairs with a known order, the share in which the first has the larger risk.
+    """Return Harrell's C: the share of pairs with a known order in which the first event has the larger risk.
 
-    Equal risks count half. The interval is of the normal distribution, with the variance of a ratio of U-statistics
-    from each person's pairs (Hoeffding 1948).
+    Equal risks count half. The interval assumes a normal distribution, with the variance of a ratio of U-statistics
+    computed from each person's pairs (Hoeffding 1948).
     """
     people = len(times)
     right, compared = np.zeros(people), np.zeros(people)
@@ -282,7 +282,7 @@ def concordance(risks: Floats, times: Floats, events: Bools) -> Estimate:
     block = max(1, _AT_A_TIME // max(people, 1))
     for start in range(0, len(first), block):
         mine = first[start : start + block]
-        # a person censored at the moment of an event outlived it
+        # a person censored at the time of an event outlived it
         later = (times[mine, None] < times) | ((times[mine, None] == times) & ~events)
         agrees = later * ((risks[mine, None] > risks) + 0.5 * (risks[mine, None] == risks))
         right[mine] += agrees.sum(axis=1)
@@ -301,10 +301,10 @@ def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool 
     """Return the share without the event after each of some moments, and its standard error (Greenwood 1926).
 
     Args:
-        times: `(n,)` of the event, or the end of the follow-up.
+        times: `(n,)` times of the event, or of the end of the follow-up.
         events: `(n,)` whether it was the event.
-        moments: `(m,)`.
-        before: count events at a moment itself as later.
+        moments: `(m,)` times at which the share is estimated.
+        before: Count events at a moment itself as later.
     """
     distinct = np.unique(times[events])
     ordered = np.sort(times)
@@ -319,16 +319,16 @@ def kaplan_meier(times: Floats, events: Bools, moments: Floats, *, before: bool 
 
 
 def brier_scores(survival: Floats, times: Floats, events: Bools, moments: Floats) -> Floats:
-    """Return `(n, m)` squared errors of survival predicted at some moments, weighted for censoring (Graf et al. 1999).
+    """Return squared errors `(n, m)` of survival predicted at some moments, weighted for censoring (Graf et al. 1999).
 
-    People censored before a moment have weight 0 there, and others represent them: their weight is one over the share
-    that was followed for that long, by Kaplan and Meier. The mean of a column is the Brier score.
+    People censored before a moment have weight 0 there, and others represent them: their weight is one divided by the
+    share followed for that long, according to Kaplan and Meier. The mean of a column is the Brier score.
 
     Args:
         survival: `(n, m)` predicted share without the event after each moment.
-        times: `(n,)`.
-        events: `(n,)`.
-        moments: `(m,)`.
+        times: `(n,)`, see `kaplan_meier`.
+        events: `(n,)`, see `kaplan_meier`.
+        moments: `(m,)`, see `kaplan_meier`.
     """
     followed, _ = kaplan_meier(times, ~events, times, before=True)
     until, _ = kaplan_meier(times, ~events, moments)

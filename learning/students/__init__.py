@@ -1,6 +1,6 @@
-"""Students by name: models that learn from releases about public points, which never costs any budget.
+"""Students by name: models that learn from releases about public points, which never uses any budget.
 
-They know releases, but no accounts or private records. Imports no Django. Every learner of labels is also a student.
+They see releases, but no accounts or private records. Imports no Django. Every learner of labels is also a student.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ STUDENTS: dict[str, type[Parametrised]] = {
 
 
 def student_class(name: str) -> type[Parametrised]:
-    """Return the student class of this name; ValueError lists the available names."""
+    """Return the student class of this name. The ValueError for an unknown name lists the available ones."""
     return registered_class(STUDENTS, name)
 
 
 def student_create(name: str, parameters: Mapping[str, Any] | None = None) -> Parametrised:
-    """Return the student with these parameters, defaults for the rest; ValueError names unknown ones or bad values.
+    """Return the student with these parameters, or defaults; raise ValueError for unknown names and bad values.
 
     >>> student_create("boosting", {"leaves": 8}).leaves
     8
@@ -71,7 +71,7 @@ def student_learn(
     progress: Progress | None = None,
     checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> Model:
-    """Train a student; see `Student.learn`; a learner of labels learns from the largest counts, without checkpoints."""
+    """Train a student, see `Student.learn`. A learner of labels learns the largest counts, without checkpoints."""
     if isinstance(student, Student):
         return student.learn(points, releases, seed=seed, progress=progress, checkpoint=checkpoint)
     assert isinstance(student, Learner)
@@ -79,7 +79,7 @@ def student_learn(
 
 
 def suggested_student(kind: str) -> Parametrised:
-    """Return the suggested student for a first run on records of this kind, "image" or "table".
+    """Return the student suggested for a first run on records of this kind, "image" or "table".
 
     >>> suggested_student("image").name, suggested_student("table").name
     ('consistency', 'shares')

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Boosting(Student):
     """Boosted trees (Ke et al. 2017) on class probabilities.
 
-    For votes of neighbourhoods these are the predictions of `Shares` for all points: trees of few large leaves smooth
-    it. Otherwise the target of each point is the probability of each class to lead the counts, and its weight is how
-    far the likeliest class is above chance, or 0 if noise hides the leading class.
+    For votes of neighbourhoods, these are the predictions of `Shares` for all points, and trees with few large leaves
+    smooth them. Otherwise, the target of each point is the probability of each class to lead the counts. Its weight is
+    how far the most likely class is above chance, or 0 if noise hides the leading class.
     """
 
     name: ClassVar[str] = "boosting"
@@ -82,12 +82,12 @@ class Boosting(Student):
         )
 
 
-# scikit-learn follows the numbers in tree nodes without checks, so they are checked when a model is read
+# scikit-learn follows the numbers in tree nodes unchecked, so they are checked when a model is read
 _TRUSTED = ("sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",)
 
 
 def _check_trees(estimator: HistGradientBoostingClassifier, columns: int) -> None:
-    """Raise ValueError if a split leads out of its tree, back in it, or to a column that records do not have."""
+    """Raise ValueError if a split leads out of its tree, back into it, or to a column that records do not have."""
     for tree in (tree for trees in estimator._predictors for tree in trees):
         nodes = tree.nodes
         splits = np.flatnonzero(nodes["is_leaf"] == 0)

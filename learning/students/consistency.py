@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 _LONGER, _FURTHER = 3, 1.5
-"""Multiples of the steps and of the moves of images for a thorough training; see docs/students.md."""
+"""Factors of the steps and of the moves of images for a thorough training; see docs/students.md."""
 
 
 @dataclass(frozen=True)
 class Consistency(Student):
-    """A convolutional network that learns from all public images, with or without releases.
+    """Convolutional network that learns from all public images, with or without releases.
 
-    The target of an image is the posterior of its class by Bayes' rule: the prediction for a weakly moved copy is the
-    prior, and the released counts are the likelihood. The network learns it on a strongly moved copy (Sohn et al. 2020,
-    "FixMatch", for images without releases). So it corrects labels that it has reason to doubt.
+    The target of an image is the posterior of its class by Bayes' rule: the prior is the prediction for a weakly moved
+    copy, and the likelihood comes from the released counts. The network learns it on a strongly moved copy (Sohn et al.
+    2020, "FixMatch", for images without releases). It can therefore correct doubtful labels.
     """
 
     name: ClassVar[str] = "consistency"

@@ -1,6 +1,6 @@
-"""Consistency training with released counts: random changes of images, the network, and the training, in PyTorch.
+"""Consistency training with released counts, in PyTorch: random moves of images, the network, and the training.
 
-States between two steps are stored as safetensors, which runs no code when it is read.
+States between steps are stored as safetensors, so reading them runs no code.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from learning.students.student import UNKEPT, TrainingCheckpoint
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
-_BENDS = 4  # along each side of an image
+_BENDS = 4  # control points along each side of an image
 
 _CONVOLUTIONS = 3
-"""Convolutions of a network that is not deep."""
+"""Number of convolutions of a network that is not deep."""
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
-_WEAK = 0.5  # of the strong moves
+_WEAK = 0.5  # factor of the strong moves
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
 _NOTED = 100
-"""Steps between two reports and checkpoints of the training."""
+"""Number of steps between two reports and checkpoints of the training."""
 
 
 @dataclass(frozen=True)
 class Moves:
-    """Limits of the moves of images; 0 or False switches a kind off.
+    """Limits of the moves of images; 0 or False disables a kind.
 
     Attributes:
-        rotation: Greatest angle in degrees, either way.
-        shift: Greatest shift as a share of height and width, either way.
-        stretch: Greatest independent change of height and width, as a share.
-        bend: Greatest shift of one part of the image against the others, as a share of height and width, either way.
-        mirror: Whether every second image is mirrored left to right.
+        rotation: Largest angle in degrees, in either direction.
+        shift: Largest shift as a share of height and width, in either direction.
+        stretch: Largest independent change of height and width, as a share.
+        bend: Largest shift of one part of the image against the others, as a share of height and width.
+        mirror: Whether every second image is mirrored horizontally.
         erase: Side of a square that is blackened, as a share of the shorter side of the image.
     """
 
@@ -66,7 +66,7 @@ class Moves:
         )
 
     def __call__(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Move every image of `(n, channels, height, width)` at random and independently; pixels from outside are 0.
+        """Move every image of `(n, channels, height, width)` randomly and independently; pixels from outside are 0.
 
         Moves are drawn on the generator's device.
         """
@@ -80,7 +80,7 @@ class Moves:
         return self._erased(moved, generator) if self.erase else moved
 
     def _maps(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """Return `(count, 2, 3)` affine maps from places in the result to places in the image, both from -1 to 1."""
+        """Return affine maps `(count, 2, 3)` from positions in the result to positions in the image, from -1 to 1."""
         uniform = 2 * torch.rand(count, 5, generator=generator, device=generator.device) - 1
         angle = uniform[:, 0] * math.radians(self.rotation)
         width, height = (1 + self.stretch * uniform[:, axis] for axis in (1, 2))
@@ -93,7 +93,7 @@ class Moves:
         return torch.stack([first, second], 1)
 
     def _bends(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Return `(n, height, width, 2)` shifts of places, smooth between 4×4 drawn ones (after Simard et al. 2003)."""
+        """Return smooth shifts `(n, height, width, 2)` between 4×4 random ones (after Simard et al. 2003)."""
         uniform = torch.rand(len(images), 2, _BENDS, _BENDS, generator=generator, device=generator.device)
         drawn = 2 * self.bend * (2 * uniform - 1)
         smooth = functional.interpolate(drawn, size=images.shape[2:], mode="bicubic", align_corners=True)
@@ -130,7 +130,7 @@ def _module(kind: str, sizes: Mapping[str, Any]) -> nn.Module:
 
 
 class ConsistencyModel(ImageModel[nn.Sequential]):
-    """A trained :func:`network`."""
+    """Trained :func:`network`."""
 
     @classmethod
     def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[nn.Sequential, int]:
@@ -161,7 +161,7 @@ def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
-    """Take the statistics of batch norm from the original images, because moved images with holes have others."""
+    """Compute batch norm statistics from the original images, because moved images with holes have different ones."""
     for layer in layers:
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.reset_running_stats()
@@ -172,7 +172,7 @@ def normalise(layers: nn.Sequential, pixels: torch.Tensor) -> None:
 
 
 def state_save(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> bytes:
-    """Return everything that the steps after ``step`` depend on: weights, moments, the random generator's state."""
+    """Return everything that later steps depend on: weights, moments, the random generator's state and ``step``."""
     tensors = {f"layers.{name}": each for name, each in layers.state_dict().items()}
     for place, weights in enumerate(layers.parameters()):
         tensors |= {f"{name}.{place}": optimiser.state[weights][name] for name in _MOMENTS}
@@ -182,10 +182,10 @@ def state_save(step: int, layers: nn.Module, optimiser: torch.optim.AdamW, gener
 
 @torch.no_grad()
 def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.AdamW, generator: torch.Generator) -> int:
-    """Restore a training to its state at `state_save`.
+    """Restore a training to the state stored by `state_save`.
 
     Returns:
-        The number of steps taken, or 0 without any change if no state can be read or it does not fit.
+        The number of steps taken, or 0 without any change if the state cannot be read or does not fit.
     """
     try:
         tensors = load(state or b"")
@@ -202,7 +202,7 @@ def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.Ad
         return 0  # of another network
     layers.load_state_dict(parts)
     for weights, moment in zip(layers.parameters(), moments, strict=True):
-        # in the memory format of the weights, which the fused optimiser requires
+        # in the memory format of the weights, as the fused optimiser requires
         moved = {name: torch.empty_like(weights).copy_(moment[name]) for name in _MOMENTS[1:]}
         optimiser.state[weights] = {"step": moment["step"].to(weights.device), **moved}
     generator.set_state(drawn)
@@ -211,7 +211,7 @@ def state_load(state: bytes | None, layers: nn.Module, optimiser: torch.optim.Ad
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the training: :class:`learning.students.consistency.Consistency` describes them."""
+    """Settings of the training, described in :class:`learning.students.consistency.Consistency`."""
 
     steps: int
     batch: int
@@ -231,17 +231,17 @@ def train_consistently(
     progress: Progress,
     checkpoint: TrainingCheckpoint = UNKEPT,
 ) -> ConsistencyModel:
-    """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved ones.
+    """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved images.
 
-    Half of each batch are points with informative counts, half are any points. A posterior above the threshold counts
-    as certain; an uncertain one is learned unchanged if there are counts, and ignored if not.
+    Half of each batch are points with informative counts, the other half any points. A posterior above the threshold is
+    treated as certain; an uncertain one is learned unchanged if there are counts, and otherwise ignored.
 
     Args:
         x: Images of the public points.
-        likelihood: Of each class `(points, C)`, and which points have informative counts `(points,)`.
-        seed: Of initial weights, batches and moves.
+        likelihood: Likelihood of each class `(points, C)`, and which points have informative counts `(points,)`.
+        seed: Seed of initial weights, batches and moves.
         progress: Called with the number of steps.
-        checkpoint: Keeps the state of the training.
+        checkpoint: Storage for the state of the training.
     """
     counts, informative = (torch.from_numpy(each) for each in likelihood)
     classes = counts.shape[1]
@@ -300,7 +300,7 @@ def _drawn(labelled: torch.Tensor, points: int, count: int, generator: torch.Gen
 
 
 def _rate(done: float) -> float:
-    """Return the rate of one cycle (Smith & Topin 2018): linear to 1 in the first quarter, then half a cosine to 0."""
+    """Return the rate of the 1cycle policy (Smith & Topin 2018): up to 1 in the first quarter, then a cosine to 0."""
     if done < _WARM_UP:
         return 0.05 + 0.95 * done / _WARM_UP
     return 0.5 + 0.5 * math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP))

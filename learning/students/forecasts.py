@@ -1,13 +1,13 @@
-"""Forecasts of a student's results from a planned vote, from public points only.
+"""Forecasts of a student's results after a planned vote, from public points only.
 
-*Votes by every holder.* If few people vote, most single labels can be wrong and the student can still be right, because
-it learns from all counts together. So the vote is simulated: public points stand in for records, their noisy counts go
-through `refine`, and the refined labels are compared with the right ones.
+*Votes by every holder.* If few people vote, most single labels can be wrong although the student is right, because it
+learns from all counts together. The vote is therefore simulated: public points stand in for records, their noisy counts
+are processed by `refine`, and the refined labels are compared with the true ones.
 
-*Votes by teachers*, and plans are compared: labels or counts, few teachers or many. Half of some labelled points stand
-in for people and train a few teachers, each on the number of records that a real one has. They vote on public points,
-with the noise of the plan; the releases are smoothed, and the other half of the labelled points shows how often the
-smoothed class is right.
+*Votes by teachers.* Plans are compared: labels or counts, few teachers or many. Half of some labelled points stand in
+for people and train a few teachers, each on as many records as a real teacher has. They vote on public points, with the
+plan's noise. The releases are smoothed, and the other half of the labelled points shows how often the smoothed class is
+right.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from learning.students.releases import Releases, counted
 from learning.students.smoothing import Smoother, neighbourhoods, refine
 
 LOOKED_AT = 2000
-"""Points of a simulation; more would hardly improve it."""
+"""Number of points in a simulation; more would hardly improve it."""
 
 _LEAST_NOISE = 1.0
-"""Least noise of counts of people: less would be equivalent to none."""
+"""Smallest noise of counts of people; less would be equivalent to none."""
 
 _SIMULATED = gettext_noop(
     "A simulated vote in which public points stand in for records, each with the class of the nearest of %(points)d "
@@ -42,11 +42,11 @@ _SIMULATED = gettext_noop(
 )
 
 _FEW, _MANY, _RECORDS = 10, 60, 600
-"""Teachers trained for each number of records, limited by their total number of records."""
+"""Number of teachers trained for each number of records, limited by their total number of records."""
 _DRAWS = 20
-"""Draws of the noise; with few draws, chance would choose the number of teachers."""
+"""Number of draws of the noise; with few draws, chance would determine the number of teachers."""
 _POINTS, _EIGENVECTORS = 1000, 100
-"""Public points used for simulated votes, and how finely they are smoothed."""
+"""Number of public points used for simulated votes, and how finely they are smoothed."""
 _CERTAIN = 0.05
 """Standard deviation of a released label, as a share of the voters that it represents."""
 _TAUGHT = gettext_noop(
@@ -67,17 +67,17 @@ def student_forecast(
 ) -> Forecast:
     """Forecast the share of public points whose label after `refine` is right after one round of plain votes.
 
-    More than 2,000 queries are represented by a sample, with noise reduced by the averaging that the others would
-    allow. A student that learns from refined labels is hardly ever worse, so a small share is a reason to warn.
+    More than 2,000 queries are represented by a sample, with the noise reduced as if the others were averaged. A
+    student that learns from refined labels is hardly ever worse, so a small share justifies a warning.
 
     Args:
         queries: `(Q,)` positions among the public points, in the order in which they are asked.
-        public: `(P, d)` coordinates.
-        voters: Expected at ``evenly(queries, LOOKED_AT)``.
-        n_classes: At least 2.
-        sample: Labelled public points: each public point is assumed to have the class of the nearest. Without any the
-            points are put into clusters, which are easier to distinguish than classes: then the forecast only shows how
-                much survives the noise.
+        public: `(P, d)` coordinates of the public points.
+        voters: Expected numbers of voters at ``evenly(queries, LOOKED_AT)``.
+        n_classes: Number of classes, at least 2.
+        sample: Labelled public points; each public point is assumed to have the class of the nearest one. Without a
+            sample, the points are put into clusters. Clusters are easier to distinguish than classes, so the forecast
+            then only shows how much survives the noise.
     """
     every, rng = np.asarray(queries, np.int64), np.random.default_rng(0)
     probe = evenly(every, LOOKED_AT)
@@ -104,7 +104,7 @@ def student_forecast(
 
 
 class VotesRehearsal:
-    """Teachers of labelled points, and how well their releases predict the classes of others."""
+    """Teachers trained on labelled points, and how well their releases predict the classes of other points."""
 
     def __init__(
         self,
@@ -117,14 +117,14 @@ class VotesRehearsal:
         *,
         unlabelled: bool,
     ) -> None:
-        """Divide the labelled points.
+        """Split the labelled points.
 
         Args:
-            learner: Of the teachers; a slow one is replaced by a faster one.
+            learner: Learner of the teachers; a slow one is replaced by a faster one.
             space: Representation that defines which points are near each other.
             public: `(P, …)` public points; a sample is used.
-            points: `(n, …)` labelled ones.
-            labels: `(n,)` their classes.
+            points: `(n, …)` labelled points.
+            labels: `(n,)` classes of the labelled points.
             unlabelled: Whether teachers also learn from the public points.
         """
         self.learner, self.n_classes = learner.quick(), n_classes
@@ -143,10 +143,9 @@ class VotesRehearsal:
         return len(self.known)
 
     def forecast(self, plan: Plan, answers: int) -> Forecast | None:
-        """Return the expected share of points that ``answers`` answered queries get right; None if none is answered.
+        """Return the expected share of points that are right after ``answers`` answered queries; None if 0.
 
-        Counts of all public points are simulated on a sample, with noise reduced by the averaging that the others would
-        allow.
+        Counts of all public points are simulated on a sample, with the noise reduced as if the others were averaged.
         """
         records = min(records_of(plan), self.most_records)
         votes = np.random.default_rng(0).multinomial(round(plan.votes), self._shares_of(records)[: self.asked])
@@ -174,7 +173,7 @@ class VotesRehearsal:
         return float(np.mean([(mean[self.asked :].argmax(axis=1) == self.truth).mean() for mean, _ in found]))
 
     def _shares_of(self, records: int) -> NDArray[np.float64]:
-        """Return `(n, C)` shares of the teachers of this many records that predict each class."""
+        """Return the shares `(n, C)` of the teachers with this many records that predict each class."""
         if records not in self._shares:
             rng, votes = np.random.default_rng(0), np.zeros((len(self.points), self.n_classes))
             for seed in range(_teachers(records)):
@@ -199,7 +198,7 @@ def records_of(plan: Plan) -> int:
 
 
 def _nearest(points: NDArray[np.signedinteger], sample: Sample) -> NDArray[np.int64]:
-    """Return `(n,)` the class of the labelled point nearest to each."""
+    """Return the class of the labelled point nearest to each point, `(n,)`."""
     from sklearn.neighbors import KNeighborsClassifier
 
     known = KNeighborsClassifier(1).fit(np.asarray(sample.points, np.float32), np.asarray(sample.labels))

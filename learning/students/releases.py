@@ -1,7 +1,7 @@
-"""Releases in the form that students read: noisy counts with known noise, from any method.
+"""Releases of any method in the form that students read: noisy counts with known noise.
 
-A posterior gives the probability that each class leads before noise, given counts after noise. Releases that a student
-has not learned from choose the best student, and calibrate it.
+A posterior gives the probability that each class leads before noise, given the noisy counts. Releases that a student
+has not learned from are used to choose the best student and to calibrate it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from learning.learners.learner import Model
 Floats = NDArray[np.float64]
 
 _LEAST_MARGIN = 1.0
-"""A lead of fewer standard deviations carries no information: the label is not used."""
+"""A lead of fewer standard deviations carries no information, so the label is not used."""
 
-# Of the integral over counts before noise, see `leading_probabilities`.
-_REACH = 8.0  # standard deviations on either side of the counts; beyond it there is less than 1e-15
+# Range of the integral over counts before noise, see `leading_probabilities`.
+_REACH = 8.0  # standard deviations on either side of the counts, which leave less than 1e-15 outside
 _STEPS = 161
-_NEVER = -1e4  # the logarithm of probability 0, and still a number to subtract
+_NEVER = -1e4  # the logarithm of probability 0, as a number that can be subtracted
 _BATCH = 512
 
 
@@ -36,15 +36,16 @@ _BATCH = 512
 class Releases:
     """Released counts of some public points.
 
-    Labels are counts of one voter without noise, class probabilities counts of one voter in parts: so all releases
-    about public points are read in the same way.
+    Labels are counts of one voter without noise, and class probabilities are counts of one voter divided among classes,
+    so all releases about public points have the same form.
 
     Attributes:
         rows: `(Q,)` positions of the points among all public points; each at most once.
-        counts: `(Q, C)` noisy numbers of voters by class. Of residual votes, the voters who agree with the public
-            sigma: `(Q,)` the standard deviation of the noise of every count of a point; 0 for none.
-            reach: `(Q, P)` weights of public points that represent the voters of each point, see `neighbourhoods`; rows
-                sum to 1. None if a release is about the point itself.
+        counts: `(Q, C)` noisy numbers of voters by class. In residual votes they include voters who agree with the
+            public guess.
+        sigma: `(Q,)` standard deviation of the noise of every count of a point; 0 for none.
+        reach: `(Q, P)` weights of the public points that represent the voters of each point, see `neighbourhoods`; rows
+            sum to 1. None if a release is about the point itself.
     """
 
     rows: NDArray[np.int64]
@@ -70,12 +71,12 @@ class Releases:
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """`(Q,)` the class with the largest count, or the smaller number if equal."""
+        """Class with the largest count, `(Q,)`; the lower number in a tie."""
         return self.counts.argmax(axis=1)
 
     @cached_property
     def margins(self) -> Floats:
-        """`(Q,)` the lead of the largest count over the next, in σ; infinite if there is no noise."""
+        """Lead of the largest count over the next, `(Q,)` in σ; infinite without noise."""
         if self.classes == 1:
             return np.full(len(self), np.inf)
         ordered = np.partition(self.counts, -2, axis=1)
@@ -84,14 +85,15 @@ class Releases:
 
     @cached_property
     def leading(self) -> Floats:
-        """`(Q, C)` the probability that a class leads the counts before noise: see `leading_probabilities`."""
+        """Probability that a class leads the counts before noise, `(Q, C)`: see `leading_probabilities`."""
         return leading_probabilities(self.counts, self.sigma)
 
     @cached_property
     def weights(self) -> Floats:
-        """`(Q,)` the reliability of a label, 0 … 1: how far the likeliest class is above chance.
+        """Reliability of a label, `(Q,)` from 0 to 1: how far the most likely class is above chance.
 
-        0 if the largest count leads by less than a standard deviation of the noise: such labels are noise.
+        It is 0 if the largest count leads by less than a standard deviation of the noise, because such labels are
+        noise.
         """
         if self.classes == 1:
             return np.ones(len(self))
@@ -99,22 +101,22 @@ class Releases:
         return np.where(self.margins < _LEAST_MARGIN, 0.0, above)
 
     def averaged(self, probabilities: Floats) -> Floats:
-        """Return `(Q, C)` the expected shares of the voters if public points have these probabilities `(P, C)`."""
+        """Return the expected shares of the voters `(Q, C)` if public points have these probabilities `(P, C)`."""
         return probabilities[self.rows] if self.reach is None else self.reach @ probabilities
 
     def score(self, probabilities: Floats) -> float:
         """Return the agreement of probabilities `(P, C)` of the public points with the counts; larger is better.
 
-        The quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q| for counts n_q, their
-        sums |n_q|, and averaged probabilities m_q. It is linear in the counts, so the noise leaves the numerator
-        unbiased: it needs releases that the probabilities were not learned from, and no true labels.
+        This is the quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q|, for counts
+        n_q, their sums |n_q|, and averaged probabilities m_q. It is linear in the counts, so noise leaves the numerator
+        unbiased. It requires releases that the probabilities were not learned from, but no true labels.
         """
         expected, sums = self.averaged(probabilities), self.counts.sum(axis=1)
         gained = 2 * (self.counts * expected).sum() - (sums * (expected**2).sum(axis=1)).sum()
         return float(gained / max(sums.sum(), 1e-9))
 
     def among(self, chosen: ArrayLike) -> Releases:
-        """Return the releases of some of the points, by index or mask."""
+        """Return the releases about some of the points, given by index or mask."""
         places = np.asarray(chosen)
         reach = None if self.reach is None else self.reach[places]
         return Releases(self.rows[places], self.counts[places], self.sigma[places], reach)
@@ -139,8 +141,8 @@ def counted(
 
     Args:
         rows: `(Q,)` positions of the points among all public points.
-        counts: `(Q, C)` as released.
-        predicted: `(Q,)` the public predictions that residual votes were cast against; None for plain votes.
+        counts: `(Q, C)` released counts.
+        predicted: `(Q,)` public predictions that residual votes were cast against; None for plain votes.
         voters: `(Q,)` or a number: voters that a prediction represents, see `neighbours.release.read_counts`.
         reach: See `Releases`.
 
@@ -154,7 +156,7 @@ def counted(
 
 
 def labelled(rows: ArrayLike, labels: ArrayLike, *, classes: int) -> Releases:
-    """Return only labels, as released by votes of teachers.
+    """Return labels, as released by votes of teachers, as releases.
 
     >>> labelled([4, 7], [1, 0], classes=2).leading.tolist()
     [[0.0, 1.0], [1.0, 0.0]]
@@ -163,7 +165,7 @@ def labelled(rows: ArrayLike, labels: ArrayLike, *, classes: int) -> Releases:
 
 
 def predicted(rows: ArrayLike, probabilities: ArrayLike) -> Releases:
-    """Return the `(Q, C)` probabilities that a model of private steps gives to public points."""
+    """Return the probabilities `(Q, C)` that a model of private steps gives to public points, as releases."""
     counts = np.asarray(probabilities, np.float64)
     return Releases(np.asarray(rows, np.int64), counts, np.zeros(len(counts)))
 
@@ -174,8 +176,8 @@ def with_labelled_rows(releases: Releases, points: int, labels: ArrayLike) -> Re
     If counts were released, a label has the weight of a point's average number of voters.
 
     Args:
-        releases: About some of the points.
-        points: P, their number.
+        releases: Releases about some of the points.
+        points: Number P of the points.
         labels: `(L,)` classes of the rows at P, P + 1 and so on.
 
     >>> with_labelled_rows(labelled([1], [0], classes=2), 3, [1, 1]).rows.tolist()
@@ -194,7 +196,7 @@ def with_labelled_rows(releases: Releases, points: int, labels: ArrayLike) -> Re
 
 
 def joined(parts: Sequence[Releases]) -> Releases:
-    """Return releases of several rounds about different points, in increasing order of rows."""
+    """Return releases of several rounds about different points, in ascending order of rows."""
     rows, counts, sigma = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "counts", "sigma")
     )
@@ -209,20 +211,21 @@ def joined(parts: Sequence[Releases]) -> Releases:
 def leading_probabilities(counts: ArrayLike, sigma: ArrayLike) -> NDArray[np.float64]:
     """Return posterior probabilities that each class has the largest count before noise.
 
-    Counts before noise are independent with a flat prior on [0, ∞), so given a noisy count y they follow N(y, σ²), cut
-    off below 0. With density f_c and distribution F_c,
+    Counts before noise are independent with a flat prior on [0, ∞), so given a noisy count y they follow N(y, σ²),
+    truncated below 0. With density f_c and distribution F_c,
 
         P(c leads) = ∫ f_c(x) · Π_{k ≠ c} F_k(x) dx,
 
-    which is integrated over x numerically (trapezoidal rule, whose error falls faster than any power of the step).
+    which is integrated numerically over x (by the trapezoidal rule, whose error falls faster than any power of the
+    step).
 
     Args:
         counts: `(Q, C)` noisy counts.
-        sigma: A number, or `(Q,)`: standard deviation of their noise; if it is 0, counts are probabilities up to a
-            factor, and negative ones are 0.
+        sigma: A number, or `(Q,)`: standard deviation of their noise. If it is 0, counts are probabilities up to a
+            factor, and negative counts are treated as 0.
 
     Returns:
-        `(Q, C)`, rows sum to 1.
+        Probabilities `(Q, C)`; rows sum to 1.
 
     >>> leading_probabilities([[60.0, 40.0]], 10.0).round(2).tolist()
     [[0.92, 0.08]]
@@ -239,7 +242,7 @@ def leading_probabilities(counts: ArrayLike, sigma: ArrayLike) -> NDArray[np.flo
 
 
 def _integrated(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Integrate `means` (Q, C) in units of σ; results are proportional to the probabilities."""
+    """Integrate for `means` (Q, C) in units of σ. Results are proportional to the probabilities."""
     top = np.maximum(means.max(axis=1), 0.0)
     low, high = np.maximum(top - _REACH, 0.0), top + _REACH
     x = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, _STEPS)
@@ -267,15 +270,15 @@ def choose(
 ) -> tuple[str, dict[str, float]]:
     """Return the candidate with the best score on a fifth of the releases, after learning from the others.
 
-    Private records and test points are not used, so it costs nothing.
+    It uses no private records and no test points, so it costs nothing.
 
     Args:
-        candidates: Functions that train each on all public points `(P, …)` and releases.
+        candidates: Functions that train each candidate on all public points `(P, …)` and releases.
         points: All public points.
-        releases: About them.
+        releases: Releases about the points.
 
     Returns:
-        Its name, and the scores of all (`Releases.score`).
+        The candidate's name, and the scores of all candidates (`Releases.score`).
     """
     learned, held_out = releases.split(_HELD_OUT, seed)
     scores = {name: held_out.score(teach(points, learned).predict_proba(points)) for name, teach in candidates.items()}
@@ -283,14 +286,14 @@ def choose(
 
 
 def fit_to_releases(probabilities: Floats, held_out: Releases) -> Calibration:
-    """Return the calibration of a model that agrees best with releases that it has not learned from.
+    """Return the calibration of a model that agrees best with releases it has not learned from.
 
-    Labels and probabilities have no noise, and are scored by -log p. Counts of voters have noise of a known σ, so they
-    are scored by the quadratic score of `Releases.score`, which noise leaves unbiased, in units of that noise and of
+    Labels and probabilities have no noise and are scored by -log p. Counts of voters have noise of a known σ, so they
+    are scored by the quadratic score of `Releases.score`, which noise leaves unbiased, in units of this noise and of
     the voters' own variation. The logarithm of the scale and the offsets have a normal prior around "unchanged".
 
     Args:
-        probabilities: `(P, C)` of all public points.
+        probabilities: `(P, C)` probabilities of all public points.
         held_out: Releases about some of them.
     """
     classes = probabilities.shape[1]

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
 _HELD_OUT = 0.2
 _MISFIT = 0.05
-"""Standard deviation between shares and the best model without noise."""
+"""Standard deviation of the difference between shares and the best model without noise."""
 _LEAST_SPREAD = 0.1
-"""Least spread of a column; hardly varying columns are not magnified."""
+"""Smallest assumed spread of a column, so that hardly varying columns are not magnified."""
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class Shares(Student):
 
     The shares of a neighbourhood are averages, so averages of predictions are compared with them (learning from label
     proportions, Quadrianto et al. 2009). The fit maximises the quadratic score of the counts (`Releases.score`), with
-    points weighted by noise: it is linear in the counts, so noise leaves its gradient unbiased, whereas dividing by
+    points weighted by noise. The score is linear in the counts, so noise leaves its gradient unbiased; dividing by
     noisy sums of few voters would not. The ridge penalty with the best score on held-out releases is used.
     """
 
@@ -73,7 +73,7 @@ class Shares(Student):
         return model
 
     def _fitted(self, design: Floats, releases: Releases, penalty: float) -> Floats:
-        """Return `(d + 1, C)` coefficients for standardised columns, the last row being intercepts."""
+        """Return coefficients `(d + 1, C)` for standardised columns; the last row contains the intercepts."""
         from scipy.optimize import minimize
 
         sums, weights = releases.counts.sum(axis=1), _weights(releases)
@@ -100,7 +100,7 @@ class Shares(Student):
 
 
 def _usual(releases: Releases) -> Floats:
-    """Return `(Q,)` a point's expected voters, from other points' sums: those in its reach that have one, or all."""
+    """Return each point's expected voters `(Q,)`, from sums of other points: those within its reach, or else all."""
     sums = releases.counts.sum(axis=1)
     usual = np.full(len(releases), sums.mean())
     if releases.reach is not None:
@@ -111,16 +111,16 @@ def _usual(releases: Releases) -> Floats:
 
 
 def _weights(releases: Releases) -> Floats:
-    """Return `(Q,)` weights of each point's quadratic score, by noise and misfit but independent of its own noise.
+    """Return the weight of each point's quadratic score, `(Q,)`, from noise and misfit but not from its own noise.
 
-    The residual n − |n|·m has variance σ² + (|n|·misfit)² for a class, and its gradient grows with |n|.
+    The residual n − |n|·m of a class has variance σ² + (|n|·misfit)², and its gradient grows with |n|.
     """
     usual = _usual(releases)
     return usual / (releases.sigma**2 + (_MISFIT * usual) ** 2)
 
 
 def _pulled_back(releases: Releases, gradient: Floats, points: int) -> Floats:
-    """Return `(P, C)` the gradient in the points' probabilities, from that in their averages."""
+    """Return the gradient `(P, C)` in the points' probabilities, given the gradient in their averages."""
     if releases.reach is not None:
         return releases.reach.T @ gradient
     back = np.zeros((points, gradient.shape[1]))

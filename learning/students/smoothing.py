@@ -1,6 +1,6 @@
-"""Conversion of releases into probabilities of all public points, about neighbourhoods or smoothed points.
+"""Conversion of releases about neighbourhoods or single points into probabilities of all public points.
 
-The public points within the radius of a query stand for the people who were asked.
+The public points within the radius of a query represent the people who were asked.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from learning.students.releases import Releases, leading_probabilities, predicte
 from learning.students.shares import Shares
 
 _MOST_STAND_INS = 10_000
-"""More public points than this do not improve an average, and need memory."""
+"""More public points than this do not improve an average, but need memory."""
 
 _DOUBT = 0.1
-"""Share of leading classes that are not the point's own."""
+"""Assumed share of leading classes that are not the point's own class."""
 _HELD_OUT = 0.2
 _SPREAD = (0.0, 0.8, 0.95)
-"""Candidate shares that come from neighbours; the best is used."""
+"""Candidate shares that come from neighbours; the best one is used."""
 
 _MOST = 300
 """Largest number of eigenvectors of the graph."""
@@ -42,18 +42,18 @@ def neighbourhoods(
 ) -> csr_array:
     """Return weights of the public points that represent the voters of each query.
 
-    Holders vote if their records are within the radius, and public points are spread like records. So the expected
-    share of a class among the voters is the average of its probability over the public points within the radius, not
-    its probability at the query: a student that knows this undoes the smoothing.
+    Holders vote if their records are within the radius, and public points are distributed like records. The expected
+    share of a class among the voters is therefore the average of its probability over the public points within the
+    radius, not its probability at the query. A student that knows this can undo the smoothing.
 
     Args:
-        rows: `(Q,)` positions of the queries among the public points; a query does not represent its voters, unless no
+        rows: `(Q,)` positions of the queries among the public points. A query represents its own voters only if no
             other point does.
         public: `(P, d)` coordinates of the round.
         squared_radii: `(Q,)`, see `learning.mechanisms.neighbours.votes.radii`.
 
     Returns:
-        `(Q, P)`, rows sum to 1. More than 10,000 public points are represented by an even sample.
+        Weights `(Q, P)`; rows sum to 1. More than 10,000 public points are represented by an evenly spaced sample.
 
     >>> neighbourhoods([0, 2], np.array([[0], [1], [5]]), [1, 4]).toarray().tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -83,19 +83,19 @@ def neighbourhoods(
 def refine(coordinates: NDArray[np.number], releases: Releases, *, seed: int) -> Releases:
     """Return probabilities of every public point, from its own release, if any, and from all others.
 
-    A softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), is the prior, and
-    the point's own counts are the likelihood. The regression learns from many releases and so averages their noise; it
-    also separates the classes of a neighbourhood that contains several. Then the posterior is spread over the points
-    nearest to each other (`spread`), to the degree that agrees best with held-out releases: so it follows classes that
-    are not linear, if points of a class lie together.
+    The prior is a softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), and the
+    likelihood comes from the point's own counts. The regression averages the noise of many releases, and separates the
+    classes of a neighbourhood that contains several. The posterior is then spread over the points nearest to each other
+    (`spread`), as far as this agrees best with held-out releases. It can therefore follow classes that are not linear,
+    if points of a class lie together.
 
     Args:
         coordinates: `(P, d)` of all public points in the space used for voting.
-        releases: About neighbourhoods of some of them.
-        seed: Of the held-out sample.
+        releases: Releases about neighbourhoods of some of them.
+        seed: Seed of the held-out sample.
 
     Returns:
-        Probabilities of all points, as releases of model predictions.
+        Probabilities of all points, in the form of releases of model predictions.
     """
     points = np.asarray(coordinates, np.float32)
     columns = points / max(float(points.std()), 1e-9)
@@ -119,19 +119,19 @@ def refine(coordinates: NDArray[np.number], releases: Releases, *, seed: int) ->
 def smooth(coordinates: NDArray[np.number], releases: Releases, voters: float) -> Releases:
     """Return probabilities of every public point, from noisy counts of some of them.
 
-    Counts before noise are a Gaussian process over the graph of nearest neighbours (Zhu, Ghahramani and Lafferty 2003,
-    "Semi-supervised learning using Gaussian fields"): along an eigenvector of its Laplacian with eigenvalue ℓ they have
-    a prior variance in proportion to (ℓ + β)^(−p), and every point also differs independently. The noise of the counts
-    is known. β, p and both spreads maximise the likelihood of the released counts. Many points with much noise are
-    therefore as informative as few with little.
+    Counts before noise are modelled as a Gaussian process over the graph of nearest neighbours (Zhu, Ghahramani and
+    Lafferty 2003, "Semi-supervised learning using Gaussian fields"): along an eigenvector of its Laplacian with
+    eigenvalue ℓ, their prior variance is proportional to (ℓ + β)^(−p), and every point also varies independently. The
+    noise of the counts is known. β, p and both variances maximise the likelihood of the released counts. Many points
+    with much noise are therefore as informative as few points with little noise.
 
     Args:
         coordinates: `(P, d)` of all public points in a public representation.
         releases: Plain counts of some of them, about the points themselves.
-        voters: The public weight of all votes, which is the sum of every point's counts before noise.
+        voters: Public weight of all votes, which is the sum of every point's counts before noise.
 
     Returns:
-        Probabilities that each class leads, of all points, as releases of model predictions.
+        Probabilities `(P, C)` that each class leads, in the form of releases of model predictions.
     """
     if len(coordinates) == 1:
         return predicted([0], releases.leading)
@@ -140,15 +140,15 @@ def smooth(coordinates: NDArray[np.number], releases: Releases, voters: float) -
 
 
 class Smoother:
-    """Graph of public points with coordinates `(P, d)`, along the smoothest `most` of its eigenvectors."""
+    """Graph of public points with coordinates `(P, d)`, reduced to the smoothest `most` of its eigenvectors."""
 
     def __init__(self, coordinates: NDArray[np.number], most: int = _MOST) -> None:
         self.values, self.vectors = eigenvectors(similarities(coordinates), most)
 
     def counts(self, releases: Releases, voters: float) -> tuple[Floats, Floats]:
-        """Return means `(P, C)` of all points' counts before noise and their standard deviations `(P,)`; see `smooth`.
+        """Return means `(P, C)` of all points' counts before noise, and their standard deviations `(P,)`; see `smooth`.
 
-        The settings are those with the largest evidence.
+        It uses the settings with the largest evidence.
         """
         return self.likeliest([releases], voters)[0]
 
@@ -162,7 +162,7 @@ class Smoother:
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """Posterior of the eigenvectors' coefficients for some settings, with the logarithm of the evidence for these."""
+    """Posterior of the eigenvectors' coefficients for some settings, with the logarithm of their evidence."""
 
     evidence: float
     misfit: float

@@ -1,7 +1,7 @@
-"""Students: parameters fixed at construction, ``learn`` from releases, a model that predicts.
+"""Students: parameters fixed at construction, a ``learn`` method that reads releases, and a model that predicts.
 
-A checkpoint stores a training's progress, which lets it continue after a crash. Students of outcomes other than classes
-learn each category's probability, and derive their predictions from it.
+A checkpoint stores a training's progress, so that it can continue after a crash. Students of outcomes other than
+classes learn each category's probability and derive their predictions from it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """Storage for one training's progress, which the same training finds again.
+    """Storage for the progress of one training, found again when the same training is repeated.
 
     Attributes:
-        load: Return the last saved state, None if there is none. A state that cannot be read is ignored: training
-            restarts.
-        save: Replace the stored state by this one.
+        load: Return the last saved state, or None. A state that cannot be read is ignored, and training restarts.
+        save: Replace the stored state.
     """
 
     load: Callable[[], bytes | None]
@@ -48,12 +47,12 @@ def _forget(_state: bytes) -> None:
 
 
 UNKEPT = TrainingCheckpoint(_none, _forget)
-"""For trainings too short to resume."""
+"""For trainings too short to need resuming."""
 
 
 @dataclass(frozen=True)
 class Student(Parametrised):
-    """A method of learning from releases. Subclasses are frozen dataclasses whose fields are made by ``parameter``."""
+    """Method of learning from releases. Subclasses are frozen dataclasses whose fields are made by ``parameter``."""
 
     def learn(
         self,
@@ -67,7 +66,7 @@ class Student(Parametrised):
         """Learn from all public points ``(P, …)`` and the releases about some of them.
 
         The same arguments give the same model on the same machine, also after resuming from a checkpoint. No private
-        data is used, so learning again costs nothing. Raises ValueError if nothing was released or the arrays do not
+        data is used, so learning again costs nothing. Raises ValueError if nothing was released or if the arrays do not
         fit together.
         """
         seed_check(seed)
@@ -94,15 +93,15 @@ def learn_labels(
     seed: int,
     progress: Progress | None = None,
 ) -> Model:
-    """Train a learner of labels: the largest counts are the labels, and those below the noise are left out."""
+    """Train a learner of labels: labels are the classes with the largest counts, without those hidden by noise."""
     believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
     return learner.fit(points[believed.rows], believed.labels, classes=releases.classes, seed=seed, progress=progress)
 
 
 class CategoriesModel(Model):
-    """A model of the categories of a target, with the predictions of the target's own models.
+    """Model of the categories of a target, with predictions like those of the target's own models.
 
-    Its file is that of the model; the run knows the target.
+    Its file is the file of the model; the run stores the target.
     """
 
     def __init__(self, model: Model, target: Target) -> None:
