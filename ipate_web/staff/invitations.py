@@ -239,7 +239,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 form,
                 action=_("Yes, make a new link"),
                 effects=[
-                    _("All their earlier links stop working at once. Their decision remains valid."),
+                    _("All their earlier links will stop working at once. Their decision remains valid."),
                     _("This is stored permanently with your name and the reason."),
                 ],
                 back=reverse("staff:link_new", args=[study.slug]),

@@ -84,7 +84,7 @@ def _facts(run: Run, made: str) -> list[tuple[str, str]]:
         facts.append(("SHA-256", student.digest))
     elif why := without_model(run):
         facts.append((_("Student"), said(why)))
-    return [*facts, (_("Report made"), made)]
+    return [*facts, (_("Report created"), made)]
 
 
 def _section(heading: str, paragraphs: Sequence[str] = (), tables: Sequence[Table] = ()) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
         for each in fairness.classes
     ]
     columns = [_("Class"), _("Test points"), _("Recall"), _("Confidence interval"), _("Learned from true labels")]
-    tables = [_table(_("Recall of each class, the lowest first"), columns, [2, 1, 1, 2, 1], classes)]
+    tables = [_table(_("Recall of each class, lowest first"), columns, [2, 1, 1, 2, 1], classes)]
     if fairness.levels:
         levels = [
             [group_label(each.level), trimmed(each.epsilon), str(each.holders), percent(each.part), percent(each.used)]
@@ -189,7 +189,7 @@ def _releases(rows: Sequence[tuple[Release, str]] | None, cap: float) -> list[di
         return _section(_("Releases"), [_("These entries can no longer be read.")])
     if not rows:
         return _section(_("Releases"), [_("This run has not released anything yet.")])
-    columns = [_("No."), _("Recorded on"), _("Kind"), _("Batch"), _("Maximum charge (μ²)"), _("Digest of the release")]
+    columns = [_("No."), _("Recorded on"), _("Kind"), _("Batch"), _("Maximum charge (μ²)"), _("Release checksum")]
     lines = [
         [
             str(release.sequence),
@@ -205,7 +205,7 @@ def _releases(rows: Sequence[tuple[Release, str]] | None, cap: float) -> list[di
     return _section(
         _("Releases"),
         [note] if note else [],
-        tables=[_table(_("Releases with their digests"), columns, [1, 3, 3, 1, 2, 4], lines)],
+        tables=[_table(_("Releases with their checksums"), columns, [1, 3, 3, 1, 2, 4], lines)],
     )
 
 

@@ -129,14 +129,14 @@ def study_make(installation: Installation) -> None:
     for name, text in answers.items():
         site.page.locator(f"[name={name}]").fill(text)
     site.press("Create study")
-    site.says("A line for each role.")
+    site.says("Use one line for each role")
     for place, (name, role) in enumerate(ROLES):
         row = f"people-{place}-"
         assert site.page.locator(f"[name={row}role] option:checked").inner_text() == role
         site.page.locator(f"[name={row}username]").fill(name)
         for field, text in {"first_name": name.title(), "last_name": "Doe", "email": f"{name}@example.org"}.items():
             site.page.locator(f"[name={row}{field}]").fill(text)
-    site.press("Make accounts and give roles")
+    site.press("Create accounts and give roles")
     site.says("The people are appointed.")
     for name in ("olga", "sven", "clara", "carla"):
         password_set(installation, name)

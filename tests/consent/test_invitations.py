@@ -55,13 +55,13 @@ def test_everyone_not_yet_invited_is_invited_at_once(study: Study, client: Clien
     circumstance(study, "died", pseudonym="P-5")
     client.force_login(member(study, "sven", Role.STEWARD))
     page = client.get(f"/studies/{study.slug}/invitations/").content.decode()
-    assert "2 people are not invited yet" in page
+    assert "2 people have not been invited yet" in page
     url = f"/studies/{study.slug}/invitations/everyone/"
     assert "2 letters will be created" in client.get(url).content.decode()
     assert Invitation.objects.count() == 1
     made = client.post(url).context["letters"]
     assert [new.pseudonym for new, _qr in made] == ["P-3", "P-4"]
-    assert "Everyone in the data is invited, has an account," in client.get(url).content.decode()
+    assert "Everyone in the data has been invited, has an account," in client.get(url).content.decode()
     assert "not invited yet" not in client.get(f"/studies/{study.slug}/invitations/").content.decode()
 
 

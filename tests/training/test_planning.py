@@ -327,7 +327,7 @@ def _is_one_outlook(run: Run, recipe: dict[str, Any], document: dict[str, Any]) 
     )
     for text in ("Expected and actual", f"{head['majority']:.1%}".replace("%", " %")):
         assert text in page
-    assert "What you will get" in before.text and "Why it may give nothing useful" in before.text
+    assert "What you will get" in before.text and "Why the run may not produce anything useful" in before.text
 
 
 def test_the_forecast_of_steps_is_held_against_the_model_that_they_led_to(study: Study) -> None:

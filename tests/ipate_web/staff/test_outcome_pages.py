@@ -228,7 +228,7 @@ def test_a_model_goes_from_candidate_to_production_on_record(finished: Run) -> N
     entry = Release.objects.get(run=finished.pk, kind="stage")  # the second time nothing was changed
     assert entry.recorded_by == factories.user_create("operator") and entry.charge == 0
     assert (entry.content["before"], entry.content["stage"]) == ("candidate", "production")
-    assert "No models in this stage" in browse(f"{listed}?stage=archived").text
+    assert "No models at this stage" in browse(f"{listed}?stage=archived").text
     assert browse(f"{reverse('staff:ledger', args=[finished.study.slug])}?kind=stage", "auditor").status_code == 200
 
     api, models = reverse("api:model-stage", args=[finished.pk]), reverse("api:models")

@@ -124,7 +124,7 @@ def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) 
     for page in (url("run", run), approval):
         html = proposer.get(page).text
         assert "You proposed this run yourself, so another operator must approve it." in html
-        assert "In this study, that can be: olga, operator." in html
+        assert "Possible approvers in this study: olga, operator." in html
         assert "Approve and start" not in html
     assert "You proposed this run yourself, so another" in proposer.post(approval, follow=True).text
     run.refresh_from_db()
