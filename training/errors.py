@@ -1,4 +1,4 @@
-"""Errors of runs and files, in words and in codes."""
+"""Errors of runs and files: messages and codes."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ from common.sentences import Sentence
 
 
 class RunError(Exception):
-    """A run cannot continue. The message is for staff: it says what to do and holds nothing of the private data."""
+    """Raised if a run cannot continue. The message is for staff: it says what to do and contains no private data."""
 
 
 STATE = "state"
-"""Code of a ValidationError: the run's status does not allow this."""
+"""Code of a ValidationError raised because the run's status does not allow an action."""
 
 PROPOSER = "proposer"
-"""Code of a ValidationError: only the person who proposed the run may do this."""
+"""Code of a ValidationError raised because only the run's proposer may do this."""
 
 
 def translated(sentence: str | dict[str, Any]) -> str:
-    """Return a sentence of a reader of files, or a stored one from a report, in the user's language."""
+    """Return a message from a file reader, or one stored in a report, in the user's language."""
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)
     if isinstance(sentence, Sentence):

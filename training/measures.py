@@ -1,4 +1,4 @@
-"""Measures of a model and accuracies in published form: rounded, with their intervals. Imports no Django."""
+"""Measures of a model in published form: rounded, with intervals. Imports no Django."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,24 +24,24 @@ from learning.measures import (
 from learning.outcomes import Target
 
 CURVES = ("calibration", "roc", "precision_recall", "confusion", "classes", "dataset")
-"""Parts of an evaluation that are lists or describe it; the others are measures with their intervals."""
+"""Parts of an evaluation that are lists or describe it; the others are measures and their intervals."""
 
 
 def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the measures of a card without its curves; None if the model was not evaluated.
 
-    For cards from before there were others: only the accuracy.
+    Cards of early versions contain only the accuracy.
     """
     evaluation = card.get("evaluation")
     return {name: value for name, value in evaluation.items() if name not in CURVES} if evaluation else None
 
 
 def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """Return accuracy, the most frequent class, areas, calibration, confusion; precision and recall by class.
+    """Return accuracy, the most frequent class, areas, calibration, confusion, and precision and recall by class.
 
     `learning.measures` defines each measure. ``log_loss`` is null if it is infinite, and ``impossible`` counts the
     points whose true class had probability 0. ``confidence`` is the mean probability of the likeliest class, which is
-    near the accuracy if probabilities are calibrated. Intervals hold 95 % of the time.
+    close to the accuracy if probabilities are calibrated. Intervals have 95 % coverage.
     """
     predicted, points = probabilities.argmax(axis=1), len(truth)
     accuracy = published_accuracy(int((predicted == truth).sum()), points)
@@ -87,7 +87,7 @@ TOO_SURE = gettext_noop(
 )
 
 
-#: Scale of log probabilities below which the model as it was learned is called too sure.
+#: Scale of log probabilities below which the uncalibrated model is called too sure.
 _TOO_SURE_SCALE = 0.8
 CORRECTED = gettext_noop(
     "After learning, the model was too sure of itself. Labelled public points have corrected that: log probabilities "
@@ -96,9 +96,9 @@ CORRECTED = gettext_noop(
 
 
 def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentence]:
-    """Return cautions for users of a model of classes (nothing if it was not evaluated).
+    """Return cautions for users of a classification model (empty if it was not evaluated).
 
-    scale: scale of log probabilities, from its calibration.
+    scale: scale of log probabilities from the model's calibration.
     """
     if evaluation is None or "classes" not in evaluation:
         return []
@@ -113,9 +113,9 @@ def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentenc
 
 
 def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """Return measures of predictions of an outcome other than classes, and its curve, see `learning.outcomes`.
+    """Return measures and the curve for predictions of an outcome other than classes; see `learning.outcomes`.
 
-    Shares and scores are rounded like accuracies, values with a unit to three digits.
+    Shares and scores are rounded like accuracies, and values with a unit to three digits.
     """
     points, measures = len(truth), target.evaluated(predictions, truth)
     return {
@@ -150,19 +150,19 @@ def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray)
 
 
 def _rounded(value: float | None, unit: str, points: int) -> float | None:
-    """Return a measure in published form: to three digits if it has a unit, otherwise like an accuracy."""
+    """Return a measure in published form: rounded to three digits if it has a unit, otherwise like an accuracy."""
     if value is None or not np.isfinite(value):
         return None
     return float(f"{value:.3g}") if unit else published_mean(value * points, points)
 
 
 def _crossed(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
-    """Return (classes, classes) numbers of points by true class and by predicted class."""
+    """Return the numbers of points by true class and predicted class, (classes, classes)."""
     return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
 def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
-    """Return a measure and its interval, rounded like an accuracy of this number of points, and to three digits."""
+    """Return a measure, rounded like an accuracy of this many points, and its interval, rounded to three digits."""
     value, ends = estimate.value, estimate.interval
     return {
         name: None if value is None else published_mean(value * points, points),
@@ -171,7 +171,7 @@ def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
 
 
 def _curves(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """Return points of the ROC and precision-recall curves, rounded like accuracies of the fewest points under them."""
+    """Return points of the ROC and precision-recall curves, rounded like accuracies of their fewest points."""
     found, precise, points = curves(probabilities, truth)
 
     def published(values: np.ndarray) -> list[float | None]:
@@ -211,20 +211,20 @@ def _class(number: int, name: str, predicted: np.ndarray, truth: np.ndarray) -> 
 # --- Accuracies -------------------------------------------------------------------------------------------------------
 
 
-#: Smallest numbers of points under a share, and the number of steps between 0 and 1; fewer points: `FEWEST_STEPS`.
+#: Minimum numbers of points for a share, and the number of steps from 0 to 1; with fewer points: `FEWEST_STEPS`.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
 
 
 def published_accuracy(right: int, points: int) -> float | None:
-    """Return the share of right ones among `points`, as shown on cards, on pages and in the API.
+    """Return the share of correct points as shown on cards, on pages and in the API.
 
-    It is rounded to the nearest multiple of 0.001 if it rests on at least 2,000 points, of 0.005 if on at least 400,
-    and of 0.01 otherwise. The step depends only on the number of points, never on the share.
+    It is rounded to the nearest multiple of 0.001 for at least 2,000 points, 0.005 for at least 400, and 0.01
+    otherwise. The step depends only on the number of points, never on the share.
 
     Args:
-        right: how many of the points are right.
-        points: how many points there are.
+        right: number of correct points.
+        points: number of points.
 
     Returns:
         The rounded share, between 0 and 1; None if there are no points.
@@ -233,7 +233,7 @@ def published_accuracy(right: int, points: int) -> float | None:
 
 
 def published_mean(total: float, points: int) -> float | None:
-    """Return a sum over `points`, divided by their number, and rounded like an accuracy."""
+    """Return a sum over `points` divided by their number, rounded like an accuracy."""
     if points == 0:
         return None
     steps = rounding_steps(points)
@@ -241,18 +241,18 @@ def published_mean(total: float, points: int) -> float | None:
 
 
 def rounding_steps(points: int) -> int:
-    """Return the number of steps between 0 and 1 for a share of this number of points."""
+    """Return the number of steps from 0 to 1 for a share of this many points."""
     return next((steps for enough, steps in STEPS if points >= enough), FEWEST_STEPS)
 
 
 def accuracy_interval(share: float | None, points: int) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of a published share of right ones (Wilson 1927), to three digits.
+    """Return the 95 % confidence interval of a published share of correct points (Wilson 1927), to three digits.
 
-    It is computed from the rounded share, so it reveals no more than that, and holds for every share that rounds to it.
+    It is computed from the rounded share, so it reveals nothing more and is valid for every share that rounds to it.
 
     Args:
-        share: see `published_accuracy`.
-        points: how many points it rests on.
+        share: the share from `published_accuracy`.
+        points: number of points on which it is based.
 
     Returns:
         Lower and upper end; None if there are no points.

@@ -1,1 +1,1 @@
-"""The engine of all runs: who takes part, shards, spending under the lock, the one commit, and verification."""
+"""The engine of all runs: participants, shards, spending under the study's lock, atomic commits, and verification."""

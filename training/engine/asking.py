@@ -1,11 +1,10 @@
-"""Asking every holder in batches whose release and charges are committed together or not at all.
+"""Asking every holder in batches, each of which commits its release and charges atomically.
 
-A batch is asked in shards of holders, on any number of workers. All shards of a batch belong to one attempt: a file
-with the participants and the budget left in each account. People who leave or lower their level before the commit are
-taken out, and their shard is asked again. Noise drawn for a batch that is asked again was never seen, and never will
-be.
+A batch is asked in shards of holders, by any number of workers. All shards of a batch belong to one attempt: a file
+with the participants and the remaining budget of each account. People who leave or lower their level before the commit
+are removed, and their shard is asked again. The noise drawn for the discarded batch is never seen by anyone.
 
-All planned questions are asked. No account, and no answer, decides when a run ends (condition 1 of the guarantee).
+All planned questions are asked. When a run ends never depends on accounts or answers (condition 1 of the guarantee).
 """
 
 import logging
@@ -56,13 +55,13 @@ logger = logging.getLogger(__name__)
 
 
 class Asking:
-    """The steps of a run in which every holder is asked ``questions``."""
+    """Steps of a run in which every holder is asked ``questions``."""
 
     def __init__(self, questions: Questions) -> None:
         self.questions = questions
 
     def open(self, run: Run) -> bool:
-        """Begin to ask, once no other run of the study is spending."""
+        """Begin asking once no other run of the study is spending."""
         with spending(run, Run.Status.APPROVED) as held:
             if held is None:
                 return False
@@ -73,7 +72,7 @@ class Asking:
         return True
 
     def step(self, run: Run) -> bool:
-        """Take the asking one step further; return True if the next step can follow at once."""
+        """Advance the asking by one step; return True if the next step can follow immediately."""
         current = run.rounds.last()
         if current is not None and not self.questions.is_over(current):
             return self._batch(run, current)
@@ -82,24 +81,24 @@ class Asking:
         return self._held(run, partial(self._round_begin, opened=self.questions.round_open(run)))
 
     def may_go_on(self, run: Run) -> bool:
-        """Return whether a run that waited can continue now."""
+        """Return whether a waiting run can continue now."""
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
         return run.status == Run.Status.ASKING and are_shards_done(run)
 
     def _batch(self, run: Run, current: Round) -> bool:
-        """Take the current batch one step further."""
+        """Advance the current batch by one step."""
         shard = self.questions.shard_of(current)
         if shard is not None and not run.shards.exists():
             return self._held(run, partial(self._batch_begin, size=shard))
         if shard is not None and not are_shards_done(run):
             shards_send(run)
             return False
-        self.questions.warm(run)  # before the lock: computing from releases alone can take long
+        self.questions.warm(run)  # before the lock, because computing from releases alone can take long
         return self._held(run, self._batch_at_once if shard is None else self._batch_end)
 
     def _held(self, run: Run, act: Callable[[Run], bool]) -> bool:
-        """Do what is due in one transaction under the study's lock, unless the run may no longer spend."""
+        """Call ``act`` in a transaction under the study's lock, unless the run may no longer spend."""
         with spending(run, Run.Status.ASKING) as held:
             return held is not None and act(held)
 
@@ -115,16 +114,16 @@ class Asking:
     def _close(self, held: Run) -> bool:
         last = held.rounds.last()
         if last is None or held.rounds.count() < len(held.plan["rounds"]) or not self.questions.is_over(last):
-            return True  # while this worker waited another may have opened a round
+            return True  # another worker may have opened a round while this one waited
         outcome = self.questions.rehearsed(held) if held.rehearsal else held.outcome
         spending_end(held, self.questions.stop_reason(held), outcome=outcome)
         logger.info("All %d were asked.", held.position)
         return True
 
     def _batch_at_once(self, held: Run) -> bool:
-        """Ask a batch and release it in one transaction; everyone answers with the budget they had left before."""
+        """Ask and release a batch in one transaction; answers are based on the budgets left before it."""
         current = round_under_way(held)
-        if not self.questions.is_over(current):  # while this worker waited another may have asked the last batch
+        if not self.questions.is_over(current):  # another worker may have asked the last batch while this one waited
             question, people, draws = self.questions.question(current), self.questions.people(held), draws_of(held)
             answer = question.answer(
                 batch_part(question, current),
@@ -138,14 +137,14 @@ class Asking:
         return True
 
     def _batch_begin(self, held: Run, size: int) -> bool:
-        """Record who is asked with how much room, and cut them into shards of about ``size`` holders."""
+        """Record who is asked, with their remaining budgets, and divide them into shards of about ``size`` holders."""
         if not held.shards.exists():
             questions.attempt_write(held, self.questions.people(held))
             shards_cut(held, size)
         return True
 
     def _batch_end(self, held: Run) -> bool:
-        """Release a batch that every shard has answered, with the charge for each person."""
+        """Release a batch that all shards have answered, and charge each person."""
         if not are_shards_done(held):
             return False
         answers = self._answers(held)
@@ -160,14 +159,14 @@ class Asking:
         return True
 
     def _answers(self, run: Run) -> list[Arrays] | None:
-        """Return the answers of all shards; None if some have to be asked again."""
+        """Return the answers of all shards; None if some must be asked again."""
         try:
             changed = questions.attempt_renew(run, self.questions.people)
             if changed is None:
                 return answers_load(run)
             shards_renew(run, set((changed % run.shards.count()).tolist()))
         except FileNotFoundError:
-            # A backup was restored: it names files that have since been deleted.
+            # After a restore, the backup may refer to files that have since been deleted.
             questions.attempt_write(run, self.questions.people(run))
             shards_renew(run, set(run.shards.values_list("number", flat=True)))
         return None
@@ -179,7 +178,7 @@ class Asking:
         part = batch_part(question, opened_round)
         release = question.release(part, state_before(question, opened_round, index), answers, noise)
         charges = charges_of_answers(people, answers, release.classes or release.charges)
-        # With several shards a part may only have begun: it is charged as far as it was released.
+        # With several shards, a part may have been released only up to a point, and is charged accordingly.
         bounds = release.charges or question.bounds(slice(part.start, part.start + release.size))
         released = released_of(run, question, release, bounds)
         batch_commit(
@@ -195,7 +194,7 @@ class Asking:
 
 
 def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequence[float] | None) -> Released:
-    """Return a release in the form that the commit of the current batch takes, with its arrays stored in a file."""
+    """Return a release in the form for committing the current batch, with its arrays stored in a file."""
     return Released(
         size=release.size,
         labels=sum(label is not None for label in release.labels) - sum(release.reinforced),
@@ -215,9 +214,9 @@ def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequ
 
 
 def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[float] | None) -> Charges:
-    """Return the charges of everyone who was asked, in μ²: taken from their answers, or from their group in ``groups``.
+    """Return the charges of everyone who was asked, in μ², from their answers or from their group's in ``groups``.
 
-    A group is a budget of the plan or, if the release has charging classes, one of these.
+    A group is a budget of the plan or, if the release has charging classes, a charging class.
     """
     holders = np.concatenate([answer["holder"] for answer in answers])
     if groups is None:
@@ -229,7 +228,7 @@ def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[f
 
 
 def _kept(run: Run, index: int, arrays: Arrays) -> str:
-    """Store what a batch releases in a new file, public once the row names it; return its name (empty if no arrays)."""
+    """Store a batch's released arrays in a new file, public once its row exists; return its name (empty if none)."""
     if not arrays:
         return ""
     artifact = released_name(run, index)
@@ -239,9 +238,9 @@ def _kept(run: Run, index: int, arrays: Arrays) -> str:
 
 
 def costs_of(run: Run, bounds: Sequence[float]) -> list[float]:
-    """Return the most that anyone of each promise was charged for a batch, in μ², at most what the run may use. Public.
+    """Return the most that anyone with each promise was charged for a batch, in μ², within the run's budget. Public.
 
-    If a policy approved after the plan introduced a promise smaller than any in the plan, the whole share counts as
+    If a policy approved after the plan has introduced a smaller promise than any in the plan, the whole share counts as
     used.
     """
     smallest = min(promise["epsilon"] for promise in run.plan["promises"])
@@ -258,7 +257,7 @@ MOST_SHARDS = 256
 
 
 def shards_cut(run: Run, size: int) -> None:
-    """Cut the holders who are asked into shards of about ``size`` holders."""
+    """Divide the holders to be asked into shards of about ``size`` holders."""
     holders = sum(promise["holders"] for promise in run.plan["promises"])
     number = min(MOST_SHARDS, max(1, math.ceil(holders / size)))
     Shard.objects.bulk_create(Shard(run=run, number=place) for place in range(number))
@@ -275,7 +274,7 @@ def are_shards_done(run: Run) -> bool:
 
 
 def shards_renew(run: Run, numbers: Collection[int]) -> None:
-    """Ask some shards again, with new rows, so that a worker still working on an old row writes nothing."""
+    """Ask some shards again using new rows, so that workers still busy with the old rows write nothing."""
     old = run.shards.filter(number__in=numbers)
     files = [artifact for artifact in old.values_list("artifact", flat=True) if artifact]
     old.delete()
@@ -285,7 +284,7 @@ def shards_renew(run: Run, numbers: Collection[int]) -> None:
 
 
 def shard_ask(shard: Shard, questions: Questions) -> bool:
-    """Ask a shard's holders about the current batch and store their contributions; return whether this call did."""
+    """Ask a shard's holders about the current batch and store their contributions; return whether this call did so."""
 
     def work(shard: Shard) -> str:
         name = f"shard-{shard.run.batches.count()}-{shard.number}-{uuid4().hex[:12]}.npz"
@@ -297,7 +296,7 @@ def shard_ask(shard: Shard, questions: Questions) -> bool:
 
 
 def _answer(shard: Shard, questions: Questions) -> Arrays:
-    run, number = shard.run, shard.run.shards.count() or 1  # none if the batch is over, and nothing waits for this
+    run, number = shard.run, shard.run.shards.count() or 1  # no shards if the batch is over and this is not needed
     opened_round = round_under_way(run)
     question = questions.question(opened_round)
     attempt = attempt_load(run.assignment)

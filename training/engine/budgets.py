@@ -1,8 +1,8 @@
-"""Promises that a plan rests on, and the most that a run may charge for each of them. Everything here is public.
+"""Promises on which a plan is based, and the most that a run may charge for each of them. All of it is public.
 
-A rehearsal study asks no holders and promises nothing. Each of its runs sets the share of owners with each level and ε;
-the run's seed decides which owners. Its vote is one computation without a ledger, with the papers' data-dependent
-accounting, see :func:`learning.mechanisms.pate.simulate_vote`.
+A rehearsal study asks no holders and promises nothing. Each of its runs sets the share of owners and the ε of each
+level; the run's seed assigns the owners. Its vote is one computation without a ledger, with the papers' data-dependent
+accounting (:func:`learning.mechanisms.pate.simulate_vote`).
 """
 
 import math
@@ -24,16 +24,16 @@ from learning.mechanisms.protocol import PlanError
 from training.engine.records import owners_of
 from training.models import AllianceSite, JointRun, Run
 
-#: Part of its share that a run never plans to use: room for rounding of sums.
+#: Part of its share that a run never plans to use, to allow for rounding of sums.
 RESERVE = 1e-9
 
-#: Largest δ, times the people of the head counts; see "How large δ may be" in docs/gaussian-accounts.md.
+#: Maximum of δ times the head counts' number of people; see "How large δ may be" in docs/gaussian-accounts.md.
 MOST_DELTA = 1.0
 
 
 @dataclass(frozen=True)
 class PlannedPromise:
-    """Holders of one promise: ``group`` is the index in the plan's groups, -1 if they are left out.
+    """Holders of one promise; ``group`` is their index in the plan's groups, -1 if they are excluded.
 
     ``holders`` is a public or noisy number.
     """
@@ -47,16 +47,16 @@ class PlannedPromise:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a run may charge anyone of a group or promise, in μ²: the run's share of the smallest ``cap``."""
+    """The most that a run may charge anyone in a group or promise, in μ²: its share of the smallest ``cap``."""
 
     cap: float
     allowed: float
 
 
 def planned_promises(run: Run) -> list[PlannedPromise]:
-    """Return every promise with its public or noisy number of holders, each as a separate group, strictest first.
+    """Return all promises with their public or noisy numbers of holders, each as a separate group, strictest first.
 
-    Raises PlanError if policy, head counts or shares are missing, or δ is too large for that number of people.
+    Raises PlanError if policy, head counts or shares are missing, or δ is too large for this number of people.
     """
     if run.rehearsal:
         rows = _rehearsed(run)
@@ -71,7 +71,7 @@ def planned_promises(run: Run) -> list[PlannedPromise]:
 
 
 def _counted(run: Run) -> list[tuple[str, str, float, int]]:
-    """Return name, level, ε and number of holders of each promise, from the study's head counts."""
+    """Return the name, level, ε and number of holders of each promise, from the study's head counts."""
     if policy_in_force(run.study) is None:
         raise PlanError(
             gettext_noop("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
@@ -122,7 +122,7 @@ def sites_of(run: Run) -> int:
 
 
 def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
-    """Return the same for the people of all participating sites, from the head counts that the sites have released."""
+    """Return the same for the people of all participating sites, from the sites' released head counts."""
     found: dict[tuple[float, str], int] = {}
     for site in _sites_of(run):
         if not site.head_counts:
@@ -142,7 +142,7 @@ def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
 
 
 def _sites_of(run: Run) -> list[AllianceSite]:
-    """Return the sites that take part in a run over sites."""
+    """Return the sites that take part in a joint run."""
     assert run.alliance is not None, "of a run over sites"
     joint = JointRun.objects.filter(run=run.pk).first()
     sites = (site for site in run.alliance.sites.all() if site.takes_part)
@@ -150,9 +150,9 @@ def _sites_of(run: Run) -> list[AllianceSite]:
 
 
 def head_count_sigma(run: Run) -> float:
-    """Return the largest standard deviation of the noise in the number of people of a promise, 0 if all are known.
+    """Return the largest standard deviation of the noise in any promise's number of people, 0 if all are exact.
 
-    Over sites it is that of the sum of the sites' head counts.
+    In a joint run this refers to the sum of the sites' head counts.
     """
     if run.rehearsal:
         return 0.0
@@ -173,14 +173,14 @@ def _rehearsed(run: Run) -> list[tuple[str, str, float, int]]:
 
 
 def budgets_from_json(document: dict[str, Any]) -> list[Budget]:
-    """Return the budgets of a plan that is stored with a run."""
+    """Return the budgets of a plan stored with a run."""
     return [Budget(budget["cap"], budget["allowed"]) for budget in document["budgets"]]
 
 
 # --- Rehearsals -------------------------------------------------------------------------------------------------------
 
 
-#: Defaults of a rehearsal's parameters.
+#: Default parameters of a rehearsal.
 DEFAULTS: dict[str, Any] = {
     "levels": {
         "HIGH": {"share": 0.34, "epsilon": 1.0},
@@ -193,7 +193,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def rehearsed_check(rehearsed: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a rehearsal with defaults filled in. Raises ValidationError, saying what is wrong."""
+    """Return the parameters of a rehearsal with defaults filled in. Raises ValidationError if they are invalid."""
     known = {**DEFAULTS, **rehearsed}
     if unknown := known.keys() - DEFAULTS.keys():
         raise ValidationError(_("Unknown parameters: %(names)s.") % {"names": ", ".join(sorted(unknown))})
@@ -214,7 +214,7 @@ def rehearsed_check(rehearsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def rehearsed_levels(run: Run, owners: int) -> list[tuple[str, float, int]]:
-    """Return level, ε and number of owners of each level in a rehearsal, smallest ε first."""
+    """Return the name, ε and number of owners of each level in a rehearsal, smallest ε first."""
     levels = rehearsed_check(run.rehearsed)["levels"]
     shares = [round(1e6 * level["share"]) for level in levels.values()]
     counts = largest_remainder(shares, owners).tolist()
@@ -223,7 +223,7 @@ def rehearsed_levels(run: Run, owners: int) -> list[tuple[str, float, int]]:
 
 
 def rehearsal_holders(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids (H,) of all owners in ascending order, and each owner's ε, drawn with the rehearsal's seed."""
+    """Return the ids (H,) of all owners in ascending order, and each owner's ε drawn with the rehearsal's seed."""
     owners = owners_of(run.private_dataset)
     levels = rehearsed_levels(run, len(owners))
     epsilons = np.repeat([epsilon for _, epsilon, _ in levels], [count for *_, count in levels])

@@ -1,6 +1,6 @@
-"""The commit of a batch, for any method: release, charges, and the run's new position, under the study's lock.
+"""The commit of a batch for any method: release, charges, and the run's new position, under the study's lock.
 
-One run of a study spends at a time, and none after a restore that lost releases.
+Only one run of a study spends at a time, and none after a restore that lost releases.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from training.notices import notify_share_used
 
 @dataclass(frozen=True, eq=False)
 class Charges:
-    """Charges of a batch in μ², (H,) each: ids of ``holders`` in rising order, ``spent``, ``limits`` of accounts."""
+    """Charges of a batch in μ², (H,) each: ascending ids of ``holders``, ``spent``, and ``limits`` of accounts."""
 
     holders: np.ndarray
     spent: np.ndarray
@@ -50,15 +50,15 @@ def batch_commit(
     opened_round: Round | None = None,
     attempt: str = "",
 ) -> None:
-    """Write a batch with its release, its charges and the run's position, atomically in the caller's transaction.
+    """Write a batch with its release, charges and the run's new position, atomically in the caller's transaction.
 
     Args:
-        run: Held by :func:`training.engine.commits.spending`.
-        costs: What each promise of the plan counts as charged, in μ²; public.
-        charges: Charges per holder; None if an earlier batch has made them, or the run is a rehearsal.
+        run: The run, held by :func:`training.engine.commits.spending`.
+        costs: The public charge recorded for each of the plan's promises, in μ².
+        charges: Charges per holder; None if they were made with an earlier batch, or the run is a rehearsal.
         kind: A :class:`accounting.models.Release.Kind`.
-        opened_round: The round that it belongs to, if the method has rounds.
-        attempt: The file listing who was asked, if that is not the same throughout the run.
+        opened_round: The round of the batch, if the method has rounds.
+        attempt: The file that lists who was asked, if this is not the same throughout the run.
     """
     batch = Batch.objects.create(
         run=run,
@@ -106,9 +106,9 @@ def batch_commit(
 def batch_faults(
     question: Question, batch: Batch, release: Release, bounds: Sequence[float] | None, most: float = 0.0
 ) -> Iterator[str]:
-    """Yield differences between a batch, the question of its round and the release that paid for it.
+    """Yield messages about differences between a batch, its round's question, and its release in the register.
 
-    ``bounds`` are the most that anyone of each budget of the plan can have been charged, in μ²; None if an earlier
+    ``bounds`` are the most that anyone in each of the plan's budgets can have been charged, in μ²; None if an earlier
     batch has charged them. ``most`` is the largest charge of a charging class, if there are any.
     """
     run, opened_round, content = batch.run, batch.round, release.content
@@ -121,7 +121,7 @@ def batch_faults(
     space = opened_round.representation
     if question.fitted is not None:
         space = question.fitted.representation.sentence().to_json()
-    # The words of the space may have changed since; the digest above covers the space itself.
+    # Later versions may word the space differently; the digest above covers the space itself.
     asked = (question.size, question.sigma, _values(space))
     if (opened_round.size, opened_round.sigma, _values(opened_round.representation)) != asked:
         yield f"{who}: what its round says of itself is not what it asked."
@@ -135,9 +135,9 @@ def batch_faults(
 
 
 def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float], most: float = 0.0) -> bool:
-    """Return whether each promise was publicly charged its bound, or the rest of the run's share if that is less.
+    """Return whether each promise's public charge is its bound, or the rest of the run's share if that is less.
 
-    After a policy that made promises smaller, the whole share counts as used.
+    If a later policy has made promises smaller, the whole share counts as used.
     """
     earlier = Release.objects.filter(run=run.pk, batch__lt=batch.index).values_list("content", flat=True)
     bounded = zip(run.plan["budgets"], release.content["charges"], bounds, strict=True)
@@ -150,9 +150,9 @@ def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[flo
 
 
 def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.ndarray) -> Iterator[str]:
-    """Yield errors if a batch was not charged to the asked ``holders`` (H,) with the μ² that were ``due`` (H,)."""
+    """Yield messages unless a batch was charged to the asked ``holders`` (H,) with the μ² that were ``due`` (H,)."""
     charges = charges_of(release)
-    # For people whose records were erased nothing can be recomputed: only their charges from that time are known.
+    # Charges of people whose records were erased cannot be recomputed; only the recorded ones are known.
     erased = np.isin(holders, list(holders_erased_once(release.study_id)))
     if not np.array_equal(charges.holders, holders):
         yield f"release {release.sequence}: batch {batch.index} was not charged to those who were asked."
@@ -161,7 +161,7 @@ def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.
 
 
 def _values(sentence: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a sentence's JSON, without its words."""
+    """Return the values in a sentence's JSON, without its template."""
     return {name: _values(each) if isinstance(each, dict) else each for name, each in sentence["values"].items()}
 
 
@@ -174,11 +174,11 @@ WAITS = gettext_noop("Waiting for another run of this study, which uses its shar
 
 @contextmanager
 def spending(run: Run, status: str) -> Iterator[Run | None]:
-    """Open a transaction under the study's lock, the only place in which a run may charge anyone.
+    """Open a transaction under the study's lock; a run may charge people only within this block.
 
     Yields:
-        The run, read again and locked; None if it is no longer in ``status``, or if the database was restored and
-        nothing may be spent yet (the run's message then says this).
+        The run, read again and locked; None if its ``status`` has changed, or if the database was restored and nothing
+        may be spent yet (as the run's message then says).
     """
     with transaction.atomic():
         study_lock(run.study_id)
@@ -193,16 +193,16 @@ def spending(run: Run, status: str) -> Iterator[Run | None]:
 
 
 def message_set(run: Run, message: str) -> None:
-    """Record why a run waits."""
+    """Record why a run is waiting."""
     Run.objects.filter(pk=run.pk).update(message=message)
 
 
 def spending_may_begin(run: Run) -> bool:
-    """Return whether it is a run's turn to look at accounts and spend: one run of a study at a time, in a public order.
+    """Return whether it is a run's turn to read accounts and spend: one run of a study at a time, in a public order.
 
-    The share of their caps that accounts may use depends on which runs went before. So the order is fixed before
-    anyone's account is read: by the approvals, regardless of how long plans take and of what happens while people are
-    prepared or asked. Runs over sites take their turn once all sites have approved, before others and in the same order
+    The share of its cap that an account may use depends on the runs before. So the order is fixed before any account is
+    read: it is the order of approvals, regardless of how long plans take and of what happens while people are prepared
+    or asked. Joint runs take their turn once all sites have approved, before other runs and in the same order
     everywhere. Rehearsals charge nobody and do not wait.
     """
     if run.rehearsal:
@@ -215,14 +215,14 @@ def spending_may_begin(run: Run) -> bool:
 
 
 def _turn(run: Run) -> tuple[bool, str, datetime, UUID]:
-    """Return a run's place in the order of :func:`spending_may_begin`."""
+    """Return a run's sort key in the order defined by :func:`spending_may_begin`."""
     assert run.approved_at is not None, "a run that waits for its turn was approved"
     number = run.joint.document.number if run.alliance_id else ""
     return not number, number, run.approved_at, run.pk
 
 
 def spending_begin(run: Run, *, at: datetime | None = None) -> None:
-    """Let a run that is held by :func:`spending` spend its share from now on, using the consents of ``at``."""
+    """Let a run that is held by :func:`spending` spend its share from now on, using the consents valid at ``at``."""
     if not run.rehearsal:
         share_open(study=run.study, subject=run.pk)
     now = timezone.now()
@@ -233,12 +233,12 @@ def spending_begin(run: Run, *, at: datetime | None = None) -> None:
 
 
 def spending_end(run: Run, reason: str, **also: Any) -> None:
-    """Move a run that is held by :func:`spending` on to its student, and let the study's next run spend.
+    """Move a run that is held by :func:`spending` to status LEARNING, and let the study's next run spend.
 
     Args:
-        run: A run that has asked everything, or can ask no more.
+        run: A run that has asked everything, or cannot continue asking.
         reason: A :class:`training.models.Run.StopReason`.
-        also: Other fields to write with it.
+        also: Other fields to write at the same time.
     """
     Run.objects.filter(pk=run.pk).update(status=Run.Status.LEARNING, stop_reason=reason, **also)
     if not run.rehearsal:
@@ -247,7 +247,7 @@ def spending_end(run: Run, reason: str, **also: Any) -> None:
 
 
 def runs_send_on(run: Run) -> None:
-    """Wake the runs of the study that wait for another run to finish spending."""
+    """Wake the study's runs that are waiting for another run to finish spending."""
     waiting = Run.objects.filter(study_id=run.study_id, status__in=(Run.Status.PREPARING, Run.Status.APPROVED))
     for pk in waiting.exclude(pk=run.pk).values_list("pk", flat=True):
         send("run_advance", pk)
@@ -256,7 +256,7 @@ def runs_send_on(run: Run) -> None:
 def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
     """Notify subscribers how much of the run's share each group will have used after ``costs`` are charged.
 
-    If the next query is too dear for a group, all of its share counts as used, because the rest can no longer be used.
+    If a group cannot pay for the next query, its whole share counts as used, because the rest cannot be used any more.
     """
     allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
     if run.rehearsal or not all(allowed):
@@ -268,7 +268,7 @@ def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = 
 
 
 def used_share(run: Run) -> float:
-    """Return the largest share of a cap that a run can have used: the largest ratio of charge to cap. Public."""
+    """Return the largest share of a cap that a run can have used: the maximum of charge divided by cap. Public."""
     budgets = budgets_from_json(run.plan) if run.plan else []
     used = [spent / budget.cap for spent, budget in zip(run.spent, budgets, strict=False)]
     return min(run.share, max(used, default=0.0) * (1 + ROUNDING))

@@ -1,7 +1,7 @@
-"""Protocol between the engine and a method: a run's questions to every holder, in rounds, and who is asked.
+"""Protocol between the engine and a method: a run's questions to all holders, in rounds, and its participants.
 
-Who is asked in a batch, and with how much room, is recorded once for all its shards (an *attempt*), and checked again
-at the commit.
+The participants of a batch and their remaining budgets are recorded once for all its shards (an *attempt*), and checked
+again at the commit.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ from training.models import Batch, JointQuestion, Query, Round, Run
 
 
 def attempt_write(run: Run, people: People) -> None:
-    """Record who is asked."""
+    """Store the people to be asked in a new attempt file."""
     old = run.assignment
     run.assignment = f"{run_folder(run)}/asked-{uuid4().hex}.npz"
     arrays_save(run.assignment, holder=people.holders, cap=people.caps, limit=people.limits, spent=people.spent)
@@ -51,18 +51,18 @@ def attempt_load(name: str) -> People:
 
 
 def participants(run: Run) -> People:
-    """Return the people who own records and take part now."""
+    """Return the people who own records and take part at this moment."""
     until = run.plan["rounds"][run.rounds.count() - 1]["until"]
     if run.rehearsal:
         holders, epsilons = rehearsal_holders(run)
         spent = np.zeros(len(holders))
-        if run.assignment:  # of the previous batch; nobody joins or leaves a rehearsal
+        if run.assignment:  # of the previous batch; participants of a rehearsal never change
             spent = arrays_load(run.assignment, "spent")["spent"]
         caps = caps_of(epsilons, run.study.delta)
         return People(holders, caps, run.share * until * caps * (1 - RESERVE), spent)
     owners = owners_of(run.private_dataset)
     snapshot = consent_snapshot(run.study).of(owners)
-    # Budget that a holder has not used from earlier shares and earlier rounds is available now (condition 2).
+    # Budget that a holder has not used from earlier shares and rounds is available now (condition 2).
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
     caps = caps_of(snapshot.epsilons, run.study.delta)
     limits = np.minimum(fraction * caps, rooms(run.study, snapshot.holders, subject=run.pk)) * (1 - RESERVE)
@@ -70,19 +70,18 @@ def participants(run: Run) -> People:
 
 
 def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray | None:
-    """Take out people who are missing from ``people_now`` or have less room, and record others' charges since then.
+    """Remove people who are missing from ``people_now`` or have a lower limit, and update the others' accounts.
 
-    Called under the study's lock, before anyone sees what was drawn: nobody has seen what is discarded, and the reason
-    for discarding it depends only on consents and charges.
+    This is called under the study's lock before the drawn noise is visible to anyone. So discarded results were never
+    seen, and discarding them depends only on consents and charges.
 
     Returns:
-        Ids of the people for whom something changed, and with whom the batch has to be asked again; None if nothing
-        changed.
+        Ids of the people with changes, whose shards must be asked again; None if nothing changed.
     """
     if run.rehearsal:
         return None
     attempt, now = attempt_load(run.assignment), people_now(run)
-    # Something else may have been charged in the meantime: a drawing of head counts.
+    # Something else may have been charged in the meantime, such as a drawing of head counts.
     spent = account_balances(run.study, attempt.holders)
     present = np.isin(attempt.holders, now.holders)
     lowered = np.zeros(len(present), dtype=bool)
@@ -92,8 +91,8 @@ def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray |
     changed = gone | (spent != attempt.spent)
     if not changed.any():
         return None
-    # One holder's case never depends on another's: nobody joins here, and no limit is raised, because someone else left
-    # or was charged. People who only lowered their level are asked again from the next batch on.
+    # Each holder is treated independently of the others: nobody is added and no limit raised because another person
+    # left or was charged. People who only lowered their level are asked again from the next batch on.
     attempt_write(run, replace(attempt, spent=spent).of(~gone))
     return attempt.holders[changed]
 
@@ -105,22 +104,22 @@ _BATCH = "batch-"
 
 
 def run_folder(run: Run) -> str:
-    """Return the folder in private storage that holds only this run's secrets."""
+    """Return the folder in private storage with this run's secret files."""
     return f"runs/{run.pk}"
 
 
 def rounds_folder(run: Run) -> str:
-    """Return the folder of a run's questions and releases, public once a row names it."""
+    """Return the folder of a run's questions and releases; its files are public once a row refers to them."""
     return f"rounds/{run.pk}"
 
 
 def released_name(run: Run, index: int) -> str:
-    """Return a new file name for a batch's release."""
+    """Return a new file name for the release of a batch."""
     return f"{rounds_folder(run)}/{_BATCH}{index}-{uuid4().hex[:12]}.npz"
 
 
 def released_tidy(run: Run) -> None:
-    """Delete what was drawn and never released: files of failed commits, which nobody has seen."""
+    """Delete files of failed commits, which were drawn but never released, so nobody has seen them."""
     named, start = set(run.batches.values_list("released", flat=True)), f"{rounds_folder(run)}/{_BATCH}"
     drawn = (name for name in arrays_list(rounds_folder(run)) if name.startswith(start))
     arrays_delete(*(name for name in drawn if name not in named))
@@ -128,14 +127,14 @@ def released_tidy(run: Run) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Release of a batch: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
+    """Release of a batch: ``size`` queries or steps, ``labels`` answers, and unsaved ``queries`` without their batch.
 
-    ``reinforced`` is the number of queries that keep a student's own label, which costs nothing. ``most`` is the
-    largest charge of a charging class, if that can be more than the growth of its budget's largest charge.
+    ``reinforced`` is the number of queries that keep a student's own label at no cost. ``most`` is the largest charge
+    of a charging class, if this can exceed the increase of its budget's largest charge.
 
-    ``artifact`` is the file of everything that belongs to no single query; ``content`` is the register's description of
-    the release; ``bounds`` are the most that anyone of each budget of the plan can have been charged, public numbers in
-    μ²; for the budgets ``exhausted`` the next query costs too much.
+    ``artifact`` is the file of everything that belongs to no single query. ``content`` is the register's description of
+    the release. ``bounds`` are the most that anyone in each of the plan's budgets can have been charged, public numbers
+    in μ². The budgets in ``exhausted`` cannot pay for the next query.
     """
 
     size: int
@@ -150,13 +149,13 @@ class Released:
 
 
 class Questions(ABC):
-    """A method's questions to every holder.
+    """A method's questions to all holders.
 
     Attributes:
-        shard: approximate number of holders in a shard, from the head counts, which are public. None if all answer at
-            once, with the budget they had left before, so that a batch is asked and released in one transaction.
-        release_kind: the kind of its releases, except those named by `kind_of`.
-        died: the run's message after workers died repeatedly over the same holders; empty without shards.
+        shard: approximate number of holders in a shard, based on the public head counts. None if a batch is asked and
+            released in one transaction, with answers based on the budgets left before.
+        release_kind: the kind of its releases, unless `kind_of` returns another one.
+        died: the run's message after workers repeatedly died on the same holders; empty without shards.
     """
 
     shard: ClassVar[int | None]
@@ -165,7 +164,7 @@ class Questions(ABC):
 
     @abstractmethod
     def round_open(self, run: Run) -> Round:
-        """Return the next round, not saved, although its file is. Reads no private data."""
+        """Return the next round, unsaved but with its file written. Reads no private data."""
 
     @abstractmethod
     def question(self, opened_round: Round) -> Question:
@@ -173,14 +172,14 @@ class Questions(ABC):
 
     @abstractmethod
     def stop_reason(self, run: Run) -> str:
-        """Return the reason why a run that has asked everything ends."""
+        """Return the reason for the end of a run that has asked everything."""
 
     def kind_of(self, opened_round: Round) -> str:
-        """Return the kind of a round's releases."""
+        """Return the kind of release made in a round."""
         return self.release_kind
 
     def shard_of(self, opened_round: Round) -> int | None:
-        """Return the number of holders in a shard of a round, as in ``shard``."""
+        """Return the number of holders in a shard of a round, like ``shard``."""
         return self.shard
 
     def warm(self, run: Run) -> None:
@@ -188,26 +187,26 @@ class Questions(ABC):
         self.question(round_under_way(run))
 
     def is_over(self, opened_round: Round) -> bool:
-        """Return whether nothing more is asked in a round; decided only for public reasons."""
+        """Return whether a round has no further questions, which depends only on public facts."""
         return opened_round.position >= opened_round.size
 
     def people(self, run: Run) -> People:
-        """Return the people who are asked in the next batch.
+        """Return the people to be asked in the next batch.
 
         Each person's inclusion depends only on their own cap and account, and on public information.
         """
         return participants(run)
 
     def records(self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = "") -> Any:
-        """Return the data that people answer from, kept in the file ``cache`` throughout a round if it is named."""
+        """Return the data that people answer from, cached for the whole round in the file ``cache`` if it is given."""
         return records_of(run, fitted, people.holders, cache)
 
     def spent(self, run: Run) -> list[float | None]:
-        """Return the most that anyone of each promise was charged in total, in μ²; None if nothing protects them."""
+        """Return the most that anyone with each promise was charged in total, in μ²; None without protection."""
         return run.spent
 
     def rehearsed(self, run: Run) -> dict[str, Any]:
-        """Return how much each level of a rehearsal has spent, and how that was counted."""
+        """Return how much each level of a rehearsal has spent, and how this was computed."""
         epsilons = [
             {
                 "level": promise["level"],
@@ -227,24 +226,24 @@ def round_under_way(run: Run) -> Round:
 
 
 def position_in_round(batch: Batch) -> int:
-    """Return the number of queries or steps of its round before a batch."""
+    """Return the number of queries or steps in earlier batches of the same round."""
     earlier = batch.run.batches.filter(round=batch.round_id, index__lt=batch.index)
     return sum(earlier.values_list("size", flat=True))
 
 
 def batch_part(question: Question, opened_round: Round) -> slice:
-    """Return the part of a round that the current batch asks."""
+    """Return the part of a round that the current batch asks about."""
     return question.part(opened_round.run.batches.count(), opened_round.position, opened_round.run.batch_size)
 
 
 def state_before(question: Question, opened_round: Round, index: int) -> Any:
-    """Return the state before the batch ``index`` of the run. Raises FileNotFoundError."""
+    """Return the state before batch ``index`` of the run. Raises FileNotFoundError."""
     earlier = opened_round.batches.filter(index__lt=index).exclude(released="").order_by("index").last()
     return question.state(None if earlier is None else arrays_load(earlier.released))
 
 
 def draws_of(run: Run) -> Draws:
-    """Return the sources of randomness for the current batch: the operating system's, or the seed's in a rehearsal."""
+    """Return the sources of randomness for the current batch: the operating system, or the seed in a rehearsal."""
     return Draws(noise_of(run), seed_of(run))
 
 
@@ -252,7 +251,7 @@ def draws_of(run: Run) -> Draws:
 
 
 def noise_of(run: Run) -> Noise:
-    """Return the operating system's noise; in a rehearsal, noise from its seed."""
+    """Return the operating system's noise or, in a rehearsal, noise from its seed."""
     seed = seed_of(run)
     return SystemNoise() if seed is None else SimulationNoise(seed)
 

@@ -1,8 +1,8 @@
-"""Records as workers read them: private rows, public points, and the space that describes them.
+"""Access to records for workers: private rows, public points, and the space that represents them.
 
-In the file of a private dataset the rows of each person are encrypted with a separate key (AES-256-GCM), array by
-array. Only the ids of the owners, row by row, are not encrypted. The keys are kept elsewhere (`common.keyrings`), in a
-ring named after the first file of the dataset: it stays when the rows are stored again under another name.
+In the file of a private dataset, each person's rows are encrypted with a separate key (AES-256-GCM), array by array.
+Only the owner id of each row is not encrypted. The keys are kept elsewhere (`common.keyrings`), in a ring named after
+the dataset's first file. The ring keeps its name when the rows are stored again under another one.
 """
 
 import hashlib
@@ -42,15 +42,16 @@ from learning.representations import (
 from training.models import Dataset, Encoder, Run
 
 _OWNERS = "holder"
-#: Stored next to an encrypted array: one nonce for all people, as each has another key; type and shape of a row.
+#: Prefixes of arrays that belong to an encrypted one: a nonce for all people, whose keys differ; a row's type and
+#: shape.
 _SEALED, _NONCE, _ROW = "sealed ", "nonce ", "row "
 _TAG = 16
-#: Bytes and people that are encrypted at once.
+#: Number of bytes, and of people, that are encrypted at once.
 _AT_ONCE, _PEOPLE_AT_ONCE = 1 << 20, 10_000
 
 
 def ring_of(artifact: str) -> str:
-    """Return the name of the ring with the keys of a dataset, given the name of any of its files.
+    """Return the name of the ring with a dataset's keys, given the name of any of its files.
 
     >>> ring_of("datasets/8c1f.npz"), ring_of("datasets/8c1f.77ab.npz")
     ('8c1f', '8c1f')
@@ -59,16 +60,16 @@ def ring_of(artifact: str) -> str:
 
 
 def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Return a dataset's arrays, all or those in ``keys``; if private, all rows or those of some ``holders``.
+    """Return a dataset's arrays, optionally only ``keys``; if it is private, optionally only the rows of ``holders``.
 
-    Rows of people whose records were erased are left out, even if the file still holds them: their keys are gone.
+    Rows of people whose records were erased are omitted even if the file still holds them, because their keys are gone.
 
-    Between reading a row and opening the file it names, someone's records may have been erased: the row then names
-    another file. This must not be visible from the outside.
+    If someone's records are erased after the database row is read and before its file is opened, the row refers to
+    another file, which is opened instead. Callers must not notice this.
 
     Raises:
-        FileNotFoundError: there is no file.
-        KeyError: it has no such array.
+        FileNotFoundError: the file does not exist.
+        KeyError: the file has no such array.
     """
     while True:
         try:
@@ -81,12 +82,12 @@ def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None
 
 
 def owners_of(dataset: Dataset) -> np.ndarray:
-    """Return the ids, in rising order, of the holders who own rows of a private dataset."""
+    """Return the ascending ids of the holders who own rows of a private dataset."""
     return distinct(records_load(dataset, _OWNERS)[_OWNERS])
 
 
 def records_first(owners: np.ndarray, most: int) -> np.ndarray:
-    """Return (N,) whether each row is among the first ``most`` of its owner.
+    """Return whether each row is among the first ``most`` rows of its owner, (N,).
 
     >>> records_first(np.array([7, 5, 7, 7, 5]), 2).tolist()
     [True, True, True, False, True]
@@ -101,14 +102,14 @@ def records_first(owners: np.ndarray, most: int) -> np.ndarray:
 def records_store(
     arrays: Mapping[str, np.ndarray], *, artifact: str = "", before: str = "", stays: np.ndarray | None = None
 ) -> tuple[str, str]:
-    """Store arrays of a dataset under a new name; return the name and the digest.
+    """Store a dataset's arrays under a new name; return the name and the digest.
 
     Args:
-        arrays: With ``holder`` (N,), the rows of all other arrays are encrypted, a small part at a time; without it,
-            they are stored unencrypted.
-        artifact: Name of the first file of a dataset, if it is chosen already.
-        before: Name of the dataset's current file. Nobody gets a new key then.
-        stays: (N,) whether each owned row is stored; by default all are.
+        arrays: The arrays. With ``holder`` (N,), the rows of the others are encrypted, a small part at a time; without
+            it, all are stored unencrypted.
+        artifact: Name of a dataset's first file, if it is already chosen.
+        before: Name of the dataset's current file, whose keys are used for everyone.
+        stays: Whether each owned row is kept, (N,); by default all are.
 
     Raises:
         KeyGoneError: someone's records were erased in the meantime.
@@ -135,7 +136,7 @@ def records_store(
 
 
 def _by_owner(owners: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the owners (P,) in rising order, rows (N,) in the order of their owners, and where those of each end (P,).
+    """Return the owners (P,) ascending, the rows (N,) in their owners' order, and where each owner's rows end (P,).
 
     >>> [each.tolist() for each in _by_owner(np.array([7, 5, 7]))]
     [[5, 7], [1, 0, 2], [1, 3]]
@@ -153,7 +154,7 @@ def _about(name: str, person: int) -> bytes:
 def _sealed(
     array: np.ndarray, order: np.ndarray, ends: np.ndarray, people: np.ndarray, ring: Ring, name: str, nonce: bytes
 ) -> Iterator[bytes]:
-    """Return rows in the order of their owners, encrypted person by person, as bytes of several people at a time."""
+    """Yield the rows in the order of their owners, encrypted person by person, as bytes of several people at a time."""
     width, keys = _width(array), ring.keys_of(people)
     first = read = 0
     while first < len(people):
@@ -214,7 +215,7 @@ RECORDS = "x"
 
 
 def records_key(encoder: str) -> str:
-    """Return the name of the array to learn from: an encoder's vectors (by its digest), or the records themselves.
+    """Return the name of the array to learn from: vectors of the encoder with this digest, or the records themselves.
 
     >>> records_key(""), records_key("ab12" * 16)
     ('x', 'vectors-ab12ab12ab12ab12')
@@ -223,27 +224,27 @@ def records_key(encoder: str) -> str:
 
 
 def encoder_of(run: Run) -> Encoder | None:
-    """Return the run's encoder; if several have the same file, one that is not withdrawn, else the last."""
+    """Return the run's encoder; if several have the same file, one that is not withdrawn, otherwise the last one."""
     encoders = Encoder.objects.filter(study=run.study_id, digest=run.encoder) if run.encoder else Encoder.objects.none()
     return encoders.order_by(F("withdrawn_at").desc(nulls_first=True)).first()
 
 
 def encoder_store(artifact: str, file: EncoderFile) -> str:
-    """Store an encoder privately; return the SHA-256 of its ONNX file."""
+    """Store an encoder in private storage; return the SHA-256 of its ONNX file."""
     tokenizer = np.frombuffer(file.tokenizer.encode(), np.uint8)
     arrays_save(artifact, content=np.frombuffer(file.content, np.uint8), tokenizer=tokenizer)
     return hashlib.sha256(file.content).hexdigest()
 
 
 def encoder_load(encoder: Encoder) -> EncoderFile:
-    """Return an encoder from private storage."""
+    """Load an encoder from private storage."""
     arrays = arrays_load(encoder.artifact)
     tokenizer = arrays["tokenizer"].tobytes().decode()
     return EncoderFile(arrays["content"].tobytes(), input_from_json(encoder.takes), tokenizer)
 
 
 def rows_encode(run: Run, rows: np.ndarray) -> np.ndarray:
-    """Return records (n, *shape) as a run's model takes them: as vectors if the run uses an encoder.
+    """Return records (n, *shape) as inputs of a run's model, which are vectors if the run uses an encoder.
 
     Raises EncoderError.
     """
@@ -258,10 +259,10 @@ def rows_encode(run: Run, rows: np.ndarray) -> np.ndarray:
 
 
 def records_of(run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str = "") -> Records:
-    """Return records of ``holders`` (H,), ids in rising order, as coordinates of a representation, or unchanged.
+    """Return records of ``holders`` (H,), given by ascending ids, as coordinates of a representation or unchanged.
 
-    Coordinates are computed once in a round for each shard, and kept in the file ``cache``, if it is named. The file
-    covers only people who take part: if it lacks someone it is made again, and if it includes others it is stored again
+    Coordinates are computed once per round and shard, and cached in the file ``cache`` if it is given. The file covers
+    only participants: if it lacks some, it is computed again, and if it includes other people, it is stored again
     without them.
     """
     x, classes, owners = _coordinates(run, fitted, holders, cache)
@@ -291,12 +292,12 @@ def _coordinates(
 
 
 def _keep(cache: str, holders: np.ndarray, coordinates: np.ndarray, classes: np.ndarray, owners: np.ndarray) -> None:
-    with suppress(OSError):  # another worker, whose claim this one took over, is writing it too
+    with suppress(OSError):  # another worker, whose claim this one took over, is still writing it
         arrays_save(cache, coordinates=coordinates, owner=owners, holder=holders, **{"class": classes})
 
 
 def _kept(cache: str) -> dict[str, np.ndarray] | None:
-    """Return the content of the file; None if there is none, or its writer died while writing it."""
+    """Return the content of a cache file; None if it does not exist or its writer died while writing it."""
     try:
         return arrays_load(cache)
     except (OSError, EOFError, ValueError, BadZipFile):
@@ -305,9 +306,9 @@ def _kept(cache: str) -> dict[str, np.ndarray] | None:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A representation fitted on the public points, and their coordinates ``public`` (P, d).
+    """Representation fitted on the public points, and their coordinates ``public`` (P, d).
 
-    ``encoder``: the digest of the encoder whose vectors are represented; empty for the records themselves.
+    ``encoder``: digest of the encoder whose vectors are represented; empty for the records themselves.
     """
 
     fitted: FittedRepresentation
@@ -316,26 +317,26 @@ class Space:
 
 
 def space_first(public_dataset: Dataset, choices: HolderChoices) -> Space:
-    """Return the space of the first round. Raises ValueError if the points do not suit the representation."""
+    """Return the space of the first round. Raises ValueError if the representation does not suit the points."""
     points = points_of(public_dataset, choices.encoder)
     chosen = choices.space(points)
     return _space(public_dataset.artifact, choices.encoder, chosen.name, json.dumps(chosen.parameters()))
 
 
 def points_of(dataset: Dataset, encoder: str = "") -> np.ndarray:
-    """Return (n, *shape) the points of a dataset, or their vectors by the encoder with this digest."""
+    """Return a dataset's points (n, *shape), or their vectors by the encoder with this digest."""
     return _from_file(dataset, lambda artifact: _points(artifact, encoder))
 
 
 def _from_file(dataset: Dataset, load: Callable[[str], np.ndarray]) -> np.ndarray:
     with suppress(FileNotFoundError):
         return load(dataset.artifact)
-    # another file has been written in the meantime, with the vectors of one more encoder
+    # The file was replaced in the meantime by one with another encoder's vectors.
     dataset.artifact = Dataset.objects.values_list("artifact", flat=True).get(pk=dataset.pk)
     return load(dataset.artifact)
 
 
-# Files of datasets never change under the same name; a plan is looked at, approved and carried out in turn.
+# Dataset files never change under the same name, and planning, approving and running need the same ones.
 @lru_cache(maxsize=4)
 def _points(artifact: str, encoder: str) -> np.ndarray:
     key = records_key(encoder)
@@ -352,18 +353,18 @@ def _space(artifact: str, encoder: str, name: str, parameters: str) -> Space:
 
 
 def _kept_or_fitted(chosen: Representation, points: np.ndarray, described: str) -> FittedRepresentation:
-    """Return the representation, fitted once for both planning and carrying out, since it takes long."""
+    """Return the representation, fitted only once for planning and running because fitting takes a long time."""
     name = f"spaces/{hashlib.sha256(described.encode()).hexdigest()[:32]}.npz"
     with suppress(FileNotFoundError):
         return representation_load(arrays_load(name)["representation"].tobytes())
     fitted = chosen.fit(points)
-    with suppress(OSError):  # another process, which has fitted the same one, is writing it too
+    with suppress(OSError):  # another process, which has fitted the same one, is still writing it
         arrays_save(name, representation=np.frombuffer(representation_save(fitted), dtype=np.uint8))
     return fitted
 
 
 def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside_wavelets: bool = False) -> Space:
-    """Return the student's inner layer as a space, with wavelets if wanted; the ``first`` round's if it has none."""
+    """Return the student's inner layer as a space, optionally with wavelets; ``first`` if it has no such layer."""
     layers = layers_of_model(student)
     if not layers:
         return first
@@ -372,7 +373,7 @@ def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside
 
 
 def labelled_points(test: Dataset, space: Space, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return coordinates (n, d) and codes (n,) of some evaluation data, which are public or given for this use."""
+    """Return coordinates (n, d) and codes (n,) of some evaluation data, which are public or were given for this use."""
     codes = _from_file(test, lambda artifact: arrays_load(artifact, "y")["y"])
     chosen = np.linspace(0, len(codes) - 1, min(len(codes), most)).astype(np.int64)
     return space.fitted.transform(points_of(test, space.encoder)[chosen]), codes[chosen]

@@ -1,11 +1,10 @@
-"""Turns: which work a free worker does next.
+"""Turns: selection of the work that a free worker does next.
 
-A message of the broker announces some work; the database shows what else waits. Plans come first, because someone
-waits for each. Otherwise the next study is the one whose runs keep the fewest processes busy, then the one that used
-the least worker time lately. Within a study, all other work comes before the training of students, and earlier
-approvals come first.
+A message from the broker announces some work; the database shows which other work is waiting. Plans come first, because
+a person is waiting for each. Otherwise the study whose runs occupy the fewest processes is next, then the one that has
+recently used the least worker time. Within a study, training students comes last, and earlier approvals come first.
 
-Long work that can resume later at no cost gives up its turn once it has lasted `TURN` and other work is due.
+Long work that can resume later at no cost gives up its turn if other work is due after `TURN` seconds.
 """
 
 import time
@@ -28,7 +27,7 @@ from training.models import Run, Shard, StudentTraining, TeacherChunk, WorkerTim
 
 #: Seconds after which long work checks whether other work is due.
 TURN = 20.0
-#: Time after which half of a study's worker time is forgotten.
+#: Half-life of the recorded worker time of a study.
 _HALF = timedelta(minutes=10)
 
 _PARTS: dict[str, tuple[type[models.Model], str]] = {
@@ -39,12 +38,12 @@ _PARTS: dict[str, tuple[type[models.Model], str]] = {
 
 
 class StepAside(Exception):
-    """Signal that work gave up its turn; its progress was kept, and it resumes from there."""
+    """Raised when work gives up its turn; its progress was kept, and it resumes from there."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and the facts that decide its order."""
+    """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and facts that determine its order."""
 
     task: str
     pk: UUID | int
@@ -56,7 +55,7 @@ class Piece:
 
 
 def claims() -> set[tuple[str, UUID]]:
-    """Return the claims of live processes, each with its run."""
+    """Return the claims of live processes, each with the id of its run."""
     alive = {"heartbeat__gte": stale_before()}
     found = set(Run.objects.filter(**alive).exclude(claimed_by="").values_list("claimed_by", "pk"))
     for part, _status in _PARTS.values():
@@ -66,7 +65,7 @@ def claims() -> set[tuple[str, UUID]]:
 
 
 def piece_of(task: str, pk: Any) -> Piece | None:
-    """Return the work that a message names; None if it is gone."""
+    """Return the work item that a message refers to, or None if it no longer exists."""
     if task == "run_advance":
         return next(_advances(Run.objects.filter(pk=pk)), None)
     part, _status = _PARTS[task]
@@ -75,7 +74,7 @@ def piece_of(task: str, pk: Any) -> Piece | None:
 
 
 def pieces_due(named: Piece) -> list[Piece]:
-    """Return the waiting work in order, one piece per run; it includes ``named``."""
+    """Return the waiting work in order, one piece per run, including ``named``."""
     return _ordered(named, worker_times(), [run for _claim, run in claims()])
 
 
@@ -100,7 +99,7 @@ def _parts_due() -> Iterator[Piece]:
 
 
 def _runs_due() -> Iterator[Piece]:
-    """Yield runs that a worker can advance: none that waits for its parts, for other runs, or for a hub."""
+    """Yield runs that a worker can advance, except those that wait for their parts, other runs, or a hub."""
     runs = Run.objects.filter(without_worker(), status__in=Run.ACTIVE, message="", alliance=None)
     for part in (TeacherChunk, Shard):
         runs = runs.exclude(Exists(part._default_manager.filter(run=OuterRef("pk")).exclude(state="done")))
@@ -114,7 +113,7 @@ def _advances(runs: models.QuerySet[Run]) -> Iterator[Piece]:
 
 
 def worker_times() -> dict[int, float]:
-    """Return the seconds of worker time that each study used lately; studies without any are missing."""
+    """Return the seconds of worker time that each study has recently used; studies without any are missing."""
     now = timezone.now()
     times: dict[int, float] = defaultdict(float)
     for study, seconds, noted_at in WorkerTime.objects.values_list("study_id", "seconds", "noted_at"):
@@ -128,7 +127,7 @@ def _left(age: timedelta) -> float:
 
 @transaction.atomic
 def worker_time_note(study: int, seconds: float) -> None:
-    """Record that a worker spent that many seconds on a study's work."""
+    """Record that a worker spent this many seconds on a study's work."""
     now = timezone.now()
     WorkerTime.objects.get_or_create(study_id=study, defaults={"seconds": 0.0, "noted_at": now})
     row = WorkerTime.objects.select_for_update().get(study_id=study)
@@ -147,19 +146,19 @@ _turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
 
 @contextmanager
 def turn(piece: Piece) -> Iterator[None]:
-    """Time a worker's work on a piece and record it for its study."""
+    """Measure how long a worker spends on a piece of work, and record it for the study."""
     began = time.monotonic()
     token = _turn.set(_Turn(piece, began))
     try:
         yield
     finally:
         _turn.reset(token)
-        with suppress(DatabaseError):  # the database is unavailable, which the work itself reports
+        with suppress(DatabaseError):  # if the database is unavailable, the work itself reports it
             worker_time_note(piece.study, time.monotonic() - began)
 
 
 def turn_is_over() -> bool:
-    """Return whether the calling work has had its turn and other work is due before it; always False outside a turn."""
+    """Return whether the current turn is over and other work comes first; always False outside a turn."""
     begun = _turn.get()
     if begun is None or (lasted := time.monotonic() - begun.began) < TURN:
         return False
@@ -169,7 +168,7 @@ def turn_is_over() -> bool:
     had, held = worker_times(), [run for _claim, run in claims()]
     had[mine.study] += lasted
     if mine.run in held:
-        held.remove(mine.run)  # claimed by the calling work itself
+        held.remove(mine.run)  # the calling work's own claim
     return _ordered(mine, had, held)[0] != mine
 
 
@@ -177,5 +176,5 @@ def turn_is_over() -> bool:
 
 
 def send(task: str, *ids: object) -> None:
-    """Queue a task of :mod:`training.tasks` by name once the transaction has committed."""
+    """Queue a task of :mod:`training.tasks` by name after the transaction has committed."""
     jobs.send(f"training.tasks.{task}", *ids)

@@ -1,4 +1,4 @@
-"""Methods by which a run can learn."""
+"""Methods with which a run can learn."""
 
 from typing import cast
 
@@ -17,31 +17,31 @@ from training.models import Run
 _MODELS: tuple[ModelMethod, ...] = (Neighbours(), Pate(), Sgd(), SgdSampled())
 _TABLES: tuple[TableMethod, ...] = (CountsMethod(), SynthesisMethod(), DeniabilityMethod())
 IMPLEMENTED: tuple[RunMethod, ...] = (*_MODELS, *_TABLES)
-"""All methods; variants of a method that share nothing have a separate class."""
+"""All methods; variants of a method that have nothing in common have a separate class."""
 METHODS: dict[str, RunMethod] = {}
-"""Methods by name; a name stands for the variants that a proposal gets if it names none."""
+"""Methods by name; for several variants, the class used for a proposal without a variant."""
 for _method in IMPLEMENTED:
     METHODS.setdefault(_method.name, _method)
 
 
 def method_by(name: str, variant: str) -> RunMethod:
-    """Return the method with this name that implements this variant, or else the method for the usual variants."""
+    """Return the method that implements this name and variant, or otherwise the one for the name's usual variants."""
     return next((method for method in IMPLEMENTED if method.name == name and variant in method.variants), METHODS[name])
 
 
 def method_of(run: Run) -> RunMethod:
-    """Return a run's method; for runs over sites, the method as the hub or a site carries it out."""
+    """Return a run's method; for joint runs, wrapped with the steps of a hub or a site."""
     method = method_by(run.method, run.variant)
     return method if run.alliance is None else joint_method(method, is_hub=run.alliance.is_hub)  # type: ignore[arg-type]
 
 
 def lesson_of(run: Run) -> Lesson:
-    """Return the lesson for a run's student; the run's outcome must be a model."""
+    """Return the lesson for the student of a run whose outcome is a model."""
     return cast(ModelMethod, method_of(run)).lesson(run)
 
 
 def table_of(run: Run) -> ResultTable:
-    """Return the released table of a run; the run's outcome must be a table."""
+    """Return the released table of a run whose outcome is a table."""
     return cast(TableMethod, method_of(run)).table(run)
 
 

@@ -1,4 +1,4 @@
-"""Protocol between methods of learning and services, and the common part of methods that ask every holder.
+"""Protocol between learning methods and services, and the common part of methods that ask every holder.
 
 Only the modules of methods distinguish between methods.
 """
@@ -25,10 +25,10 @@ from training.methods.planning import MethodPlan, budgets_of
 from training.models import Batch, Run
 
 Wrong = Callable[[str, object], None]
-"""Reports an error in a proposal: ``wrong(field, message)``."""
+"""Callback that reports an error in a proposal: ``wrong(field, message)``."""
 
 Tile = tuple[str, int, Sentence | None]
-"""Label, number so far, and unit of the number; English, marked for translation."""
+"""Label, number so far, and unit of the number, in English, marked for translation."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Amount:
         unit: one of `UNITS`.
         most: the most that its plan allows.
         so_far: the number released so far.
-        affordable: the number that budgets pay for at least; None if budgets cannot end the run.
+        affordable: the minimum number that budgets pay for; None if budgets cannot end the run.
     """
 
     unit: str
@@ -51,7 +51,7 @@ class Amount:
 UNITS = ("labels", "steps", "cells", "rows")
 
 Step = Callable[[Run], bool]
-"""Takes a run one step further: True if the next step can follow at once, False if the run has to wait."""
+"""Function that advances a run: True if the next step can follow immediately, False if the run must wait."""
 
 
 class ResultTable(Protocol):
@@ -66,12 +66,12 @@ class ResultTable(Protocol):
         ...
 
     def to_csv(self) -> str:
-        """Return the CSV file, with a heading."""
+        """Return the CSV file with a heading."""
         ...
 
 
 class MethodOutcome(StrEnum):
-    """Outcome of runs by a method."""
+    """Kind of result that a method's runs produce."""
 
     MODEL = "model"
     TABLE = "table"
@@ -79,12 +79,12 @@ class MethodOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class RunStage:
-    """A stage of a run in progress.
+    """Stage of a run in progress.
 
     Attributes:
-        name: its name in the API.
+        name: the stage's name in the API.
         label: its name on pages, translated.
-        share: how much of it is done, 0 to 1, in a form that people other than staff may see.
+        share: the completed part, 0 to 1, in a form that may be shown to people other than staff.
     """
 
     name: str
@@ -93,30 +93,30 @@ class RunStage:
 
 
 def stage_asking(run: Run, share: float) -> RunStage:
-    """Return the stage in which a run spends its share."""
+    """Return the stage in which a run spends its share of the caps."""
     return RunStage("asking", Run.Method(run.method).label, share)
 
 
 class RunMethod(Protocol):
-    """A method of learning, as the services see it. Depending on its outcome it is a `ModelMethod` or a `TableMethod`.
+    """Learning method, as used by the services: a `ModelMethod` or a `TableMethod`, depending on its outcome.
 
     Attributes:
         name: a :class:`training.models.Run.Method`.
-        variants: the :class:`training.models.Run.Variant` that it implements; "" for a method without variants.
-        rehearsed_variants: the variants that are only allowed in rehearsals.
+        variants: the :class:`training.models.Run.Variant` values that it implements; "" for a method without variants.
+        rehearsed_variants: the variants that are allowed only in rehearsals.
         outcome: the outcome of its runs.
-        learns: kinds of `learning.outcomes` that it can learn, or count without.
-        parts: the prefix of the components that show it on pages, such as ``sgd`` of ``sgd_plan``.
-        needs_public_points: whether a run has to name a public dataset.
-        steps: the step for each status of a run of this method, from its approval until everything is released.
-        release_kind: the kind of its releases that belong to a batch, except those named by `kind_of`.
-        charges_ahead: whether a run is charged in full before it releases anything.
-        charges_promises_of_approval: whether a run charges by the promises in force at its approval until its end.
-        releases_labels: whether its batches are public points with their labels, one query each.
-        batch_size: how many queries or steps are released together if a proposal does not say.
-        charged: explanation of its runs' charges for people; English, marked for translation, as all texts here.
+        learns: kinds of `learning.outcomes` that it can learn, or that do not matter when it counts.
+        parts: the prefix of the components that display it on pages, such as ``sgd`` in ``sgd_plan``.
+        needs_public_points: whether a run requires a public dataset.
+        steps: the step for each status of a run, from its approval until everything is released.
+        release_kind: the kind of its batches' releases, unless `kind_of` returns another one.
+        charges_ahead: whether a run is fully charged before it releases anything.
+        charges_promises_of_approval: whether charges are based on the promises at a run's approval until its end.
+        releases_labels: whether its batches are public points with labels, one query each.
+        batch_size: default number of queries or steps that are released together.
+        charged: explanation of its runs' charges for people; in English, marked for translation, like all texts here.
         curves_help: explanation of the chart of its curves; empty if it has none.
-        batch_label: name for the number of a batch on pages; empty if everything is one batch.
+        batch_label: name of a batch's number on pages; empty if everything is one batch.
     """
 
     name: str
@@ -138,51 +138,51 @@ class RunMethod(Protocol):
 
     @property
     def choices(self) -> type[Choices]:
-        """Description of the fields that ``choices`` of a run may have."""
+        """Class that describes the fields which ``choices`` of a run may have."""
         ...
 
     @property
     def asking(self) -> Asking:
-        """Engine that asks every holder, or the teachers that answer for them."""
+        """Engine that asks every holder, or the teachers who answer for them."""
         ...
 
     def check(self, run: Run, wrong: Wrong) -> None:
-        """Report errors in the method's own fields of a proposal; reads no private data."""
+        """Report errors in the method's own fields of a proposal, without reading private data."""
         ...
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
-        """Return facts about a proposal in addition to the choices: a label and a text each."""
+        """Return facts about a proposal besides its choices, each with a label and texts."""
         ...
 
     def counted(self, run: Run) -> Sentence:
-        """Return a sentence on how a rehearsal by the method counted its costs."""
+        """Return a sentence about how costs were computed in a rehearsal of this method."""
         ...
 
     def tiles(self, run: Run) -> list[Tile]:
-        """Return the numbers of releases by the run so far."""
+        """Return how much the run has released so far."""
         ...
 
     def amount(self, run: Run) -> Amount:
-        """Return what a planned run releases."""
+        """Return the amount that a planned run releases."""
         ...
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
-        """Plan a run, saved or not, with the promises that were counted or with others.
+        """Plan a run, whether or not it is saved, with the counted promises or with other ones.
 
-        Raises PlanError, which says what to do.
+        Raises PlanError, whose message says what to do.
         """
         ...
 
     def may_go_on(self, run: Run) -> bool:
-        """Return whether a run that waited can continue now."""
+        """Return whether a waiting run can continue now."""
         ...
 
     def round_sizes(self, run: Run) -> list[int]:
-        """Return the number of queries or steps of each round of the run's plan; empty for a method without rounds."""
+        """Return the number of queries or steps of each planned round of the run; empty for a method without rounds."""
         ...
 
     def size(self, run: Run) -> int:
-        """Return the largest number of queries or steps of the run."""
+        """Return the maximum number of queries or steps of the run."""
         ...
 
     def mechanism(self, run: Run) -> dict[str, Any]:
@@ -190,15 +190,15 @@ class RunMethod(Protocol):
         ...
 
     def stages(self, run: Run) -> list[RunStage]:
-        """Return the run's stages until everything is released, in order."""
+        """Return the run's stages in order, up to the release of everything."""
         ...
 
     def curves(self, run: Run) -> dict[str, list[float]]:
-        """Return public quantities after every query or step so far, by name, for a chart; empty if there are none."""
+        """Return public quantities after every query or step so far, by name, for a chart; empty without a chart."""
         ...
 
     def leads(self, run: Run) -> list[list[float]]:
-        """Return the shares of each round's labels by their lead; empty if no counts are released."""
+        """Return the distribution of each round's labels over classes of leads; empty if no counts are released."""
         ...
 
     def kind_of(self, batch: Batch) -> str:
@@ -210,20 +210,20 @@ class RunMethod(Protocol):
         ...
 
     def exhausted(self, run: Run) -> set[int]:
-        """Return the places of the plan's budgets that cannot pay for the next query, so their holders do not vote."""
+        """Return the indices of the plan's budgets that cannot pay for the next query, so their holders do not vote."""
         ...
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        """Yield differences between a batch and the release that paid for it, in words."""
+        """Yield messages about differences between a batch and its release in the register."""
         ...
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """Yield charges of a batch that differ from the same charges recomputed from the stored data."""
+        """Yield messages about a batch's charges that differ from those recomputed from the stored data."""
         ...
 
 
 class ModelMethod(RunMethod, Protocol):
-    """A method whose runs lead to a model: a student that learns from their releases, or the released model itself."""
+    """Method whose runs produce a model: a student trained on their releases, or the released model itself."""
 
     def lesson(self, run: Run) -> Lesson:
         """Return the lesson that the run's student learns from."""
@@ -231,7 +231,7 @@ class ModelMethod(RunMethod, Protocol):
 
 
 class TableMethod(RunMethod, Protocol):
-    """A method whose runs lead to a table."""
+    """Method whose runs produce a table."""
 
     def table(self, run: Run) -> ResultTable:
         """Return the table computed from the run's releases."""
@@ -242,7 +242,7 @@ class TableMethod(RunMethod, Protocol):
 
 
 class EngineMethod(ABC):
-    """A method that puts ``questions`` to every holder. See :class:`training.methods.base.RunMethod`."""
+    """Method that asks every holder ``questions``. See :class:`training.methods.base.RunMethod`."""
 
     questions: ClassVar[Questions]
     rehearsed_variants: tuple[str, ...] = ()
@@ -252,7 +252,7 @@ class EngineMethod(ABC):
     charges_ahead = False
     charges_promises_of_approval = False
     curves_help = ""
-    #: Whether the forecast depends on the people whose answers are added up.
+    #: Whether the forecast depends on the number of people whose answers are added up.
     forecast_by_people = True
 
     def __init__(self) -> None:
@@ -298,7 +298,7 @@ class EngineMethod(ABC):
 
     @abstractmethod
     def round_sizes(self, run: Run) -> list[int]:
-        """Return the number of queries or steps of each round of the run's plan."""
+        """Return the number of queries or steps of each planned round of the run."""
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         if batch.round is None or batch.round.run_id != run.pk:
@@ -310,7 +310,7 @@ class EngineMethod(ABC):
         yield from self.kept_faults(batch, release, question)
 
     def bounds(self, question: Any, batch: Batch) -> list[float] | None:
-        """Return the most that anyone of each budget of the plan can have been charged for a batch, in μ²."""
+        """Return the most that anyone in each of the plan's budgets can have been charged for a batch, in μ²."""
         start = position_in_round(batch)
         return question.bounds(question.part(batch.index, start, batch.size))
 
@@ -320,7 +320,7 @@ class EngineMethod(ABC):
 
     @abstractmethod
     def kept_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """Yield differences between the stored data of a batch, its release, and the result of its question."""
+        """Yield messages about differences between a batch's stored data, its release, and its question's result."""
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         assert batch.round is not None, "a batch by this method is in a round"
@@ -328,4 +328,4 @@ class EngineMethod(ABC):
 
     @abstractmethod
     def charges_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """Yield charges of a batch that differ from the same charges recomputed."""
+        """Yield messages about a batch's charges that differ from the recomputed ones."""

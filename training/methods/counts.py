@@ -40,7 +40,7 @@ from training.models import Batch, Round, Run
 
 @dataclass(frozen=True)
 class CountedPlan(MethodPlan):
-    """Plan of a run that leads to a table: its rounds, and how much each may use."""
+    """Plan of a run that produces a table: its rounds, with the part of the share that each may use."""
 
     rounds: list[dict[str, Any]]
 
@@ -50,7 +50,7 @@ class CountedPlan(MethodPlan):
 
 
 class Cells(Questions):
-    """See :class:`training.engine.questions.Questions`."""
+    """Questions whose answers are counts of people in cells."""
 
     shard = 200_000
     release_kind = Release.Kind.TABLE.value
@@ -64,7 +64,7 @@ class Cells(Questions):
 
 
 class CountedMethod(EngineMethod):
-    """See :class:`training.methods.base.TableMethod`."""
+    """Common part of methods that count people in cells; see :class:`training.methods.base.TableMethod`."""
 
     variants: tuple[str, ...] = ("",)
     outcome = MethodOutcome.TABLE
@@ -94,7 +94,7 @@ class CountedMethod(EngineMethod):
 
     @abstractmethod
     def check_columns(self, run: Run, chosen: Any, wrong: Wrong) -> None:
-        """Report errors in the choices for the columns that the private dataset declares."""
+        """Report errors in choices that concern the columns declared in the private dataset."""
 
     def round_sizes(self, run: Run) -> list[int]:
         return [CountsQuestion.size for _each in run.plan.get("rounds", [])]
@@ -131,7 +131,7 @@ def counts_charges_faults(batch: Batch, release: Release, question: CountsQuesti
 
 
 def rounds_of_counts(run: Run) -> int:
-    """Return the number of rounds of a run's plan that count people for rows."""
+    """Return the number of rounds in a run's plan that count people in order to draw rows."""
     return sum(map(is_counted, run.plan.get("rounds", [])))
 
 
@@ -147,7 +147,7 @@ _SPACE = Sentence(gettext_noop("The cells of the table, as declared in the schem
 
 
 class TableCells(Cells):
-    """See :class:`training.engine.questions.Questions`."""
+    """Questions of a run that releases a table of counts."""
 
     def round_open(self, run: Run) -> Round:
         question = _question(run)
@@ -158,7 +158,7 @@ class TableCells(Cells):
 
 
 class CountsMethod(CountedMethod):
-    """See :class:`training.methods.base.TableMethod`."""
+    """Method that releases a table of counts; see :class:`training.methods.base.TableMethod`."""
 
     name = Run.Method.COUNTS.value
     learns: tuple[str, ...] = KINDS
@@ -214,13 +214,13 @@ def _columns(run: Run, names: list[str], bins: int) -> tuple[CountedColumn, ...]
 
 
 def _chosen(run: Run) -> tuple[CountedColumn, ...]:
-    """Return the columns of a proposal that was checked."""
+    """Return the columns chosen in a checked proposal."""
     counts = Counts.from_json(run.choices)
     return _columns(run, [name for name in (counts.column, counts.across) if name], counts.bins)
 
 
 def _question(run: Run) -> CountsQuestion:
-    """Return a run's question, from its plan and its dataset's permanent schema."""
+    """Return a run's question from its plan and its dataset's permanent schema."""
     plan = {name: value for name, value in run.plan["rounds"][0]["table"].items() if name != "error"}
     caps = tuple(budget["cap"] for budget in run.plan["budgets"])
     return CountsQuestion(CountsPlan.from_json(plan), (_chosen(run),), caps)

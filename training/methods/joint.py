@@ -1,4 +1,4 @@
-"""A method over sites: the method itself, with the steps of a hub or of a site instead of those of one study."""
+"""Joint methods: a method with the steps of a hub or a site instead of those of a single study."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -29,21 +29,21 @@ _NOISIER = gettext_noop("The noise in a total across these sites is %(factor).2f
 
 @dataclass(frozen=True)
 class SitePlan(MethodPlan):
-    """The hub's plan, with the promises and budgets of a site's own people; only the hub makes forecasts."""
+    """The hub's plan with the promises and budgets of a site's own people; only the hub makes forecasts."""
 
     document: Mapping[str, Any]
 
     def details(self) -> dict[str, Any]:
-        """Return the hub's plan without the parts that describe its people."""
+        """Return the hub's plan without the parts about its people."""
         return {name: value for name, value in self.document.items() if name not in _OWN}
 
 
-#: Parts of a site's plan that describe its own people.
+#: Parts of a site's plan that concern its own people.
 _OWN = ("promises", "budgets", "forecasts", "notes")
 
 
 class JointMethod:
-    """See :class:`training.methods.base.RunMethod`; everything not defined here comes from the method itself."""
+    """A method in a joint run; everything not defined here comes from the wrapped method."""
 
     def __init__(self, method: EngineMethod, *, is_hub: bool) -> None:
         self._method, self._is_hub = method, is_hub
@@ -56,21 +56,21 @@ class JointMethod:
         return getattr(self._method, name)
 
     def _prepare(self, run: Run) -> bool:
-        """Prepare the people of a site once all have approved."""
+        """Prepare the people of a site once all participants have approved."""
         return self.asking.is_agreed(run) and self._method.steps[Run.Status.APPROVED](run)
 
     def may_go_on(self, run: Run) -> bool:
         return (self._method if run.status == Run.Status.PREPARING else self.asking).may_go_on(run)
 
     def stages(self, run: Run) -> list[RunStage]:
-        """Return the stages; a hub only asks, regardless of how its sites prepare their people."""
+        """Return the stages. A hub only asks questions, however its sites prepare to answer them."""
         if not self._is_hub:
             return self._method.stages(run)
         planned = sum(self._method.round_sizes(run)) or self._method.size(run)  # type: ignore[attr-defined]
         return [stage_asking(run, run.position / max(planned, 1))]
 
     def table(self, run: Run) -> Any:
-        """Return the table that a run has released, about the people of all sites."""
+        """Return the released table of a run, which covers the people of all sites."""
         if not self._is_hub:
             run = copy(run)
             run.plan = hub_plan(run.joint)
@@ -93,7 +93,7 @@ class JointMethod:
         return SitePlan(own, budgets, (), notes, document)
 
     def _hub_plan(self, run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan:
-        """Return the plan of one study, with the forecast for the noise of a total over sites."""
+        """Return the plan for a single study, with a forecast that accounts for the noise of a total over all sites."""
         plan = self._method.plan(run, share, promises)  # type: ignore[attr-defined]
         factor = planned_noise_factor(run)
         if self._method.forecast_by_people:
@@ -107,7 +107,7 @@ class JointMethod:
             yield f"run {run.pk}, batch {batch.index}: is in no round of its run."
             return
         question = self.asking.questions.question(batch.round)
-        # At a site people were charged for their answer, before there was a total.
+        # At a site, people were charged for their answers before the total existed.
         bounds = self._method.bounds(question, batch) if self._is_hub else None
         yield from batch_faults(question, batch, release, bounds)
         yield from self._method.kept_faults(batch, release, question)
@@ -115,7 +115,7 @@ class JointMethod:
             yield from _answer_faults(question, joint_question, paid)
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """Yield differences for a site's answers to a total; the total itself charges nobody."""
+        """Yield messages about a site's answers that contribute to a total; the total itself charges nobody."""
         assert batch.round is not None, "a batch over sites is in a round"
         question = self.asking.questions.question(batch.round)
         for joint_question, paid in _answers(batch, release):
@@ -125,7 +125,7 @@ class JointMethod:
 
 
 class NoJointMethod(JointMethod):
-    """A method that cannot run over sites: proposals are refused."""
+    """A method without joint runs, whose proposals are refused."""
 
     def check(self, run: Run, wrong: Wrong) -> None:
         super().check(run, wrong)
@@ -136,7 +136,7 @@ class NoJointMethod(JointMethod):
 
 
 def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Release]]:
-    """Yield a site's answers in the state before a batch, with their releases, including answers to ended questions."""
+    """Yield a site's answers in the state before a batch, with their releases; includes answers to ended questions."""
     questions = JointQuestion.objects.filter(joint__run=batch.run_id).order_by("number")
     state = questions.get(number=release.content["joint"]["number"]).document.state
     sums = Release.objects.filter(run=batch.run_id, kind=Release.Kind.SUMS)
@@ -147,7 +147,7 @@ def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Re
 
 
 def _answer_faults(question: Question, joint_question: JointQuestion, paid: Release) -> Iterator[str]:
-    """Yield differences between a question that a site has answered and the register entry that paid for it."""
+    """Yield messages about differences between a question that a site has answered and its entry in the register."""
     number, document, content = joint_question.number, joint_question.document, paid.content
     bounds = question.bounds(slice(*document.part))
     assert bounds is not None, "what is put to sites is charged by its bounds"
@@ -159,9 +159,9 @@ def _answer_faults(question: Question, joint_question: JointQuestion, paid: Rele
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool:
-    """Return whether a hub's rounds use parts of a share that never fall and end at 1 at most, with noise in each.
+    """Return whether a hub's rounds use non-decreasing parts of a share, at most 1, and all have noise.
 
-    People are charged for their contributions, whatever a plan says; but its rounds set the limit.
+    People are charged for their contributions regardless of the plan, but its rounds set the limit.
     """
     try:
         until = [float(each["until"]) for each in document["rounds"]]
@@ -172,14 +172,14 @@ def _is_sound(document: Mapping[str, Any]) -> bool:
 
 
 def _most_people(run: Run, document: Mapping[str, Any]) -> float:
-    """Return how many people of a site cannot overflow its sums: `Lattice.most` leaves 2²⁸ / sites times its noise."""
+    """Return how many people of a site cannot overflow its sums: `Lattice.most` allows 2²⁸ / sites times its noise."""
     sites, among = len(run.joint.sites), noise_among(run)
     noises = [noise for noise in _noises([document.get("rounds"), document.get("aggregator")]) if noise > 0]
     return 2.0**27 * min(noises, default=0.0) / (sites * math.sqrt(among))
 
 
 def _noises(document: Any) -> Iterator[float]:
-    """Yield every σ in a document; 0 for each that is not a finite number above 0."""
+    """Yield every σ in a document, or 0 if it is not a finite number above 0."""
     if isinstance(document, Mapping):
         for name, value in document.items():
             if name == "sigma":
@@ -193,10 +193,10 @@ def _noises(document: Any) -> Iterator[float]:
 
 @lru_cache(maxsize=32)
 def joint_method(method: RunMethod, *, is_hub: bool) -> Any:
-    """Return the method as a hub or a site carries it out."""
+    """Return the method wrapped for a hub or a site."""
     is_joint = isinstance(method, EngineMethod) and method.name in _JOINT and Run.Variant.SAMPLE not in method.variants
     return (JointMethod if is_joint else NoJointMethod)(method, is_hub=is_hub)  # type: ignore[arg-type]
 
 
-#: Methods that release a total of sums; for steps, only those of all people, not of samples.
+#: Methods whose releases are totals of sums; gradient steps only if they use all people rather than samples.
 _JOINT = {Run.Method.NEIGHBOURS, Run.Method.PATE, Run.Method.SGD, Run.Method.COUNTS, Run.Method.SYNTHESIS}

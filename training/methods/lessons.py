@@ -1,8 +1,8 @@
-"""Lessons for the student of a run, made only of released data.
+"""Lessons for the student of a run, which consist only of released data.
 
-This module trains the student, records the training's progress (in database and log, as a checkpoint), checks a
-proposed learner, and evaluates the student: on test data, rounded as published, and calibrated by releases that it has
-not learned from.
+This module trains the student, records progress in the database, the log and checkpoints, checks a proposed learner,
+and evaluates the student on test data, rounded for publication. It calibrates the student on releases that the student
+has not learned from.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from training.models import Dataset, Encoder, Run
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """Releases of a run in the form that its student learns from.
+    """Releases of a run, in the form from which its student learns.
 
     Attributes:
-        releases: About points of the public dataset.
-        coordinates: (P, d) of all public points, if releases are counts about images: these are refined before a
-            student learns them, see `learning.students.refine`, or smoothed if they are about the points themselves.
-            None otherwise.
-        voters: The public weight of all votes about a point; None if its neighbourhood votes.
+        releases: The releases about points of the public dataset.
+        coordinates: Coordinates (P, d) of all public points if releases are counts about images, None otherwise. Such
+            counts are refined before a student learns from them (`learning.students.refine`), or smoothed if they are
+            about the points themselves.
+        voters: The public total weight of votes about a point; None if the point's neighbourhood votes.
         model: The model that a run has released directly; None if it releases only labels.
         learner: Name of the learner that can read ``model``.
-        publish: Which of the two is published: "student" or "model"; empty if labelled public points decide.
+        publish: Which of the two to publish: "student", "model", or empty to choose by labelled public points.
         shares: Shares of the classes among the people, if the releases show them; None otherwise.
     """
 
@@ -74,11 +74,11 @@ class Lesson:
     shares: list[ClassShare] | None = None
 
     def of(self, releases: Releases) -> Lesson:
-        """Return the same lesson with only some of the releases."""
+        """Return the same lesson with only the given releases."""
         return replace(self, releases=releases)
 
     def releases_for(self, releases: Releases, seed: int) -> Releases:
-        """Return all or some of the releases as a student learns from them."""
+        """Return the given releases after refining or smoothing, ready for a student."""
         if self.coordinates is None:
             return releases
         if self.voters is not None:
@@ -88,7 +88,7 @@ class Lesson:
 
 @dataclass(frozen=True)
 class StudentRecipe:
-    """Learner, parameters and seed of a student. The seed is public: the same releases give the same student."""
+    """Learner, parameters and public seed of a student; the same releases always produce the same student."""
 
     learner: str
     parameters: dict[str, Any]
@@ -101,7 +101,7 @@ def run_recipe(run: Run) -> StudentRecipe:
 
 
 def queries_lesson(run: Run) -> Lesson:
-    """Return the lesson of the labels of a run's answered queries."""
+    """Return the lesson with the labels of a run's answered queries."""
     answered = run.queries.filter(label__isnull=False)
     rows, labels = (list(answered.values_list(name, flat=True)) for name in ("row", "label"))
     return Lesson(labelled(rows, labels, classes=len(run.classes)))
@@ -110,9 +110,9 @@ def queries_lesson(run: Run) -> Lesson:
 def student_fit(
     run: Run, lesson: Lesson, recipe: StudentRecipe | None = None, *, progress: Progress | None = None
 ) -> Model:
-    """Return a student trained on the lesson, with the run's recipe or another one.
+    """Return a student trained on the lesson with the run's recipe or another one.
 
-    Its progress is stored in the run's row, unless ``progress`` is given.
+    Progress is stored in the run's row unless ``progress`` is given.
     """
     recipe = recipe or run_recipe(run)
     releases = lesson.releases_for(lesson.releases, recipe.seed)
@@ -123,9 +123,9 @@ def student_fit(
 
 
 def student_from(run: Run, recipe: StudentRecipe, releases: Releases, progress: Progress) -> Model:
-    """Return a student by this recipe that has learned from releases about the run's public points.
+    """Return a student trained with this recipe on releases about the run's public points.
 
-    It also learns from the run's labelled public rows. If a worker dies during training, training resumes from its
+    It also learns from the run's labelled public rows. If a worker dies during training, it resumes from the
     checkpoint.
     """
     student = student_create(recipe.learner, recipe.parameters)
@@ -142,12 +142,12 @@ def student_from(run: Run, recipe: StudentRecipe, releases: Releases, progress: 
 
 
 def checkpoints_folder(run: Run) -> str:
-    """Return the folder of the checkpoints of a run's students in training."""
+    """Return the folder for checkpoints of a run's students in training."""
     return f"checkpoints/{run.pk}"
 
 
 def _key(recipe: StudentRecipe, releases: Releases) -> str:
-    """Return the key of a training: the same for inputs that lead to the same student."""
+    """Return the key of a training, which is the same for inputs that produce the same student."""
     digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
     for array in (releases.rows, releases.counts, releases.sigma):
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -159,17 +159,17 @@ def _key(recipe: StudentRecipe, releases: Releases) -> str:
 
 logger = logging.getLogger(__name__)
 
-_LOGGED = 4  # times, at even intervals
+_LOGGED = 4  # log messages per training, at even intervals
 
 
 @contextmanager
 def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
-    """Provide a progress reporter that stores the share done (0 to 1) in a field of the rows, and logs it now and then.
+    """Provide a progress callback that stores the completed part (0 to 1) in a field of the rows and sometimes logs it.
 
     Args:
-        rows: Rows of the database.
+        rows: Database rows.
         field: Field to write to.
-        end: Its value afterwards, even if the training fails.
+        end: Value of the field afterwards, even if the training fails.
     """
     last = 0
 
@@ -188,10 +188,10 @@ def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Pr
 
 
 def checkpoint_at(name: str) -> TrainingCheckpoint:
-    """Return the checkpoint of one training, a file in private storage.
+    """Return the checkpoint of one training, which is a file in private storage.
 
-    A file that cannot be read, because a worker died while writing it, is ignored. If one cannot be written, training
-    continues without it. After writing it, the training steps aside if its turn is over.
+    An unreadable file, left by a worker that died while writing it, is ignored. If the checkpoint cannot be written,
+    training continues without it. After writing it, the training steps aside if its turn is over.
     """
 
     def load() -> bytes | None:
@@ -210,7 +210,7 @@ def checkpoint_at(name: str) -> TrainingCheckpoint:
 
 
 def checkpoint_drop(name: str) -> None:
-    """Delete a checkpoint that is no longer needed."""
+    """Delete a checkpoint that is not needed any more."""
     arrays_delete(name)
 
 
@@ -218,7 +218,7 @@ def checkpoint_drop(name: str) -> None:
 
 
 def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
-    """Report errors in the student of a proposal, before anything is spent on a student that cannot learn."""
+    """Report errors in a proposal's student, so that nothing is spent on a student that cannot learn."""
     try:
         student = student_create(run.student_learner, run.student_parameters)
     except (ValueError, TypeError) as error:
@@ -229,7 +229,7 @@ def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
 def shape_check(
     run: Run, role: str, learner: Parametrised, wrong: Callable[[str, object], None], encoder: Encoder | None = None
 ) -> None:
-    """Report if a learner cannot learn from records like the proposal's public points, or their vectors."""
+    """Report an error if a learner cannot learn from records like the proposal's public points, or their vectors."""
     if run.public_dataset_id:
         try:
             schema = schema_from_json(run.public_points.schema)
@@ -239,7 +239,7 @@ def shape_check(
 
 
 def _message(error: ValueError) -> str:
-    """Return a learner's error message, in the reader's language if it is a sentence."""
+    """Return a learner's error message, translated if it is a Sentence."""
     reason = error.args[0]
     return _(reason.template) % reason.values if isinstance(reason, Sentence) else str(error)
 
@@ -248,7 +248,7 @@ def _message(error: ValueError) -> str:
 
 
 def truth_of(dataset: Dataset) -> np.ndarray | None:
-    """Return (n,) the classes of a public dataset's points; None if they are unknown."""
+    """Return the classes of a public dataset's points, (n,); None if they are unknown."""
     try:
         return records_load(dataset, "y")["y"]
     except KeyError:
@@ -256,9 +256,9 @@ def truth_of(dataset: Dataset) -> np.ndarray | None:
 
 
 def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[str, Any] | None:
-    """Evaluate a model's probabilities and likeliest classes, or another outcome; return None without test data.
+    """Evaluate a model's class probabilities and predictions, or another outcome; return None without test data.
 
-    ``encoder``: digest of the encoder whose vectors the model takes; empty if it takes records directly.
+    ``encoder``: digest of the encoder whose vectors are the model's input; empty if records are the input.
     """
     if test is None or test.removed_at is not None:
         return None
@@ -274,12 +274,12 @@ def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[st
 
 
 HELD_OUT = 0.2
-"""Share of the releases held out to calibrate students and to compare versions; each learns from the others."""
+"""Share of the releases held out to calibrate students and compare versions, which learn from the rest."""
 
 
 @dataclass(frozen=True)
 class Duel:
-    """Labelled public points that a student had not learned from, and how many it and its teacher model get right."""
+    """Number of labelled public points that a student had not learned from, and how many it and the model get right."""
 
     points: int
     student: int
@@ -287,16 +287,16 @@ class Duel:
 
     @property
     def student_wins(self) -> bool:
-        """Return whether the student is right more often."""
+        """Return whether the student is right more often than the model."""
         return self.student > self.model
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A student that learned from all releases, with the score of the same student on releases held out.
+    """Student that learned from all releases, with the score of the same student on held-out releases.
 
-    score: agreement with these; None if none could be held out.  duel: comparison with the model that taught it, if
-    their points have labels.
+    score: agreement with held-out releases; None if none could be held out.  duel: comparison with the model that
+    taught the student, if the held-out points have labels.
     """
 
     model: Model
@@ -315,15 +315,15 @@ def student_try(
 ) -> Trial:
     """Return a calibrated student trained on the lesson.
 
-    The same student first learns from four fifths of the releases, and is compared with the others; the calibration
-    found is used for the student that learns from all. If there are too few releases to hold any out, nothing is
-    changed.
+    The same student first learns from four fifths of the releases and is compared with the rest. The resulting
+    calibration is used for the student that learns from all. If there are too few releases to hold any out, the student
+    is not calibrated.
 
     Args:
         run: The run that made the releases.
-        progress: Receives the progress; by default the run's row does.
-        tries: Whether any are held out.
-        truth: `(P,)` categories of the public points, -1 where one is not known; None where none is.
+        progress: Receives the progress, which is otherwise stored in the run's row.
+        tries: Whether releases are held out.
+        truth: Categories `(P,)` of the public points, -1 where unknown; None if all are unknown.
     """
     if progress is None:
         with progress_of(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:

@@ -1,4 +1,4 @@
-"""Print the JSON Schema of a dataset's schema, for editors and other programs (docs/dataset.schema.json)."""
+"""Print the JSON Schema of dataset schemas, for editors and other programs (docs/dataset.schema.json)."""
 
 import json
 from typing import Any

@@ -1,6 +1,6 @@
-"""Erase the records of everyone who requested it, and all private records of studies whose last day is over.
+"""Erase the records of everyone who requested it, and all private records of studies whose retention period is over.
 
-Workers do this every quarter of an hour; this command does it at once, or shows with --dry-run what would be erased.
+Workers do this every quarter of an hour; this command does it immediately or, with --dry-run, shows what is due.
 """
 
 from argparse import ArgumentParser

@@ -1,6 +1,7 @@
-"""Read tables (CSV, Excel, Parquet, SPSS, Stata, SAS, ARFF) or images (zip, npz, mat, idx) into a dataset of a study.
+"""Import tables (CSV, Excel, Parquet, SPSS, Stata, SAS, ARFF) or images (zip, npz, mat, idx) into a study's dataset.
 
-All errors are reported with file, row and column, and then nothing is imported. Unknown pseudonyms become data holders.
+If there are errors, all are reported with file, row and column, and nothing is imported. Unknown pseudonyms become
+holders.
 """
 
 from argparse import ArgumentParser
@@ -117,7 +118,7 @@ class Command(BaseCommand):
             self.stdout.write(f"Left out, as their people had theirs erased and do not take part: {rows_out}.")
 
     def _report_look_alikes(self, study: Study, rows: Rows, *, stop: bool) -> None:
-        """Print the new pseudonyms that look like others, and stop the import if so requested."""
+        """Print the new pseudonyms that resemble others, and stop the import if ``stop`` is set."""
         groups = look_alikes_in(study, rows.holders or ())
         for line in look_alikes_text(groups):
             self.stdout.write(f"These look alike: {line}")
@@ -128,7 +129,7 @@ class Command(BaseCommand):
             )
 
     def _report_left_out_rows(self, rows: Rows) -> int:
-        """Print who has more rows than are stored for one person; return how many are not stored."""
+        """Print the people who have more rows than are stored per person; return the number of rows not stored."""
         most, beyond = settings.MOST_RECORDS, holders_beyond(rows)
         for pseudonym, number in sorted(beyond.items()):
             self.stdout.write(f"“{pseudonym}” has {number:,} rows, of which the first {most:,} count.")
@@ -172,7 +173,7 @@ def _schema(study: Study, path: Path | None) -> Schema:
 
 
 def _rows(schema: Schema, options: dict[str, Any]) -> tuple[Rows, Report]:
-    """Return the rows of all files, one after another, and the report on reading them."""
+    """Return the rows of all files in order, and the report on reading them."""
     files, label_files, checksums = options["files"], options["labels"], options["sha256"]
     for given, what in ((label_files, "files of labels"), (checksums, "checksums")):
         if given and len(given) != len(files):
@@ -217,7 +218,7 @@ def _joined(holders: list[Sequence[str] | None]) -> list[str] | None:
 
 @contextmanager
 def _bar(label: str, **options: Any) -> Iterator[Progress]:
-    """Show a progress bar, in a terminal."""
+    """Show a progress bar on a terminal."""
     with progress_bar(desc=label, **options) as bar:
 
         def progress(done: int, total: int) -> None:

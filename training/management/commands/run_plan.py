@@ -1,4 +1,4 @@
-"""Show what a draft would do and cost, with all warnings, for a share of every cap; nothing is saved."""
+"""Show the effects and costs of a draft, with all warnings, for a share of every cap; nothing is saved."""
 
 import json
 from argparse import ArgumentParser

@@ -1,8 +1,8 @@
 """Unlock a study after its database was restored from a backup.
 
-People's decisions between the backup and now are recorded again from the journal; every account is charged for
-everything that may have been released in the meantime, and the runs in progress at the backup are ended. The study
-stays locked while the journal has decisions that cannot be recorded.
+Decisions that people made after the backup are recorded again from the journal, every account is charged for everything
+that may have been released in the meantime, and runs that were in progress are ended. The study stays locked while the
+journal contains decisions that cannot be recorded.
 """
 
 import os

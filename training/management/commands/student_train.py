@@ -1,6 +1,6 @@
 """Train another version of the student of a finished run, from the run's releases.
 
-Nobody is asked again, and nobody is charged. The version is added to the others; this command does not publish it.
+Nobody is asked or charged again. The new version is not published by this command.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Verify the hash chains, accounts and shares of all studies, or of one, and that releases match their charges.
+"""Verify hash chains, accounts and shares of one or all studies, and that releases match their charges.
 
-Exit status 1 if something is wrong. Keep the printed hashes outside the database: with --noted, a later call proves
-that the chain which ended there has only grown since.
+The exit status is 1 if there are faults. Keep the printed hashes outside the database: with --noted, a later call
+proves that the chain has only grown since.
 """
 
 from argparse import ArgumentParser
@@ -46,7 +46,7 @@ class Command(BaseCommand):
             raise CommandError(f"{faults} faults. Keep the database as it is and compare it with a backup.")
 
     def _verify(self, study: Study, replay: bool) -> int:
-        """Verify one study, and store the results; return the number of faults."""
+        """Verify one study and store the results; return the number of faults."""
         self.stdout.write(f"{study.slug}:")
         checks = checks_of(study, watch=partial(progress_bar, unit=" rows"))
         if replay:
