@@ -1,7 +1,7 @@
 """Accounts in Django's admin, which only superusers can change.
 
-Someone who could change an account could make it a superuser's, or set the password of a member of an ethics
-committee. The same is true for addresses, to which links for passwords go, and for accounts at an identity provider.
+Someone who could change an account could make it a superuser's, or set the password of an ethics committee member. The
+same is true for addresses, which receive password links, and for accounts at an identity provider.
 """
 
 from typing import Any, cast
@@ -21,7 +21,7 @@ from consent.services.accounts import account_change_record, standing_record
 
 
 class ForSuperusers(admin.ModelAdmin):
-    """Admin of tables that others may view, but only superusers can add to, change and delete from."""
+    """Admin of tables that others may view, but that only superusers can change."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser
@@ -67,7 +67,7 @@ class Accounts(ForSuperusers):
 
 @admin.register(User)
 class AccountAdmin(Accounts, UserAdmin):
-    """Django's own, for superusers; changes to an account's permissions are recorded."""
+    """Django's own admin, for superusers; changes to an account's permissions are recorded."""
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         with standing_record(obj, acting_user=cast(SignedInRequest, request).user):
@@ -76,7 +76,7 @@ class AccountAdmin(Accounts, UserAdmin):
 
 @admin.register(Group)
 class AccountGroupAdmin(ForSuperusers, GroupAdmin):
-    """Django's own, for superusers."""
+    """Django's own admin, for superusers."""
 
 
 @admin.register(EmailAddress)
@@ -89,7 +89,7 @@ class AddressAdmin(Accounts, SuperusersOnly):
 
 
 class WithoutSecrets(ReadOnlyAdmin, SuperusersOnly):
-    """Admin of what superusers delete and nobody changes, without the fields in ``exclude``."""
+    """Admin of rows that superusers can delete but not change, without the fields in ``exclude``."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return [name for name in super().get_readonly_fields(request, obj) if name not in (self.exclude or ())]
@@ -100,7 +100,7 @@ class WithoutSecrets(ReadOnlyAdmin, SuperusersOnly):
 
 @admin.register(Authenticator)
 class AuthenticatorAdmin(WithoutSecrets):
-    """Second factors, without their secrets; deleted for someone who has lost theirs."""
+    """Admin of second factors without their secrets; superusers delete one for a person who has lost it."""
 
     list_display = ("user", "type", "created_at", "last_used_at")
     search_fields = ("user__username",)
@@ -109,7 +109,7 @@ class AuthenticatorAdmin(WithoutSecrets):
 
 @admin.register(SocialAccount)
 class SocialAccountAdmin(WithoutSecrets):
-    """Accounts at an identity provider that are connected with accounts here."""
+    """Admin of accounts at an identity provider that are linked to accounts here."""
 
     list_display = ("user", "provider", "date_joined")
     exclude = ("extra_data",)

@@ -1,4 +1,4 @@
-"""App configuration of the project, and its checks: what readers of files can reach, checkpoints, the database."""
+"""App configuration of the project, and its checks: confinement of file readers, checkpoints, the database."""
 
 import os
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from common.confinement import protections
 
 
 class IpateWebConfig(AppConfig):
-    """App that provides the commands which start the site and its workers."""
+    """App that provides the commands for starting the site and its workers."""
 
     name = "ipate_web"
 
@@ -33,7 +33,7 @@ _WHAT = {"network": "the network", "files": "the other files of the site's user"
 
 
 def confinement_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check of ``manage.py check --deploy``."""
+    """Check confinement for ``manage.py check --deploy``."""
     protection = protections()
     return [
         Warning(
@@ -47,12 +47,12 @@ def confinement_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
 
 
 def key_is_readable() -> bool:
-    """Whether this process could sign checkpoints."""
+    """Return whether this process could sign checkpoints."""
     return bool(settings.CHECKPOINT_KEY_FILE) and os.access(settings.CHECKPOINT_KEY_FILE, os.R_OK)
 
 
 def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check of ``ipate check --deploy``, called with the user and the environment of the site."""
+    """Check, as the site's user in its environment, that it cannot read the key; for ``ipate check --deploy``."""
     if not key_is_readable():
         return []
     return [
@@ -66,7 +66,7 @@ def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
 
 
 def encoding_check(app_configs: Any, databases: Iterable[str] | None = None, **_: object) -> Iterable[CheckMessage]:
-    """Check of ``ipate migrate``: the first German word or ε would fail later."""
+    """Check the encoding for ``ipate migrate``, because the first German word or ε would fail later."""
     for alias in databases or ():
         if connections[alias].vendor == "postgresql":
             with connections[alias].cursor() as cursor:

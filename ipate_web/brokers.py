@@ -1,10 +1,10 @@
-"""Celery's transports, in which a worker neither finds half a message nor ends when Redis is away.
+"""Celery transports whose workers never read half-written messages and survive the loss of Redis.
 
-Kombu's file-system transport (celery/kombu#1551) writes a message under the name by which it is found: a worker that
-comes at this moment finds an empty file, and ends. When kombu 5.7 loses the connection to Redis, it gives
-unacknowledged messages back over a connection whose settings it has already dropped, and fails with an AttributeError,
-which Celery does not know as a lost connection, so the worker's process ends. Counted among the errors of a connection,
-it makes the worker connect again, and Redis hands the messages out once more.
+Kombu's file-system transport (celery/kombu#1551) writes a message directly under its final name, so a worker that reads
+it at this moment finds an empty file and exits. When kombu 5.7 loses the connection to Redis, it returns unacknowledged
+messages over a connection whose settings it has already dropped. This raises an AttributeError, which Celery does not
+recognise as a lost connection, so the worker exits. If the error counts as a connection error, the worker reconnects,
+and Redis delivers the messages again.
 """
 
 import os
@@ -19,9 +19,9 @@ from kombu.utils.json import dumps
 
 
 class FileChannel(filesystem.Channel):
-    """Channel that writes each message under a name that nobody looks for, and then gives it its own."""
+    """Channel that writes each message under a temporary name and then renames it."""
 
-    # Kombu's two classes above name the message differently.
+    # Kombu's two base classes have different names for the message.
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
         # Messages are delivered in the order of their names.
         name = f"{round(monotonic() * 1000)}_{uuid.uuid4()}"
@@ -42,6 +42,6 @@ class FileTransport(filesystem.Transport):
 
 
 class RedisTransport(redis.Transport):
-    """Redis transport for which a half-closed connection is a lost one."""
+    """Redis transport that treats a half-closed connection as lost."""
 
     connection_errors = (*redis.Transport.connection_errors, AttributeError)

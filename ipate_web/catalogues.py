@@ -1,4 +1,4 @@
-"""Compiled translations: ``python -m ipate_web.catalogues`` makes the ``.mo`` of each ``.po`` beside it."""
+"""Compiled translations: ``python -m ipate_web.catalogues`` compiles each ``.po`` to a ``.mo`` next to it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,16 +11,16 @@ FOLDER = Path(__file__).parents[1] / "locale"
 
 
 def catalogues_compile() -> None:
-    """Compile every catalogue that has changed since it was compiled, without its fuzzy entries."""
+    """Compile every catalogue that has changed since its last compilation, without its fuzzy entries."""
     for source in _changed():
         target = source.with_suffix(".mo")
-        draft = target.with_suffix(".draft")  # beside it: nobody ever reads half a catalogue
+        draft = target.with_suffix(".draft")  # in the same folder, so that no process reads a half-written catalogue
         polib.pofile(str(source)).save_as_mofile(str(draft))
         draft.replace(target)
 
 
 def catalogues_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check before every command: nobody installs or starts a site with an old translation unnoticed."""
+    """Check before every command that no outdated translation goes unnoticed at installation or start."""
     return [
         Error(
             f"{source.relative_to(FOLDER.parent)} is not compiled, or has changed since.",
@@ -32,7 +32,7 @@ def catalogues_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
 
 
 def _changed() -> list[Path]:
-    """Catalogues whose compiled file is missing or older."""
+    """Return the catalogues whose compiled file is missing or older."""
     sources = sorted(FOLDER.glob("*/LC_MESSAGES/*.po"))
     return [source for source in sources if _modified_at(source.with_suffix(".mo")) < _modified_at(source)]
 

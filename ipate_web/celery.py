@@ -1,4 +1,4 @@
-"""The Celery application: carries ids between the site and the workers, holds no state of its own."""
+"""The Celery application: passes ids between the site and the workers, and has no state of its own."""
 
 import os
 
@@ -14,7 +14,7 @@ app.autodiscover_tasks()
 
 @app.on_after_finalize.connect
 def _let_workers_be_heard(**_: object) -> None:
-    """Add the heartbeat to every worker, once the models that it writes to are there."""
+    """Add the heartbeat to every worker, after the models that it writes to have been loaded."""
     from common.worker_heartbeats import HeartbeatStep
 
     app.steps["consumer"].add(HeartbeatStep)

@@ -1,6 +1,6 @@
 """Typed settings from environment variables, with an error message for values of the wrong type.
 
-A variable that is empty counts as one that is not set. What it holds is never repeated: it may be a secret.
+An empty variable counts as unset. Error messages never repeat a value, because it may be secret.
 """
 
 import json
@@ -27,7 +27,7 @@ from common.transparency import public_check
 
 T = TypeVar("T")
 
-#: Characters of a secret key at least, as `openssl rand -hex 32` makes more.
+#: Minimum number of characters of a secret key; `openssl rand -hex 32` makes more.
 KEY_LENGTH = 32
 
 
@@ -40,10 +40,10 @@ class Kind(Generic[T]):
 
 
 def read(name: str, kind: Kind[T], *, default: T) -> T:
-    """Value of the environment variable ``name``, or ``default`` if it is empty or not set.
+    """Return the environment variable ``name``, or ``default`` if it is empty or unset.
 
     Raises:
-        ImproperlyConfigured: the value is not of the kind; the message does not repeat it.
+        ImproperlyConfigured: the value is not of this kind; the message does not repeat it.
     """
     text = os.environ.get(name, "").strip()
     if not text:
@@ -55,9 +55,9 @@ def read(name: str, kind: Kind[T], *, default: T) -> T:
 
 
 def read_key(name: str) -> str:
-    """Secret key ``name``: as it stands, from the file ``name_FILE``, or as the command ``name_COMMAND`` prints it.
+    """Return the secret key ``name``: its value, the file ``name_FILE``, or the output of the command ``name_COMMAND``.
 
-    A command is that of a key management service, say; no shell reads it. Empty where none of the three is set.
+    The command could call a key management service and is not run by a shell. Returns "" if none of the three is set.
 
     Raises:
         ImproperlyConfigured: more than one is set, the file cannot be read, the command fails, or the key is short.
@@ -85,7 +85,7 @@ def read_key(name: str) -> str:
 
 
 def file_of(suffixes: Collection[str]) -> Kind[str]:
-    """Kind for the path of a file that is there and ends in one of ``suffixes``."""
+    """Return the kind for the path of an existing file with one of ``suffixes``."""
 
     def parse(text: str) -> str:
         if not Path(text).is_file() or Path(text).suffix not in suffixes:
@@ -96,7 +96,7 @@ def file_of(suffixes: Collection[str]) -> Kind[str]:
 
 
 def all_or_none(values: dict[str, object]) -> None:
-    """Check that variables which belong together are all set or none is.
+    """Check that either all variables that belong together are set, or none.
 
     Raises:
         ImproperlyConfigured: some are missing; the message names them.
@@ -110,7 +110,7 @@ def all_or_none(values: dict[str, object]) -> None:
 
 
 def one_of(allowed: Collection[str], wanted: str = "") -> Kind[str]:
-    """Kind for one of the ``allowed`` words."""
+    """Return the kind for one of the ``allowed`` words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -121,7 +121,7 @@ def one_of(allowed: Collection[str], wanted: str = "") -> Kind[str]:
 
 
 def address(*schemes: str, wanted: str) -> Kind[str]:
-    """Kind for a URL with one of ``schemes``."""
+    """Return the kind for a URL with one of ``schemes``."""
 
     def parse(text: str) -> str:
         if urlsplit(text).scheme not in schemes:
@@ -155,7 +155,7 @@ def _database(text: str) -> dict[str, Any]:
 
 
 def _mail(text: str) -> dict[str, Any]:
-    """Django's settings of a mail back end."""
+    """Return Django's settings of a mail back end."""
     parts = urlsplit(text)
     if parts.scheme == "console":
         return {"BACKEND": "console"}
@@ -164,7 +164,7 @@ def _mail(text: str) -> dict[str, Any]:
     ports = {"smtp": 25, "smtp+tls": 587, "smtp+ssl": 465}
     if parts.scheme not in ports or not parts.hostname or parts.path.strip("/"):
         raise ValueError
-    if parts.username and parts.scheme == "smtp":  # a password in the clear
+    if parts.username and parts.scheme == "smtp":  # a password in plain text
         raise ValueError
     return {
         "BACKEND": "smtp",

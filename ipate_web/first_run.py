@@ -1,4 +1,4 @@
-"""What a young study needs until its first run has finished: a list on its page, and on the home page of operators."""
+"""Steps of a new study until its first run has finished: a list on its page and on the operators' home page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +29,10 @@ class Step:
 
 
 def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = False) -> list[Step]:
-    """Steps until a first run has finished, in order, for someone with the permissions ``can``.
+    """Return the steps until a first run has finished, in order, for a user with the permissions ``can``.
 
-    Those who also make accounts appoint people on a page of its own. That someone was invited or has decided is for
-    those who see people; others take it from the head counts.
+    Users who can also create accounts appoint people on a separate page. Only users who see people learn whether anyone
+    was invited or has decided; others rely on the head counts.
     """
     counted = bool(head_counts(study))
     has_invited = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()
@@ -156,7 +156,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
 
 @dataclass(frozen=True)
 class FirstRun:
-    """Study on its way to its first run, with what is done and what comes next."""
+    """Progress of a study towards its first run: the steps that are done, and the next one."""
 
     study: Study
     steps: list[Step]
@@ -167,7 +167,7 @@ class FirstRun:
 
 
 def first_run(user: Any) -> FirstRun | None:
-    """The newest study that ``user`` operates and in which no run has finished; None without one."""
+    """Return the newest study that ``user`` operates without a finished run, or None."""
     finished = Run.objects.filter(study=OuterRef("pk"), status=Run.Status.FINISHED)
     young = studies_with_permission(user, "training.approve_run").filter(~Exists(finished), closed_at=None)
     study = young.order_by("-pk").first()

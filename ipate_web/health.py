@@ -1,15 +1,15 @@
-"""Endpoints for programs that watch the site: health, readiness and metrics.
+"""Endpoints for programs that monitor the site: health, readiness and metrics.
 
-``/healthz`` says whether the site is alive, ``/readyz`` whether all that it needs answers. ``/metrics`` counts requests
-for Prometheus, and the work in the background, read from database and broker when asked for.
+``/healthz`` shows whether the site is alive, and ``/readyz`` whether everything it needs responds. For Prometheus,
+``/metrics`` counts requests and background work, which it reads from database and broker on each request.
 
-Nothing in the metrics is about a holder or a single run: sums over the installation, durations in classes too wide to
+No metric is about a holder or a single run: they are sums over the installation, durations in classes too wide to
 reveal the size of a batch, and public bounds on the use by studies' privacy groups. None changes with one person's
-decision, although mails and tasks follow from it: mails to holders are left out, waiting tasks are counted in hundreds,
-and silences in minutes.
+decision, although decisions cause mails and tasks: mails to holders are left out, waiting tasks are counted in
+hundreds, and silences in minutes.
 
-How often pages of holders or of data stewards are opened follows the people of a study: a request more may be one more
-withdrawal. Such requests are not counted, unless the site failed on them; no sizes of answers are kept.
+The number of page views by holders or data stewards depends on a study's people, because one more request may be one
+more withdrawal. Such requests are counted only if the site failed on them, and sizes of responses are not kept.
 """
 
 import logging
@@ -71,13 +71,13 @@ def _broker() -> bool:
 
 
 def _storage() -> bool:
-    """Whether private storage and that of models take a file and let it go again."""
+    """Return whether a file can be written to and deleted from private storage and model storage."""
     try:
         for alias in ("private", "models"):
             name = storages[alias].save(f"readiness/{uuid4().hex}", ContentFile(b"ready"))
             storages[alias].delete(name)
         return True
-    except Exception:  # each kind of storage has errors of its own
+    except Exception:  # each kind of storage raises different errors
         logger.exception("The storage takes no files.")
         return False
 
@@ -90,7 +90,7 @@ def _worker() -> bool:
         return False
 
 
-#: What the site needs: its check, and what is said where it fails.
+#: Parts that the site needs: the check and the message if it fails.
 PARTS: dict[str, tuple[Callable[[], bool], str]] = {
     "database": (_database, "unreachable"),
     "broker": (_broker, "unreachable"),
@@ -109,15 +109,15 @@ def _note(find: Callable[[], str]) -> str:
 
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Life of the site's own process: 200 as long as it answers, even if everything else is down."""
+    """Return 200 as long as the site's own process responds, even if everything else is down."""
     return JsonResponse({"status": "ok"})
 
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Readiness of everything that the site needs: 200 if all parts answer, else 503 with those that do not, never why.
+    """Return 200 if all parts that the site needs respond, otherwise 503 with those that do not, but never the reason.
 
-    Other problems are listed but do not change the status: taking the site out of rotation would also take away
+    Other problems are listed but do not change the status, because taking the site out of rotation would also prevent
     withdrawals and erasures, which holders need most when something is wrong.
     """
     fine = {name: check() for name, (check, _) in PARTS.items()}
@@ -130,22 +130,22 @@ def readyz(request: HttpRequest) -> JsonResponse:
 # --- Metrics ----------------------------------------------------------------------------------------------------------
 
 
-#: Upper ends of the classes of durations, in seconds: up to 10 s, a minute, ten minutes, an hour, six hours, a day.
+#: Upper bounds of the classes of durations, in seconds: 10 s, a minute, ten minutes, an hour, six hours, a day.
 CLASSES = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0)
 
 
-#: Kinds of mail that follow no holder: those that staff can do without, and those about the installation.
+#: Kinds of mail that do not depend on holders: optional mails to staff, and mails about the installation.
 _STAFF_WISHES = ("approvals", "ends", "shares")
 _STAFF_KINDS = ("alarm", "checkpoint", "fault_found", "fault_found_committee", "installation_fault")
-#: Pages and addresses of the API that are counted, each by itself; what is not named here may follow a person.
+#: Pages and API addresses that are counted individually; any other address may depend on a person.
 COUNTED = (
     *("staff:stud", "staff:run", "staff:polic", "staff:dataset", "staff:ledger", "healthz", "readyz"),
     *("api:aggregators", "api:learners", "api:methods", "api:model", "api:representations", "api:run", "api:schema"),
     *("api:students", "api:studies", "api:study-datasets", "api:study-encoders"),
 )
-#: The view of all others, where the site failed on them.
+#: The view name for all others, counted if the site failed on them.
 OTHER = "other"
-#: Exceptions with which a page refuses a request: no failures of the site.
+#: Exceptions with which a page refuses a request; they are not failures of the site.
 _REFUSALS = ("Http404", "PermissionDenied")
 _KEPT = {
     "django_http_requests_latency_including_middlewares_seconds",
@@ -156,13 +156,13 @@ _KEPT = {
 
 
 def queue_length() -> int:
-    """Number of tasks that wait at the broker, rounded down to hundreds."""
+    """Return the number of tasks waiting at the broker, rounded down to hundreds."""
     with current_app.connection_for_read() as broker:
         broker.ensure_connection(max_retries=1, timeout=2)
         try:
             queue = current_app.conf.task_default_queue
             return broker.default_channel.queue_declare(queue, passive=True).message_count // 100 * 100
-        except ChannelError:  # nothing was ever sent
+        except ChannelError:  # no message was ever sent
             return 0
 
 
@@ -174,7 +174,7 @@ def _mail_overdue() -> float:
 
 
 def _minutes(duration: timedelta) -> float:
-    """A duration rounded down to whole minutes, in seconds, at least 0."""
+    """Return a duration rounded down to whole minutes, in seconds, at least 0."""
     return max(0.0, duration // timedelta(minutes=1) * 60.0)
 
 
@@ -230,7 +230,7 @@ def _stages() -> Metric:
         counts[stage][bisect_left(CLASSES, duration.total_seconds())] += 1
     for stage, numbers in counts.items():
         ends = [*map(str, CLASSES), "+Inf"]
-        # No sum: the difference between two sums is the exact duration of one stage of one run.
+        # No sum, because the difference between two sums is the exact duration of one stage of one run.
         family.add_metric([stage], [(end, sum(numbers[: place + 1])) for place, end in enumerate(ends)], None)
     return family
 
@@ -289,7 +289,7 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
 
 
 class WorkCollector(Collector):
-    """Collector of the metrics of this module; what cannot be read is left out and logged."""
+    """Collector of the metrics of this module; metrics that cannot be read are left out, and this is logged."""
 
     def collect(self) -> Iterator[Metric]:
         for family in _FAMILIES:
@@ -300,7 +300,7 @@ class WorkCollector(Collector):
 
 
 class _Dropped:
-    """Metric that keeps nothing."""
+    """Metric that stores nothing."""
 
     def labels(self, **_: str) -> "_Dropped":
         return self
@@ -313,7 +313,7 @@ class _Dropped:
 
 
 class RequestMetrics(Metrics):
-    """Metrics of django-prometheus that are kept; the others exist without a content."""
+    """The metrics of django-prometheus that are kept; the others exist but have no values."""
 
     def register_metric(
         self, metric_cls: type, name: str, documentation: str, labelnames: Any = (), **kwargs: Any
@@ -328,7 +328,7 @@ def _is_counted(request: HttpRequest) -> bool:
 
 
 class BeforeMiddleware(PrometheusBeforeMiddleware):
-    """First middleware: measures whole requests."""
+    """First middleware, which measures whole requests."""
 
     metrics_cls = RequestMetrics
 
@@ -337,7 +337,7 @@ class BeforeMiddleware(PrometheusBeforeMiddleware):
 
 
 class AfterMiddleware(PrometheusAfterMiddleware):
-    """Last middleware: measures views."""
+    """Last middleware, which measures views."""
 
     metrics_cls = RequestMetrics
 
@@ -360,7 +360,7 @@ def _is_allowed(request: HttpRequest) -> bool:
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Metrics of all processes of this site and of the work in the background; 404 without the token."""
+    """Return the metrics of all processes of this site and of background work; 404 without the token."""
     if not _is_allowed(request):
         raise Http404
     registry = CollectorRegistry()

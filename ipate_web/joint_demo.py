@@ -17,7 +17,7 @@ from django.core.management.base import CommandError
 
 from ipate_web.processes import free_port, running, site_command, worker_command
 
-#: Names of the sites, as far as there are.
+#: Names of the first sites.
 _NAMES = ("Clinic Northtown", "Clinic Southtown", "Clinic Easttown", "Clinic Westtown", "Clinic Midtown")
 ENDED = ("finished", "failed", "cancelled")
 
@@ -30,9 +30,9 @@ class Installation:
         name: Name of the hub or the site.
         folder: Its database, files and logs.
         port: Port of its pages.
-        address: Address of its pages for others.
+        address: Address at which others reach its pages.
         within: First words of each of its commands.
-        variables: Environment variables, besides those that all have.
+        variables: Environment variables in addition to the common ones.
     """
 
     name: str
@@ -73,13 +73,13 @@ class StepsProcess:
     process: subprocess.Popen
 
     def begin(self, step: str, **given: Any) -> None:
-        """Let a step begin; `end` says how it went."""
+        """Start a step; `end` returns its result."""
         assert self.process.stdin is not None, "a pipe"
         self.process.stdin.write(json.dumps({"step": step, "given": given}) + "\n")
         self.process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
-        """Return what the step that has begun reports. Raises CommandError if it failed."""
+        """Return the report of the step that was started. Raises CommandError if it failed."""
         assert self.process.stdout is not None, "a pipe"
         answer = json.loads(self.process.stdout.readline() or '{"failed": "the process has ended"}')
         if "failed" in answer:
@@ -88,14 +88,14 @@ class StepsProcess:
         return answer
 
     def do(self, step: str, **given: Any) -> dict[str, Any]:
-        """Carry out a step. Raises CommandError: it has failed."""
+        """Carry out a step. Raises CommandError if it fails."""
         self.begin(step, **given)
         return self.end()
 
 
 @contextmanager
 def stepping(at: Installation) -> Iterator[StepsProcess]:
-    """A process for the steps of an installation, which ends with the block."""
+    """Yield a process for the steps of an installation, which ends with the block."""
     at.logs.mkdir(exist_ok=True)
     with (at.logs / "steps.log").open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - our own command
@@ -116,7 +116,7 @@ def stepping(at: Installation) -> Iterator[StepsProcess]:
 
 
 def installations(sites: int, port: int) -> list[Installation]:
-    """The hub and so many sites, each with the next free port. Raises CommandError."""
+    """Return the hub and the given number of sites, each with the next free port. Raises CommandError."""
     if not 3 <= sites <= len(_NAMES):
         raise CommandError(f"Give between 3 and {len(_NAMES)} sites: with one that may collude 3 are needed.")
     folder, places = settings.VAR_DIR / "sites", []
@@ -134,10 +134,10 @@ def installations(sites: int, port: int) -> list[Installation]:
 def joint_demo(
     data: str, sites: int, port: int, write: Callable[[str], Any], *, serve: bool, mode: str = "together"
 ) -> list[dict[str, Any]]:
-    """Found an alliance, run over its sites, and show it; returns how the run ended everywhere, the hub's first.
+    """Create an alliance, run across its sites, and show it; return how the run ended everywhere, the hub first.
 
     Raises:
-        CommandError: A step has failed, or a process has stopped.
+        CommandError: A step failed, or a process stopped.
     """
     among = installations(sites, port)
     with ExitStack() as stack:
@@ -163,17 +163,17 @@ def joint_demo(
 
 
 def pages(of: Installation) -> AbstractContextManager[subprocess.Popen]:
-    """The pages of an installation, and its API."""
+    """Run the pages and the API of an installation."""
     return running([*of.within, *site_command(of.port)], of.logs / "site.log", dict(of.environment))
 
 
 def worker(of: Installation) -> AbstractContextManager[subprocess.Popen]:
-    """The worker of an installation."""
+    """Run the worker of an installation."""
     return running([*of.within, *worker_command(1)], of.logs / "worker.log", dict(of.environment))
 
 
 def databases_make(steps: list[StepsProcess]) -> None:
-    """Give each installation a database; the sites get a copy of the hub's while it is still empty."""
+    """Create each installation's database; the sites get a copy of the hub's while it is still empty."""
     steps[0].do("migrate")
     with closing(sqlite3.connect(steps[0].at.database)) as made:
         for each in steps[1:]:
@@ -182,7 +182,7 @@ def databases_make(steps: list[StepsProcess]) -> None:
 
 
 def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], Any], certificate: str = "") -> None:
-    """Found an alliance that all sites join, and write who can sign in at each installation."""
+    """Create an alliance that all sites join, and write who can sign in at each installation."""
     hub, *clinics = steps
     hub_facts = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
     hub.do("listened", port=hub.at.port)
@@ -202,10 +202,10 @@ def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], A
 
 
 def run_begin(steps: list[StepsProcess], mode: str, share: float = 0.9) -> None:
-    """Propose a run at the hub, and let all approve it. It can be repeated after an error.
+    """Propose a run at the hub, and have all approve it. This can be repeated after an error.
 
     Raises:
-        CommandError: Steps have failed; all others have been carried out.
+        CommandError: Steps failed; all others have been carried out.
     """
     hub, *clinics = steps
     number = hub.do("hub_run", mode=mode, share=share)["number"]

@@ -1,4 +1,4 @@
-"""Lists, each described once. Query, order, filters, cells, CSV file and the API's parameters follow from that."""
+"""Lists, each described once. Query, order, filters, cells, CSV file and API parameters are derived from it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from ipate_web.accounts.models import SavedList
 Text = str | Promise
 SIZES = (20, 50, 100, 200)
 """Numbers of rows that a page of a list may have."""
-#: Fields of the form that leave no row out.
+#: Fields of the form that do not filter rows.
 _LAYOUT = {"sort", "columns", "size"}
 
 
@@ -48,7 +48,7 @@ class DayField(forms.DateField):
 
 
 class FilterForm(forms.Form):
-    """Form above a list; malformed values are named and have no effect."""
+    """Form above a list; malformed values are reported and ignored."""
 
     use_required_attribute = False
     #: Jinja renders long lists of choices several times as fast as Django's own templates.
@@ -61,12 +61,12 @@ class FilterForm(forms.Form):
 
     @property
     def narrows(self) -> bool:
-        """Whether some rows may be left out."""
+        """Whether the form may leave some rows out."""
         return bool(self.chosen().keys() - _LAYOUT)
 
     @property
     def first(self) -> BoundField | None:
-        """The field for words, which stands beside the list; the others are folded."""
+        """The field for words, which is next to the list; the others are folded."""
         return self["search"] if "search" in self.fields else None
 
     @property
@@ -88,7 +88,7 @@ class FilterForm(forms.Form):
 
 @dataclass(frozen=True)
 class Reader:
-    """The page on which a list is read: its study, and the reader's permissions there."""
+    """The page that shows a list: its study, and the reader's permissions there."""
 
     study: Study
     can: Collection[str] = ()
@@ -100,8 +100,8 @@ class Filter:
 
     Attributes:
         name: Parameter in addresses of pages and of the API.
-        condition: Lookup that has to equal the value, or a function from the value to a condition.
-        label: Label on the page; without one, only the API has the filter.
+        condition: Lookup that must equal the value, or a function from the value to a condition.
+        label: Label on the page; without it, only the API has the filter.
         help: Description in the API.
         choices: Permitted values with their labels.
         options: Function from all rows and their reader to the values and labels that the page offers; the API accepts
@@ -124,7 +124,7 @@ class Filter:
         return self.condition(value) if callable(self.condition) else Q(**{self.condition: value})
 
     def form_field(self, rows: QuerySet, reader: Reader) -> forms.Field:
-        """Return its field on the page of a list of ``rows``."""
+        """Return the filter's field for the page of a list of ``rows``."""
         shared: dict[str, Any] = {"label": self.label, "required": False}
         if self.choices or self.options:
             named = [(value, capfirst(str(label))) for value, label in self.choices]
@@ -137,7 +137,7 @@ class Filter:
         return forms.CharField(max_length=self.longest, widget=words, **shared)
 
     def parameter(self) -> serializers.Field:
-        """Return the field for it in the API's parameters."""
+        """Return the filter's field for the API's parameters."""
         shared: dict[str, Any] = {"required": False, "help_text": self.help or None}
         if self.choices:
             return serializers.ChoiceField(self.choices, **shared)
@@ -157,13 +157,13 @@ class Column:
         name: Name in addresses.
         title: Heading.
         cell: Function from a row and its reader to the content of a cell, which is escaped unless marked safe.
-        fields: Fields of the model that ``cell`` reads. The query loads only those of the columns that are shown.
+        fields: Fields of the model that ``cell`` reads. The query loads only the fields of visible columns.
         values: Expressions that the query computes for ``cell``, by attribute.
-        orders: Orders that the column offers, by name: label, and expression of the query.
+        orders: Orders by this column, by name: label, and expression of the query.
         text: Content of a cell in a file; without it, the text of ``cell``.
         kind: Classes of its cells, such as ``number``.
-        is_minor: Whether small screens leave it out.
-        is_silent: Whether only screen readers get its heading; files leave it out.
+        is_minor: Whether small screens hide it.
+        is_silent: Whether only screen readers get its heading; files omit the column.
         is_head: Whether its cells name the rows.
         is_for: Function that returns whether a reader gets it.
     """
@@ -183,7 +183,7 @@ class Column:
 
     @property
     def classes(self) -> str:
-        """Classes of its heading; ``less`` comes first (see the tag ``table``)."""
+        """Classes of its heading, with ``less`` first (see the tag ``table``)."""
         return f"{'less ' if self.is_minor else ''}{self.kind if self.kind == 'number' else ''}".strip()
 
     @property
@@ -202,7 +202,7 @@ class Column:
 
 
 def piece(component: str) -> Callable[[Any, Reader], SafeString]:
-    """Return cells that a component renders, from as many of ``row``, ``study`` and ``can`` as it declares."""
+    """Return cells rendered by a component, which gets those of ``row``, ``study`` and ``can`` that it declares."""
 
     def cell(row: Any, reader: Reader) -> SafeString:
         return component_render(component, row=row, study=reader.study, can=reader.can)
@@ -211,7 +211,7 @@ def piece(component: str) -> Callable[[Any, Reader], SafeString]:
 
 
 def day(moment: datetime | None, never: Text = "–") -> SafeString | Text:
-    """Return a cell with the day of a moment in the reader's zone."""
+    """Return a cell with the date of a time in the reader's time zone."""
     if moment is None:
         return never
     local = timezone.localtime(moment)
@@ -225,11 +225,11 @@ class Listing:
     Attributes:
         columns: Its columns, from left to right.
         filters: Its filters.
-        ties: Order of rows that are otherwise equal, or of all if there is no ``default``.
-        default: Name of the order at first.
-        fields: Fields that are loaded with any choice of columns.
-        prefetched: Relations that are loaded by queries of their own.
-        size: Rows of a page at first.
+        ties: Order of rows that are otherwise equal, or of all rows if there is no ``default``.
+        default: Name of the initial order.
+        fields: Fields that are loaded for any choice of columns.
+        prefetched: Relations that are loaded by separate queries.
+        size: Initial number of rows per page.
     """
 
     columns: tuple[Column, ...]
@@ -242,12 +242,12 @@ class Listing:
 
     @cached_property
     def orders(self) -> dict[str, tuple[Text, Any]]:
-        """All orders by name, those of the default's column first: label and expression."""
+        """All orders by name, starting with the default's column: label and expression."""
         columns = sorted(self.columns, key=lambda column: self.default not in column.orders)
         return {name: order for column in columns for name, order in column.orders.items()}
 
     def select(self, rows: QuerySet, *, sort: str = "", **chosen: Any) -> QuerySet:
-        """Return the rows that match all values of filters, with all computed values, in the chosen order."""
+        """Return the rows that match all filter values, with all computed values, in the chosen order."""
         for each in self.filters:
             if value := chosen.get(each.name):
                 rows = rows.filter(each.q(value))
@@ -260,7 +260,7 @@ class Listing:
         return [column for column in self.columns if column.is_for(reader)]
 
     def table(self, rows: QuerySet, reader: Reader, names: Collection[str] = ()) -> "Table":
-        """Return rows from `select` as a table of the named columns, or of all; loads only what their cells read."""
+        """Return rows from `select` as a table of the named columns, or of all; only fields they need are loaded."""
         columns = [
             column
             for column in self._shown(reader)
@@ -298,7 +298,7 @@ class Listing:
 
 
 def listed_query(sent: QueryDict) -> str:
-    """Return the query of an address of a list without the number of the page and without empty values."""
+    """Return the query of a list's address without the page number and empty values."""
     kept = sent.copy()
     for name in ("page", "format"):
         kept.pop(name, None)
@@ -315,11 +315,11 @@ class Table:
 
     @property
     def headings(self) -> list[tuple[Column, str, str]]:
-        """Each column with the order that its heading leads to, and the direction in which it is sorted now."""
+        """Each column with the order that its heading links to, and the direction in which it is currently sorted."""
         return [(column, "", "") for column in self.columns]
 
     def rendered(self, rows: Iterable[Any]) -> list[SafeString]:
-        """Return the cells of each of some rows as HTML: rendered here, because a template takes twice as long."""
+        """Return the cells of each given row as HTML; done here because a template takes twice as long."""
         around = [each.tags for each in self.columns]
         try:
             return [
@@ -348,7 +348,7 @@ class Table:
 
 
 class ListPage(Table):
-    """The page of a list that a request asks for, with the form above it.
+    """The requested page of a list, with the form above it.
 
     Attributes:
         form: Filters, order, columns, and rows per page.

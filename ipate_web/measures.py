@@ -14,7 +14,7 @@ DECIMALS = 3
 
 @dataclass(frozen=True)
 class MeasureWords:
-    """A measure with its interval, and what it is compared with, in words; "" for none."""
+    """A measure with its interval and the value that it is compared with, in words; "" for none."""
 
     name: str
     value: str
@@ -23,24 +23,24 @@ class MeasureWords:
 
 
 def decimal(value: float | None, decimals: int = DECIMALS) -> str:
-    """A measure with three digits; a dash for what is unknown."""
+    """Return a measure with three digits, or a dash for an unknown value."""
     return "–" if value is None else number_format(value, decimal_pos=decimals)
 
 
 def ends_words(ends: Sequence[float] | None) -> str:
-    """The ends of an interval of such a measure; nothing where there is none."""
+    """Return the ends of a measure's interval, or nothing if it has none."""
     if not ends:
         return ""
     return _("%(low)s to %(high)s") % {"low": decimal(ends[0]), "high": decimal(ends[1])}
 
 
 def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
-    """All measures of an evaluation beside its accuracy by class."""
+    """Return all measures of an evaluation except its accuracy by class."""
     if "measures" in evaluation:
         return [target_measure(each) for each in evaluation["measures"]]
     majority = evaluation.get("majority") or {}
     gain = {"gain": decimal(majority.get("gain")), "interval": ends_words(majority.get("gain_interval")) or "–"}
-    # Shares of few points are rounded to whole per cent, and say no more here.
+    # Shares of few points are rounded to whole per cent and shown no more exactly here.
     digits = DECIMALS if rounding_steps(evaluation.get("points") or 0) > FEWEST_STEPS else 2
     share = {"name": majority.get("class"), "share": decimal(majority.get("share"), digits)}
     message = _("always predicting “%(name)s”, the most frequent class: %(share)s") % share
@@ -66,7 +66,7 @@ def measures(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
 
 
 def target_measure(evaluation: Mapping[str, Any]) -> MeasureWords:
-    """A measure of another outcome than classes, as an evaluation holds it."""
+    """Return the measure of an evaluation whose outcome is not classes."""
     unit = evaluation["unit"]
 
     def words(value: float | None) -> str:

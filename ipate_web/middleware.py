@@ -1,6 +1,6 @@
-"""Middleware of all pages, and answers where no view could give one: pages, or problem documents under ``/api/``.
+"""Middleware of all pages, and responses if no view can respond: pages, or problem documents under ``/api/``.
 
-Nothing here asks the database, which may be what is away. Problem documents are those of RFC 9457.
+Nothing here queries the database, because it may be the part that is unavailable. Problem documents follow RFC 9457.
 """
 
 import errno
@@ -40,10 +40,10 @@ def reader_zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable
 
 
 class TooManyTriesMiddleware(MiddlewareMixin):
-    """Answers ``TooManyTriesError`` out of any view, the admin's included, with status 429 and the time to wait."""
+    """Middleware that answers ``TooManyTriesError`` from any view, the admin's too, with 429 and the time to wait."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """The page, or None for any other exception."""
+        """Return the page, or None for any other exception."""
         if not isinstance(exception, TooManyTriesError):
             return None
         seconds = max(1, math.ceil((exception.until - timezone.now()).total_seconds()))
@@ -54,18 +54,18 @@ class TooManyTriesMiddleware(MiddlewareMixin):
 
 
 RETRY_AFTER = 30
-"""Seconds after which a request is worth repeating while the database is away or the disk is full."""
+"""Seconds after which a request is worth repeating if the database is unavailable or the disk is full."""
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 404 for an address that leads nowhere."""
+    """Return 404 for an address that does not exist."""
     if _is_for_a_program(request):
         return problem(KINDS["not-found"], _("This address does not exist. GET /api/docs lists all addresses."))
     return defaults.page_not_found(request, exception)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 400 for a request that Django itself refuses, such as one for another host or with too many fields."""
+    """Return 400 for a request that Django itself refuses, such as one for another host or with too many fields."""
     if _is_for_a_program(request):
         detail = _(
             "This request cannot be processed because its host, its headers or the number of its fields is not allowed."
@@ -75,7 +75,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an exception that nothing else caught: 503 if the database is away or the disk full, otherwise 500."""
+    """Respond to an uncaught exception: 503 if the database is unavailable or the disk full, otherwise 500."""
     is_full, passes = _disk_is_full(), _disk_is_full() or _database_is_away()
     status = HTTPStatus.SERVICE_UNAVAILABLE if passes else HTTPStatus.INTERNAL_SERVER_ERROR
     if _is_for_a_program(request):

@@ -1,4 +1,4 @@
-"""The site and a worker as child processes, for one machine without other servers."""
+"""The site and a worker as child processes, for a single machine without other servers."""
 
 import os
 import signal
@@ -18,38 +18,38 @@ from django.core.management import call_command
 WORKER = [
     *(sys.executable, "-m", "celery", "-A", "ipate_web", "worker"),
     *("--beat", "--loglevel", "INFO"),
-    # One worker has nobody to gossip with.
+    # A single worker has no others to gossip with.
     *("--without-gossip", "--without-mingle", "--without-heartbeat"),
 ]
 
 
 def worker_command(processes: int = 2) -> list[str]:
-    """Command line of a Celery worker that also sends the periodic tasks."""
+    """Return the command line of a Celery worker that also sends the periodic tasks."""
     return [*WORKER, "--concurrency", str(processes)]
 
 
 def site_command(port: int) -> list[str]:
-    """Command line of gunicorn, listening on this machine only."""
+    """Return the command line of gunicorn, listening on this machine only."""
     options = ["--bind", f"127.0.0.1:{port}", "--workers", "1", "--threads", "4", "--access-logfile", "/dev/null"]
     return [sys.executable, "-m", "gunicorn", "ipate_web.wsgi:application", *options]
 
 
 def site_environment(port: int) -> dict[str, str]:
-    """Variables of a site on this machine and its worker: letters, QR codes and mails name the port of the site.
+    """Return variables for a site on this machine and its worker, with the port for letters, QR codes and mails.
 
-    Empty if the installation defines its own address.
+    There are none if the installation defines its own address.
     """
     return {} if "IPATE_SITE_URL" in os.environ else {"IPATE_SITE_URL": f"http://127.0.0.1:{port}"}
 
 
 def static_files_collect() -> None:
-    """Collect the static files for a site on this machine, uncompressed: that takes seconds and saves nothing here."""
+    """Collect the static files for a site on this machine, uncompressed because compression takes seconds."""
     staticfiles_storage.compress_files = lambda _paths: ()  # type: ignore[attr-defined]
     call_command("collectstatic", interactive=False, verbosity=0)
 
 
 def free_port(wish: int) -> int:
-    """First free port from ``wanted`` on."""
+    """Return the first free port, starting with ``wanted``."""
     for port in range(wish, wish + 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
@@ -58,10 +58,10 @@ def free_port(wish: int) -> int:
 
 
 def wait_for_answer(port: int, process: subprocess.Popen) -> None:
-    """Wait until the site on this machine answers, or its process has ended."""
+    """Wait until the site on this machine responds, or its process has ended."""
     while process.poll() is None:
         with suppress(OSError, HTTPException):
-            asked = HTTPConnection("127.0.0.1", port, timeout=5)  # urllib would ask a proxy
+            asked = HTTPConnection("127.0.0.1", port, timeout=5)  # urllib would use a proxy
             asked.request("GET", "/healthz")
             asked.getresponse().read()
             return
@@ -69,7 +69,7 @@ def wait_for_answer(port: int, process: subprocess.Popen) -> None:
 
 
 def unwind_on_signals() -> None:
-    """Handle SIGTERM as Ctrl-C, so that child processes are stopped.
+    """Handle SIGTERM like Ctrl-C, so that child processes are stopped.
 
     Also handle Ctrl-C itself if the shell made the process ignore it, as shells do for background processes.
     """
@@ -79,9 +79,9 @@ def unwind_on_signals() -> None:
 
 @contextmanager
 def running(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen]:
-    """Context in which ``command`` runs in a process group of its own, its output appended to ``log``.
+    """Run ``command`` inside the block, in its own process group, with its output appended to ``log``.
 
-    On exit it is stopped with all its children.
+    On exit the command and all its children are stopped.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:

@@ -1,7 +1,7 @@
-"""Rules for requests that are sent twice, one for each address that takes POST.
+"""Rules for requests that are sent twice, one for each address that accepts POST.
 
-Forms need no field of their own for a one-time key: Django masks the CSRF token differently each time it renders a
-page, so the token that a form sends identifies the page on which it was filled in.
+Forms need no extra field for a one-time key: Django masks the CSRF token differently each time it renders a page, so a
+form's token identifies the page on which it was filled in.
 """
 
 import base64
@@ -20,20 +20,20 @@ from common.repeats import handled_once
 
 
 class Repeat(Enum):
-    """How an address answers a request that was sent before."""
+    """Response of an address to a request that was sent before."""
 
     KEY = auto()
-    """With the first answer. Forms are recognised by their page, API calls by the header ``Idempotency-Key``."""
+    """The first response. Forms are recognised by their page, API calls by the header ``Idempotency-Key``."""
     FOLLOWS = auto()
-    """Like the first time, changing nothing: what was asked for has been done."""
+    """Same as the first time without changing anything, because the request has already been carried out."""
     ONCE = auto()
-    """With a refusal that says what was done."""
+    """A refusal that says what was done."""
     READS = auto()
-    """Like the first time: it changes nothing, or only the visitor's own session."""
+    """Same as the first time, because it changes nothing or only the visitor's own session."""
     EACH = auto()
-    """Like the first time: each try, mail or look is recorded on purpose."""
+    """Same as the first time, because each attempt, mail or access is deliberately recorded."""
     PROTOCOL = auto()
-    """As the protocol of alliances says, with signatures and numbers of its own."""
+    """Defined by the protocol of alliances, with its own signatures and numbers."""
 
 
 def _all(rule: Repeat, names: str) -> dict[str, Repeat]:
@@ -93,21 +93,21 @@ RULES: dict[str, Repeat] = {
 """Rule of each address, by its name."""
 
 _KEPT = ("Content-Type", "Content-Disposition", "Location", "Cache-Control")
-"""Headers that an answer of a page is given again with."""
+"""Headers that are kept when a page's response is repeated."""
 
 
 class RepeatsMiddleware(MiddlewareMixin):
-    """Last middleware: gives the first answer to a form that is sent again from the same page.
+    """Last middleware, which repeats the first response if a form is sent again from the same page.
 
-    Forms of the same page with other contents, such as another button, are other requests.
+    If the contents differ, for example because of another button, it counts as a different request.
     """
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponse], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        """Return the answer of a view whose rule is :attr:`Repeat.KEY`; None for all others."""
+        """Return the response of a view whose rule is :attr:`Repeat.KEY`; None for all others."""
         name = request.resolver_match.view_name if request.resolver_match else ""
-        # The API reads its own requests: a body that was read here as a form would pass for one that may be a form.
+        # The API reads its own requests; a body read as a form here would be accepted where forms are not allowed.
         is_keyed = request.method == "POST" and RULES.get(name) is Repeat.KEY and not name.startswith("api:")
         token = request.POST.get("csrfmiddlewaretoken") if is_keyed else None
         if not token:

@@ -65,7 +65,7 @@ def _choose(run: Run, _reader: Reader) -> SafeString:
 
 
 COMPARE = Column("compare", gettext_lazy("Compare"), _choose, fields=("title",), is_silent=True)
-"""Checkboxes that select runs to compare, for a page with more than one run."""
+"""Checkboxes for selecting runs to compare, for a page with more than one run."""
 
 RUNS = Listing(
     columns=(
@@ -104,7 +104,7 @@ RUNS = Listing(
             gettext_lazy("Accuracy"),
             _accuracy,
             fields=("student__accuracy", "student__withdrawn_at"),
-            # For a model of an outcome other than classes: the first of its measures, instead of an accuracy.
+            # For a model whose outcome is not classes, the first of its measures instead of an accuracy.
             values={
                 "measure": F("student__card__evaluation__measures__0"),
                 "evaluation": F("student__card__evaluation"),
@@ -118,7 +118,7 @@ RUNS = Listing(
             gettext_lazy("Proposed"),
             _proposed,
             fields=("created_at", "created_by__username"),
-            # No order is by working time, which may depend on private records.
+            # Runs cannot be sorted by working time, which may depend on private records.
             orders={
                 "-proposed": (gettext_lazy("newest first"), F("created_at").desc()),
                 "proposed": (gettext_lazy("oldest first"), F("created_at").asc()),

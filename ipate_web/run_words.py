@@ -1,4 +1,4 @@
-"""Template filters: names of shares, methods, learners, aggregators and their parameters."""
+"""Template filters for names of shares, methods, learners, aggregators and their parameters."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,12 +35,12 @@ from training.models.datasets import DRAWN
 from training.selectors import without_model
 
 register = template.Library()
-#: Where a sentence has a value, as in "δ = %(delta)g", or the sign of per cent.
+#: A placeholder in a sentence, as in "δ = %(delta)g", or the per cent sign.
 _VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]|%%")
 
 
 register.filter(encoder_of)
-#: How a status looks; all others are under way.
+#: Style of a status; all others are in progress.
 _LOOKS = {Run.Status.FINISHED: "good", Run.Status.FAILED: "bad"} | dict.fromkeys(
     (Run.Status.DRAFT, Run.Status.CANCELLED, Run.Status.WITHDRAWN), ""
 )
@@ -48,15 +48,15 @@ _LOOKS = {Run.Status.FINISHED: "good", Run.Status.FAILED: "bad"} | dict.fromkeys
 
 @register.filter
 def percent(share: float | None) -> str:
-    """0.9338 as "93.4 %"; a dash for what is unknown."""
+    """Return 0.9338 as "93.4 %", or a dash for an unknown value."""
     return "–" if share is None else _percent(round(100 * share, 1), get_language())
 
 
 @register.simple_tag
 def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points: int | None = None) -> str:
-    """A share of the points of an evaluation, as exactly as it is rounded: "76 %" of 300 points, "76.5 %" of 3,000.
+    """Return a share of an evaluation's points with its digits: "76 %" of 300 points, "76.5 %" of 3,000.
 
-    ``points``: how many the share is based on, if not on those of the evaluation.
+    ``points`` is the number that the share is based on, if not the evaluation's.
     """
     if share is None:
         return "–"
@@ -67,7 +67,7 @@ def right_ones(share: float | None, evaluation: Mapping[str, Any] | None, points
 
 @register.simple_tag
 def majority_words(evaluation: Mapping[str, Any] | None) -> str:
-    """Share for which the most frequent class is right: "“no” for every point: 76 %"; empty if it is not known."""
+    """Return the share right for the most frequent class: "“no” for every point: 76 %"; empty if unknown."""
     majority = (evaluation or {}).get("majority")
     if not evaluation or not majority:
         return ""
@@ -75,14 +75,14 @@ def majority_words(evaluation: Mapping[str, Any] | None) -> str:
     return _("always “%(name)s”: %(share)s") % {"name": majority["class"], "share": share}
 
 
-@lru_cache(maxsize=8192)  # a run's page has hundreds, and asks for them again every two seconds
+@lru_cache(maxsize=8192)  # a run's page has hundreds, and requests them again every two seconds
 def _percent(number: float, _language: str, decimals: int = 1) -> str:
     return _("%(number)s %%") % {"number": number_format(number, decimal_pos=decimals)}
 
 
 @register.filter
 def interval(ends: Sequence[float] | None) -> str:
-    """The ends of a confidence interval: "90.1 to 95.2 %"; empty if there is none."""
+    """Return the ends of a confidence interval: "90.1 to 95.2 %"; empty if there is none."""
     if not ends:
         return ""
     low, high = (number_format(round(100 * end, 1), decimal_pos=1) for end in ends)
@@ -91,7 +91,7 @@ def interval(ends: Sequence[float] | None) -> str:
 
 @register.filter
 def forecast_interval(forecast: Any) -> str:
-    """The interval of a forecast, made or kept: "70.1 to 85.2 %"; "at most 85.2 %" where only a bound is known."""
+    """Return the interval of a new or stored forecast: "70.1 to 85.2 %", or "at most 85.2 %" for a bound."""
     if forecast is None:
         return ""
     fields = forecast if isinstance(forecast, Mapping) else vars(forecast)
@@ -105,7 +105,7 @@ def forecast_interval(forecast: Any) -> str:
 
 @register.filter
 def forecast_number(forecast: Any, name: str) -> str:
-    """A number of a forecast, by name: "74.1 %" right ones, or "0.741" of another measure."""
+    """Return a number of a forecast, by name: "74.1 %" for a share, or "0.741" for another measure."""
     fields = forecast if isinstance(forecast, Mapping) else vars(forecast)
     value = fields.get(name)
     return decimal(value) if fields.get("measure") else percent(value)
@@ -113,20 +113,20 @@ def forecast_number(forecast: Any, name: str) -> str:
 
 @register.filter
 def measure_rows(evaluation: Mapping[str, Any]) -> list[MeasureWords]:
-    """Measures of an evaluation in words, for a table."""
+    """Return the measures of an evaluation in words, for a table."""
     return measures(evaluation)
 
 
 @register.filter
 def measure_words(evaluation: Mapping[str, Any]) -> str:
-    """A measure of an evaluation in a cell: "R² 0.741"."""
+    """Return a measure of an evaluation for a cell: "R² 0.741"."""
     measure = target_measure(evaluation)
     return f"{measure.name} {measure.value}"
 
 
 @register.filter
 def target_words(target: Mapping[str, Any]) -> str:
-    """Description of what a model of this target predicts for a record."""
+    """Return a description of what a model with this target predicts for a record."""
     unit = target.get("unit", "")
     match target["kind"]:
         case "numbers":
@@ -140,61 +140,61 @@ def target_words(target: Mapping[str, Any]) -> str:
 
 @register.filter(name="decimal")
 def decimal_words(value: float | None) -> str:
-    """A measure that is no share: "0.417"; a dash for what is unknown."""
+    """Return a measure that is not a share, such as "0.417", or a dash if it is unknown."""
     return decimal(value)
 
 
 @register.filter
 def decimal_interval(ends: Sequence[float] | None) -> str:
-    """The ends of a confidence interval of a measure that is no share: "0.412 to 0.455"."""
+    """Return the ends of the confidence interval of a measure that is not a share: "0.412 to 0.455"."""
     return ends_words(ends)
 
 
 @register.filter
 def confusion_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, list[float | None]]]:
-    """Rows of the confusion matrix of an evaluation, each with the name of its true class."""
+    """Return the rows of an evaluation's confusion matrix, each with the name of its true class."""
     return [(each["class"], row) for each, row in zip(evaluation["classes"], evaluation["confusion"], strict=True)]
 
 
 @register.filter
 def shade(share: float | None) -> int:
-    """Shade of a cell with a share, from 0 to 4."""
+    """Return the shade of a cell with a share, from 0 to 4."""
     return min(4, 1 + int(4 * share)) if share else 0
 
 
 @register.filter
 def at_most(number: float, most: float) -> float:
-    """The smaller of two numbers: a bound, when no account can be charged more than ``most``."""
+    """Return the smaller of two numbers, for a bound if no account can be charged more than ``most``."""
     return min(number, most)
 
 
 @register.filter
 def small_percent(share: float) -> str:
-    """0.0025 as "0.25 %": three digits, however small."""
+    """Return 0.0025 as "0.25 %": three digits, however small."""
     return _("%(number)s %%") % {"number": localised(f"{100 * share:.3g}")}
 
 
 @register.filter
 def trimmed(number: float) -> str:
-    """A number with up to three decimals, none that say nothing: 0.5, not 0.500."""
+    """Return a number with up to three decimals, without trailing zeros: 0.5, not 0.500."""
     return str(number_format(Decimal(f"{number:.3f}".rstrip("0").rstrip("."))))
 
 
 @register.filter
 def scientific(number: float) -> str:
-    """A small number in two digits: 1e-8, with the reader's decimal separator."""
+    """Return a small number with two digits: 1e-8, with the reader's decimal separator."""
     return localised(f"{number:.2g}").replace("e-0", "e-")
 
 
 @register.filter
 def localised(number: str) -> str:
-    """A number as Python writes it, with the reader's decimal separator."""
+    """Return a number as Python writes it, with the reader's decimal separator."""
     return number.replace(".", get_format("DECIMAL_SEPARATOR"))
 
 
 @register.simple_tag(takes_context=True)
 def part_of_method(context: Context, run: Run, name: str, **values: Any) -> SafeString:
-    """Return the part ``name`` of a page as the run's method shows it: its component ``<method>_<name>``."""
+    """Return the part ``name`` of a page, rendered by the method's component ``<method>_<name>``."""
     component = COMPONENTS[f"{method_of(run).parts}_{name}"]
     known = {"run": run, **values}
     return component.render(context, {key: known[key] for key in component.parameters if key in known})
@@ -202,31 +202,31 @@ def part_of_method(context: Context, run: Run, name: str, **values: Any) -> Safe
 
 @register.filter
 def charged_words(run: Run) -> str:
-    """Description of the charges of the run."""
+    """Return a description of the run's charges."""
     return _(method_of(run).charged)
 
 
 @register.filter
 def counted_words(run: Run) -> str:
-    """Description of how the rehearsal counted its costs."""
+    """Return a description of how the rehearsal counted its costs."""
     return said(method_of(run).counted(run))
 
 
 @register.filter
 def curves_words(run: Run) -> str:
-    """Caption of the chart of the run's curves."""
+    """Return the caption of the chart of the run's curves."""
     return _(method_of(run).curves_help)
 
 
 @register.filter
 def tiles(run: Run) -> list[tuple[str, int, str]]:
-    """Numbers about the run's releases so far, each with its label and a note."""
+    """Return numbers about the run's releases so far, each with its label and a note."""
     return [(_(label), value, said(note) if note else "") for label, value, note in method_of(run).tiles(run)]
 
 
 @register.filter
 def releases_labels(run: Run) -> bool:
-    """Whether the run's method releases labels of public points, one for each query."""
+    """Return whether the run's method releases labels of public points, one for each query."""
     return method_of(run).releases_labels
 
 
@@ -238,31 +238,31 @@ def releases_counts(run: Run) -> bool:
 
 @register.filter
 def leads_to_table(run: Run) -> bool:
-    """Whether the run leads to a table instead of a model."""
+    """Return whether the run produces a table instead of a model."""
     return method_of(run).outcome == MethodOutcome.TABLE
 
 
 @register.filter
 def cell_words(value: str) -> str:
-    """Value of a table cell: data unchanged, and the words for unknown values."""
+    """Return the value of a table cell: data unchanged, and words for unknown values."""
     return _(value) if value in (*EITHER, NOT_KNOWN) else value
 
 
 @register.filter
 def provenance_words(stated: str) -> str:
-    """Origin of a dataset: as people stated it, or the words for synthetic rows."""
+    """Return a dataset's origin as stated by people, or the words for synthetic rows."""
     return _(stated) if stated == DRAWN else stated
 
 
 @register.filter
 def paid_ahead(run: Run) -> bool:
-    """Whether holders have been charged for more than was released so far."""
+    """Return whether holders have been charged for more than the releases so far."""
     return method_of(run).charges_ahead and run.batches.exists()
 
 
 @register.filter
 def duration(left: timedelta) -> str:
-    """A time to come, roughly: "3 minutes"."""
+    """Return a remaining time, roughly: "3 minutes"."""
     minutes = round(left.total_seconds() / 60)
     if minutes < 1:
         return _("less than a minute")
@@ -273,13 +273,13 @@ def duration(left: timedelta) -> str:
 
 @register.filter
 def network_label(name: str) -> str:
-    """Network that is trained over samples: "small network"."""
+    """Return the name of a network that is trained with sampled steps: "small network"."""
     return _(NETWORK_CHOICES.get(name, name))
 
 
 @register.filter
 def by_promise(plan: Any) -> list[dict[str, Any]]:
-    """Each promise of a plan of steps over samples, with its cap, and its charge; None if no charge is known."""
+    """Return each promise of a plan with sampled steps, with its cap and its charge (None if unknown)."""
     document = plan if isinstance(plan, Mapping) else plan.to_json()
     (current,) = document["rounds"]
     pairs = zip(document["promises"], document["budgets"], current["plan"]["charges"], strict=True)
@@ -291,7 +291,7 @@ def by_promise(plan: Any) -> list[dict[str, Any]]:
 
 @register.filter
 def by_phase(how: Mapping[str, Any], levels: Iterable[Any]) -> list[dict[str, Any]]:
-    """Each phase of steps over samples, with the rate and the norm of each level that is drawn in it."""
+    """Return each phase of sampled steps, with the rate and the norm of each level that is drawn in it."""
     names = [_name(level) for level in levels]
     return [
         phase
@@ -307,7 +307,7 @@ def by_phase(how: Mapping[str, Any], levels: Iterable[Any]) -> list[dict[str, An
 
 
 def _name(level: Any) -> str:
-    """The name of a promise, as a plan has it, made or kept, or as a card names it."""
+    """Return the name of a promise in a new or stored plan, or in a card."""
     if isinstance(level, str):
         return level
     return level["name"] if isinstance(level, Mapping) else level.name
@@ -315,7 +315,7 @@ def _name(level: Any) -> str:
 
 @register.filter
 def badges(run: Run) -> SafeString:
-    """Return badges: the run's status, that it finished without a published model, that it is a rehearsal."""
+    """Return badges for the run's status, for finishing without a published model, and for a rehearsal."""
     words = [(str(run.get_status_display()), _LOOKS.get(Run.Status(run.status), "live"))]
     if without_model(run):
         words.append((_("no model"), "warn"))
@@ -327,20 +327,20 @@ def badges(run: Run) -> SafeString:
 
 @register.filter
 def method_words(run: Run) -> str:
-    """The run's method and its variant: "teachers vote, weighting"."""
+    """Return the run's method and its variant: "teachers vote, weighting"."""
     words = [Run.Method(run.method).label, *([Run.Variant(run.variant).label] if run.variant else [])]
     return ", ".join(map(str, words))
 
 
 @register.filter
 def status_label(status: str) -> str:
-    """A status of a run: "Training the student"."""
+    """Return a run's status in words: "Training the student"."""
     return capfirst(str(Run.Status(status).label))
 
 
 @register.filter
 def by_level(plan: Any) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Each promise of a plan in which every holder votes, with its forecast; None for a promise that nobody has."""
+    """Return each promise of a plan in which every holder votes, with its forecast (None if nobody has it)."""
     document = plan if isinstance(plan, Mapping) else plan.to_json()
     forecasts = {level["name"]: level for level in document["turnout"]["levels"]}
     return [(promise, forecasts.get(promise["name"])) for promise in document["promises"]]
@@ -353,7 +353,7 @@ def learner_label(name: str) -> str:
 
 @register.filter
 def parameter_words(parameters: Mapping[str, Any], learner: str) -> str:
-    """The parameters of a learner or student, each with its description instead of its name."""
+    """Return the parameters of a learner or student, with descriptions instead of names."""
     if learner not in STUDENTS:
         return ", ".join(f"{name}: {value}" for name, value in parameters.items())
     helps = {spec.name: _(spec.help) for spec in parameter_fields(STUDENTS[learner])}
@@ -362,7 +362,7 @@ def parameter_words(parameters: Mapping[str, Any], learner: str) -> str:
 
 @register.filter
 def chosen_words(chosen: Mapping[str, float]) -> str:
-    """Choice of a student by held-out releases: "ridge penalty: 0.001"."""
+    """Return a student's choice based on held-out releases: "ridge penalty: 0.001"."""
     names = {"penalty": _("ridge penalty")}
     return ", ".join(f"{names.get(name, name)}: {localised(f'{value:.2g}')}" for name, value in chosen.items())
 
@@ -375,7 +375,7 @@ def _value(value: bool | float) -> str:
 
 @register.filter
 def aggregator_words(parameters: Mapping[str, Any]) -> str:
-    """An aggregator with its parameters as the papers write them: "GNMax, σ = 40"."""
+    """Return an aggregator with its parameters in the papers' notation: "GNMax, σ = 40"."""
     name = parameters["name"]
     aggregator = AGGREGATORS.get(name)
     symbols = {field.name: field.symbol for field in aggregator.fields()} if aggregator else {}
@@ -385,7 +385,7 @@ def aggregator_words(parameters: Mapping[str, Any]) -> str:
 
 @register.filter
 def choice_facts(run: Run) -> list[tuple[str, str]]:
-    """Choices of a run as far as they count, each with its label, and what else its method says of it."""
+    """Return the choices of a run that apply, with labels, and the method's other facts about it."""
     method = method_of(run)
     facts = [
         (choice_label(choice), _chosen_words(run, choice))
@@ -408,7 +408,7 @@ def _chosen_words(run: Run, choice: Choice) -> str:
 
 
 def _is_fact(choice: Choice, run: Run) -> bool:
-    """Whether a choice is a fact of its own: it counts, and says more than that nothing was chosen."""
+    """Return whether a choice is worth stating: it applies, and says more than that nothing was chosen."""
     is_missing = choice.needs_public_points and run.public_dataset_id is None and not run.choices[choice.name]
     is_empty = (choice.type in (bool, dict) or choice.is_column or choice.is_encoder) and not run.choices[choice.name]
     is_beside = choice.name in {each.parameters for each in method_of(run).choices.described()}
@@ -416,13 +416,13 @@ def _is_fact(choice: Choice, run: Run) -> bool:
 
 
 def choice_label(choice: Choice) -> str:
-    """Label of a choice as it begins a line; the symbol of a quantity stays as it is written: σ, not Σ."""
+    """Return the label of a choice for the start of a line; symbols of quantities stay unchanged: σ, not Σ."""
     label = _(choice.label)
     return capfirst(label) if label[:2].isalpha() else label
 
 
 def choice_words(choice: Choice, chosen: Mapping[str, Any]) -> str:
-    """Value of a choice of a method, in words, with the parameters that it has."""
+    """Return the value of a method's choice in words, with its parameters."""
     value = chosen[choice.name]
     if choice.kinds is None:
         return value_words(choice, value)
@@ -433,7 +433,7 @@ def choice_words(choice: Choice, chosen: Mapping[str, Any]) -> str:
 
 
 def value_words(choice: Choice, value: Any) -> str:
-    """Value of a choice of a method, in words."""
+    """Return the value of a method's choice in words."""
     if value is None:
         return _(choice.unset) if choice.unset else "–"
     if choice.values is not None:
@@ -447,7 +447,7 @@ def value_words(choice: Choice, value: Any) -> str:
 
 @register.filter
 def group_label(name: str) -> str:
-    """A privacy group by its level: "High protection 2" of "HIGH 2"."""
+    """Return the name of a privacy group by level: "High protection 2" for "HIGH 2"."""
     level, _space, number = name.partition(" ")
     return capfirst(f"{Level(level).label} {number}".strip()) if level in Level.values else name
 
@@ -458,7 +458,7 @@ def group_labels(names: Iterable[str]) -> str:
 
 
 def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
-    """Value of a sentence at ``place``: another sentence, a name (such as a group's), or a number."""
+    """Return the value for ``place`` in a sentence: another sentence, a name (such as a group's), or a number."""
     if place["name"] is None:
         return "%"
     value = values[place["name"]]
@@ -470,15 +470,15 @@ def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
     return localised(text) if isinstance(value, float) else text
 
 
-#: Places of the items left out that a page names.
+#: Number of omitted items whose positions a page lists.
 _PLACES = 5
 
 
 @register.filter
 def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the parts of a balance for its table, with those that were left out whole for one reason together.
+    """Return the parts of a balance for its table, grouping parts that were left out entirely for the same reason.
 
-    ``parts`` are the others; ``whole`` has each reason with the names of the parts and how many items each has.
+    ``parts`` are the others; ``whole`` has each reason with the names of the parts and their numbers of items.
     """
     whole: dict[str, dict[str, Any]] = {}
     for part in balance:
@@ -499,7 +499,7 @@ def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[st
 
 @register.filter
 def said(sentence: str | dict[str, Any]) -> str:
-    """A sentence, or one stored in a plan, in the reader's language; marked as English if there is no other."""
+    """Return a sentence, possibly stored in a plan, in the reader's language, or marked as English."""
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)
     template = sentence.template if isinstance(sentence, Sentence) else sentence
@@ -512,5 +512,5 @@ def said(sentence: str | dict[str, Any]) -> str:
 
 @register.filter
 def significant(number: float | None) -> str:
-    """Number with four significant digits and the reader's decimal separator; a dash for a gap."""
+    """Return a number with four significant digits and the reader's decimal separator, or a dash for a gap."""
     return "–" if number is None else localised(f"{number:.4g}")

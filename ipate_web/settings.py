@@ -1,4 +1,4 @@
-"""Settings by environment; docs/operations.md lists them. With none set, all runs on one machine, out of ``var/``."""
+"""Settings by environment; docs/operations.md lists them. By default, all runs on one machine, in ``var/``."""
 
 import os
 import secrets
@@ -22,20 +22,20 @@ VAR_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _generated_secret_key() -> str:
-    """Secret key of a local installation: generated once, readable by its owner only."""
+    """Return the secret key of a local installation, generated once and readable by its owner only."""
     path = VAR_DIR / "secret_key"
     if not path.exists():
         draft = path.with_name(f"secret_key.{os.getpid()}")
         with open(draft, "w", opener=partial(os.open, mode=0o600)) as file:
             file.write(secrets.token_urlsafe(50))
-        # Linking fails where another process was faster, and never shows a half-written key.
+        # Linking fails if another process was faster, and never exposes a half-written key.
         with suppress(FileExistsError):
             os.link(draft, path)
         draft.unlink()
     return path.read_text()
 
 
-# --- Where the site is and who may ask for it -----------------------------------------------------------------------
+# --- Address of the site and allowed hosts --------------------------------------------------------------------------
 SITE_URL = env.read("IPATE_SITE_URL", env.SITE, default="http://127.0.0.1:8000")
 _site = urlsplit(SITE_URL)
 HTTPS = _site.scheme == "https"
@@ -44,7 +44,7 @@ BEHIND_PROXY = env.read("IPATE_BEHIND_PROXY", env.YES_OR_NO, default=False)
 DEBUG = env.read("IPATE_DEBUG", env.YES_OR_NO, default=False)
 SECRET_KEY = env.read_key("IPATE_SECRET_KEY") or _generated_secret_key()
 SECRET_KEY_FALLBACKS = env.read("IPATE_SECRET_KEY_FALLBACKS", env.LIST, default=[])
-# Keys for one purpose each (common.keys); where there is none, what it is for follows from SECRET_KEY.
+# Keys for one purpose each (common.keys); if one is missing, a key is derived from SECRET_KEY.
 SIGNING_KEY = env.read_key("IPATE_SIGNING_KEY")
 SIGNING_KEY_FALLBACKS = env.read("IPATE_SIGNING_KEY_FALLBACKS", env.LIST, default=[])
 FACTOR_KEY = env.read_key("IPATE_FACTOR_KEY")
@@ -107,7 +107,7 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "ipate_web.urls"
-# Pages of rows, for apps that do not know the site.
+# Pages of rows, for apps that do not import the site.
 ABSOLUTE_URL_OVERRIDES = {
     "training.run": lambda run: reverse("staff:run", args=[run.study.slug, run.pk]),
     "consent.webhookendpoint": lambda endpoint: reverse("staff:webhooks", args=[endpoint.study.slug]),
@@ -125,7 +125,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            # Tags and filters of every template without a line that loads them.
+            # Tags and filters available in every template without loading them.
             "builtins": [
                 "django.templatetags.i18n",
                 "django.templatetags.static",
@@ -144,12 +144,12 @@ DATABASES = {
         "DATABASE_URL", env.DATABASE, default=Env.db_url_config(f"sqlite:///{VAR_DIR / 'ipate.sqlite3'}")
     )
 }
-# Django's backends with the journal's notes before each commit.
+# Django's backends, extended by the journal's entries before each commit.
 _vendor = DATABASES["default"]["ENGINE"].rpartition(".")[2]
 DATABASES["default"]["ENGINE"] = f"common.databases.{_vendor}"
 if _vendor == "sqlite3":
-    # An immediate transaction is SQLite's only lock: it takes the place of SELECT … FOR UPDATE (rule 3 of the design).
-    # Not even a power failure may undo a charge whose labels have been read (rule 2): every commit is synchronised.
+    # An immediate transaction is SQLite's only lock: it replaces SELECT … FOR UPDATE (rule 3 of the design). Not even a
+    # power failure may undo a charge whose labels have been read (rule 2), so every commit is synchronised.
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 60,
@@ -160,11 +160,11 @@ else:
 DATABASES["default"]["CONN_MAX_AGE"] = 60
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Holds the counts of the API's limits, and how many holders are registered in a large study.
+# Stores the counts for the API's limits, and the number of registered holders in a large study.
 CACHES = {
     "default": Env.cache_url_config(env.read("IPATE_CACHE_URL", env.CACHE, default="locmemcache://")),
-    # Parts of pages, of which the {% cache %} tag keeps the latest. Apart from the others: it must not push counts of
-    # requests out.
+    # Parts of pages, of which the {% cache %} tag keeps the latest. Separate from the other cache, so that it cannot
+    # evict counts of requests.
     "template_fragments": {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
         "LOCATION": "template_fragments",
@@ -172,14 +172,14 @@ CACHES = {
     },
 }
 
-# Without its cache the site is slower and counts no requests; that it answers all the same is worth more.
+# Without its cache the site is slower and counts no requests, but it is more important that it responds.
 DJANGO_REDIS_IGNORE_EXCEPTIONS = DJANGO_REDIS_LOG_IGNORED_EXCEPTIONS = True
 if "redis" in CACHES["default"]["BACKEND"]:
     CACHES["default"].setdefault("OPTIONS", {}).update({"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1})
 
-#: How far every study's chains have come, outside the database: not to be restored with it (docs/operations.md).
+#: Progress of every study's chains, outside the database; never restore it with the database (docs/operations.md).
 JOURNAL_DIR = env.read("IPATE_JOURNAL_DIR", env.TEXT, default=str(VAR_DIR / "journal"))
-#: Public keys to which backups are encrypted, and for how many days a backup is kept.
+#: Public keys for encrypting backups, and the number of days for which a backup is kept.
 BACKUP_RECIPIENTS = env.read("IPATE_BACKUP_RECIPIENT", env.RECIPIENTS, default=[])
 BACKUP_DAYS = env.read("IPATE_BACKUP_DAYS", env.COUNT, default=35)
 PRIVATE_DIR = VAR_DIR / "private"
@@ -190,7 +190,7 @@ STORAGES = {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
         "OPTIONS": {"location": str(VAR_DIR / "media")},
     },
-    # Private rows, teachers' predictions: never served, and encrypted.
+    # Private rows and teachers' predictions, which are never served and are encrypted.
     "private": {
         "BACKEND": "common.sealed_storage.SealedStorage",
         "OPTIONS": {
@@ -208,7 +208,7 @@ STORAGES = {
             ),
         },
     },
-    # Keys of people's records (common.keyrings), apart from the records: not in the backups that hold these.
+    # Keys of people's records (common.keyrings), separate from the records and not in backups with these.
     "keys": {
         "BACKEND": "common.sealed_storage.SealedStorage",
         "OPTIONS": {
@@ -224,12 +224,12 @@ STORAGES = {
             ),
         },
     },
-    # Student models: what is published, through the API and its permissions only.
+    # Student models, which are published only through the API and its permissions.
     "models": {
         "BACKEND": env.read("IPATE_MODELS_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
         "OPTIONS": env.read("IPATE_MODELS_STORAGE_OPTIONS", env.OPTIONS, default={"location": str(MODELS_DIR)}),
     },
-    # The second place of signed checkpoints: best one that whoever runs the database cannot write to.
+    # The second location of signed checkpoints, ideally one that the database's administrators cannot write to.
     "checkpoints": {
         "BACKEND": env.read(
             "IPATE_CHECKPOINT_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"
@@ -241,15 +241,16 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 
-#: Public keys of signed checkpoints: the present one and those before it. None: no checkpoints are made.
+#: Public keys for signed checkpoints: the current one and earlier ones. Without any, no checkpoints are made.
 CHECKPOINT_KEYS = env.read("IPATE_CHECKPOINT_KEYS", env.NOTE_KEYS, default=[])
-#: File with the private key: for whatever signs alone. The site does not start where it can read it (ipate_web.wsgi).
+#: File with the private key, only for the process that signs. The site refuses to start if it can read it
+#: (ipate_web.wsgi).
 CHECKPOINT_KEY_FILE = env.read("IPATE_CHECKPOINT_KEY_FILE", env.TEXT, default="")
 
 BROKER_URL = env.read("IPATE_BROKER_URL", env.BROKER, default="filesystem://")
 CELERY_BROKER_URL = BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# However long the broker is away: a worker that gives up needs a person.
+# Reconnect forever, because a worker that gives up needs a person to restart it.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -260,7 +261,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_TASK_TIME_LIMIT = env.read("IPATE_TASK_TIME_LIMIT", env.SECONDS, default=12 * 3600)
-# The sweep starts anew with its worker; there is nothing to remember on disk.
+# The sweep restarts with its worker, so nothing needs to be stored on disk.
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 if BROKER_URL.startswith("filesystem"):
     _queue = VAR_DIR / "queue"
@@ -274,28 +275,29 @@ if BROKER_URL.startswith("filesystem"):
         "polling_interval": 0.2,
     }
 else:
-    # Above the longest task: with late acknowledgement, Redis would otherwise hand a running task to a second worker.
+    # Longer than the longest task, because with late acknowledgement Redis would otherwise give a running task to a
+    # second worker.
     CELERY_BROKER_TRANSPORT = "ipate_web.brokers:RedisTransport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_TASK_TIME_LIMIT + 3600}
 
 # --- The life of a run ----------------------------------------------------------------------------------------------
-#: Work that has not said "alive" for so long is taken to be dead and picked up again, in seconds.
+#: Work without a heartbeat for this time is considered dead and picked up again, in seconds.
 HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30.0)
-#: How often the sweep looks for such work, in seconds.
+#: Interval at which the sweep looks for such work, in seconds.
 SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
-#: How often a site asks its hub what is new, in seconds; for how many seconds a worker asks again and again while a run
-#: is under way, before it turns to other work; and after how many seconds without a word of a site a question is over.
+#: Seconds between a site's requests for news from its hub; for which a worker keeps asking during a run before it turns
+#: to other work; and of a site's silence after which a question ends.
 SITES_INTERVAL = env.read("IPATE_SITES_INTERVAL", env.POSITIVE, default=60.0)
 SITES_WAIT = env.read("IPATE_SITES_WAIT", env.POSITIVE, default=10.0)
 SITES_PATIENCE = env.read("IPATE_SITES_PATIENCE", env.POSITIVE, default=900.0)
-#: Seconds of silence of a site, or of the hub, after which operators of the other side are told.
+#: Seconds of silence of a site, or of the hub, after which the other side's operators are notified.
 SITES_SILENCE = env.read("IPATE_SITES_SILENCE", env.POSITIVE, default=300.0)
 CELERY_BEAT_SCHEDULE = {
     name: {
         "task": task,
         "schedule": interval,
-        # Without a worker, or with too much to do, they do not pile up: the next one is due. Clocks of hosts may differ
-        # by the time limit of heartbeats.
+        # Without a worker, or under heavy load, they expire instead of piling up. Clocks of hosts may differ by the
+        # heartbeat time limit.
         "options": {"expires": max(interval, HEARTBEAT_TIMEOUT)},
     }
     for name, task, interval in (
@@ -310,13 +312,13 @@ CELERY_BEAT_SCHEDULE = {
         ("deliver mails", "consent.tasks.mails_deliver", 60.0),
         ("deliver webhooks", "consent.tasks.webhooks_deliver", 60.0),
         ("erase what is due", "training.tasks.records_due_erase", 900.0),
-        # Looked at every hour, done once a year in each study.
+        # Checked every hour, done once a year in each study.
         ("tell of a year", "training.tasks.notify_yearly", 3600.0),
         ("ask hubs", "training.tasks.alliances_contact", SITES_INTERVAL),
         ("ask former hubs", "training.tasks.former_hubs_ask", 3600.0),
-        # Looked at every hour, done once a night.
+        # Checked every hour, done once a night.
         ("verify studies", "training.tasks.studies_verify", 3600.0),
-        # Due once a day: looked for every hour, as Beat does not remember when it last was.
+        # Due once a day, but checked every hour because Beat does not store the last time.
         ("make checkpoints", "consent.tasks.checkpoints_make", 3600.0),
         ("watch", "ipate_web.tasks.watch", 300.0),
         ("sweep accounts", "accounting.tasks.accounts_sweep", 3600.0),
@@ -324,21 +326,21 @@ CELERY_BEAT_SCHEDULE = {
 }
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
-#: The most that all studies together may charge the person of one account, in μ²; None: each study by itself. 1.8: at
-#: most 75 right guesses in 100, as for a level that is called low ("Several studies" in docs/gaussian-accounts.md).
+#: The most that all studies together may charge the person of one account, in μ²; None for no common limit. 1.8: at
+#: most 75 right guesses in 100, as for a level called low ("Several studies" in docs/gaussian-accounts.md).
 PERSON_CEILING = env.read("IPATE_PERSON_CEILING", env.POSITIVE_OR_NONE, default=1.8)
-#: Records of one person that a private dataset takes; it bounds what one person can cost a run in memory and time.
+#: Largest number of records of one person in a private dataset, which bounds a run's memory and time per person.
 MOST_RECORDS = env.read("IPATE_MOST_RECORDS", env.COUNT, default=10_000)
-#: MB of memory and seconds of processor time that the process may take that reads an uploaded file.
+#: Memory in MB and processor time in seconds for the process that reads an uploaded file.
 READER_MEMORY = env.read("IPATE_READER_MEMORY", env.COUNT, default=4000)
 READER_SECONDS = env.read("IPATE_READER_SECONDS", env.COUNT, default=1800)
-#: Plans of runs that are computed at once on this machine; other requests always have half of the site's processes.
+#: Number of plans computed at the same time on this machine; other requests always have half of the site's processes.
 PLANS_AT_ONCE = env.read(
     "IPATE_PLANS_AT_ONCE", env.COUNT, default=max(1, env.read("WEB_CONCURRENCY", env.COUNT, default=4) // 2)
 )
-#: Test points that a model is judged by at least before a run publishes it by itself; None: every model is published.
+#: Minimum number of test points for a model to be published automatically; None: every model is published.
 LEAST_TEST_POINTS = env.read("IPATE_LEAST_TEST_POINTS", env.COUNT_OR_NONE, default=100)
-#: Where real datasets lie (docs/operations.md says which files); empty: only the digits that scikit-learn ships.
+#: Folder of real datasets (docs/operations.md lists the files); empty: only the digits that scikit-learn ships.
 DATA_DIR = env.read("IPATE_DATA_DIR", env.TEXT, default="")
 
 # --- People ---------------------------------------------------------------------------------------------------------
@@ -347,36 +349,35 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
-#: Failed sign-ins that are allowed within SIGN_IN_WAIT seconds: for one name from one address; for one name; from one
-#: address.
+#: Failed sign-ins allowed within SIGN_IN_WAIT seconds: for one name from one address; for one name; from one address.
 SIGN_IN_TRIES = env.read("IPATE_SIGN_IN_TRIES", env.COUNT, default=5)
 SIGN_IN_TRIES_NAME = env.read("IPATE_SIGN_IN_TRIES_NAME", env.COUNT, default=20)
 SIGN_IN_TRIES_ADDRESS = env.read("IPATE_SIGN_IN_TRIES_ADDRESS", env.COUNT, default=50)
 SIGN_IN_WAIT = env.read("IPATE_SIGN_IN_WAIT", env.SECONDS, default=900)
-#: Wrong invitation codes that are allowed from an address within INVITATION_WAIT seconds.
+#: Wrong invitation codes allowed from an address within INVITATION_WAIT seconds.
 INVITATION_TRIES = env.read("IPATE_INVITATION_TRIES", env.COUNT, default=20)
 INVITATION_WAIT = env.read("IPATE_INVITATION_WAIT", env.SECONDS, default=600)
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "home"
-#: Whether staff (whoever has a role, administers the installation or may open the admin) must have a second factor.
+#: Whether staff (users who have a role, administer the installation or may open the admin) must have a second factor.
 STAFF_SECOND_FACTOR = env.read("IPATE_STAFF_SECOND_FACTOR", env.YES_OR_NO, default=False)
-#: Minutes without a request after which staff are signed out; the people whose records they are stay signed in.
+#: Minutes without a request after which staff are signed out; data holders stay signed in.
 STAFF_IDLE_MINUTES = env.read("IPATE_STAFF_IDLE_MINUTES", env.COUNT, default=60)
 
 ACCOUNT_ADAPTER = "ipate_web.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username", "password1*", "password2*"]
 ACCOUNT_SESSION_REMEMBER = True
-ACCOUNT_LOGIN_ON_PASSWORD_RESET = True  # by a link from a mail; a second factor is still asked for
-# Addresses are confirmed by whoever has signed in; until then a holder's link counts (consent.services.invitations).
+ACCOUNT_LOGIN_ON_PASSWORD_RESET = True  # through a link in a mail; a second factor is still required
+# Signed-in users confirm addresses; until then a holder's link stays valid (consent.services.invitations).
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = True
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
 ACCOUNT_MAX_EMAIL_ADDRESSES = 5
 ACCOUNT_REAUTHENTICATION_TIMEOUT = 900
-# Ours count in the database, for all processes together (ipate_web.accounts.forms, common.sign_in).
+# Our limits are counted in the database, for all processes together (ipate_web.accounts.forms, common.sign_in).
 ACCOUNT_RATE_LIMITS = False
 ACCOUNT_FORMS = {
     "login": "ipate_web.accounts.forms.SignInForm",
@@ -390,7 +391,7 @@ ACCOUNT_FORMS = {
 MFA_ADAPTER = "ipate_web.accounts.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
-# Nobody signs up with somebody else's address; whoever has not confirmed theirs still needs a second factor.
+# Nobody can sign up with another person's address; users with an unconfirmed one still need a second factor.
 MFA_ALLOW_UNVERIFIED_EMAIL = True
 MFA_TOTP_ISSUER = f"iPATE ({_site.hostname})"
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not HTTPS
@@ -402,7 +403,7 @@ MFA_FORMS = {
     "edit_webauthn": "ipate_web.accounts.forms.KeyNameForm",
 }
 
-# Single sign-on by OpenID Connect: for accounts that are there, found by a confirmed address.
+# Single sign-on by OpenID Connect, for existing accounts found by a confirmed address.
 OIDC_SERVER = env.read("IPATE_OIDC_SERVER", env.HTTP_URL, default="")
 _oidc = {
     "name": env.read("IPATE_OIDC_NAME", env.TEXT, default=urlsplit(OIDC_SERVER).hostname or ""),
@@ -421,17 +422,17 @@ SOCIALACCOUNT_PROVIDERS = {
     }
 }
 
-# --- The installation, as its pages name it --------------------------------------------------------------------------
+# --- Description of the installation ---------------------------------------------------------------------------------
 SITE_NAME = env.read("IPATE_SITE_NAME", env.TEXT, default="iPATE")
 SITE_LOGO = env.read("IPATE_SITE_LOGO", env.file_of({".svg", ".png"}), default="")
-#: Who runs the site: name and postal address; and where to write to.
+#: Name, postal address and contact of the site's operator.
 SITE_OPERATOR = env.read("IPATE_SITE_OPERATOR", env.TEXT, default="")
 SITE_CONTACT = env.read("IPATE_SITE_CONTACT", env.MAIL_ADDRESS, default="")
-#: A folder with the installation's own privacy notice and accessibility statement, such as privacy.en.md.
+#: Folder with the installation's own privacy notice and accessibility statement, such as privacy.en.md.
 SITE_PAGES = env.read("IPATE_SITE_PAGES", env.TEXT, default="")
 
 # --- Mail -----------------------------------------------------------------------------------------------------------
-# Without a server every mail is a file that its owner alone can read: some carry links that open an account.
+# Without a server, mails are files readable only by their owner, because some contain links to an account.
 _mail = env.read("IPATE_MAIL", env.MAIL, default={"BACKEND": "filebased", "FILE_PATH": str(VAR_DIR / "mail")})
 EMAIL_BACKEND = f"django.core.mail.backends.{_mail['BACKEND']}.EmailBackend"
 EMAIL_FILE_PATH = _mail.get("FILE_PATH")
@@ -446,8 +447,8 @@ if EMAIL_FILE_PATH:
     Path(EMAIL_FILE_PATH).mkdir(parents=True, exist_ok=True, mode=0o700)
 
 # --- Webhooks ---------------------------------------------------------------------------------------------------------
-#: Networks that are not public and that webhooks may lead to all the same.
-#: Where signs of life go for each part that is well ({name}); empty: nowhere.
+#: Networks that webhooks may reach although they are not public.
+#: Address for the sign of life of each healthy part ({name}); empty: none are sent.
 SIGN_OF_LIFE_URL = env.read("IPATE_SIGN_OF_LIFE_URL", env.SIGN_OF_LIFE, default="")
 WEBHOOK_NETWORKS = env.read("IPATE_WEBHOOK_NETWORKS", env.NETWORKS, default=[])
 
@@ -455,7 +456,7 @@ LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("de", _("German"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 FORMAT_MODULE_PATH = "ipate_web.formats"
-# Whoever has chosen a language keeps it when the browser closes.
+# Keep the chosen language when the browser closes.
 LANGUAGE_COOKIE_AGE = 365 * 24 * 3600
 LANGUAGE_COOKIE_HTTPONLY = True
 LANGUAGE_COOKIE_SECURE = HTTPS
@@ -467,13 +468,13 @@ USE_TZ = True
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-#: The site of documents, where `make docs` has built it: beside the code that it describes.
+#: The documentation site built by `make docs`, next to the code that it describes.
 DOCUMENTS = BASE_DIR / "site"
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
-# Asked for on the machine itself, past the proxy.
+# Requested on the machine itself, past the proxy.
 # The API refuses plain HTTP itself; alliances' addresses have ids.
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$", r"^api/v1/(?!alliances/)"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
@@ -481,7 +482,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-# Keys that sign in, and the copying of a token; nothing else of the device is asked for.
+# Keys for signing in, and copying a token; the site asks for nothing else on the device.
 PERMISSIONS_POLICY: dict[str, list[str] | str] = {
     **{name: [] for name in ("browsing-topics", "camera", "display-capture", "geolocation", "microphone")},
     **{name: [] for name in ("payment", "usb")},
@@ -494,7 +495,7 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
         "object-src": [NONE],
         "base-uri": [SELF],
-        # The browser holds the way to the identity provider against the form that begins it.
+        # Browsers check the redirect to the identity provider against the form that starts it.
         "form-action": [
             SELF,
             *([f"{urlsplit(OIDC_SERVER).scheme}://{urlsplit(OIDC_SERVER).netloc}"] if OIDC_SERVER else []),
@@ -503,7 +504,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-# As much as the API takes in one request, which is held in memory.
+# Largest API request, which is held in memory.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20
 
 # --- REST API -------------------------------------------------------------------------------------------------------
@@ -569,15 +570,15 @@ SPECTACULAR_SETTINGS = {
     ],
 }
 KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model
-# Its migrations would make the table that our model replaces, and PostgreSQL could not empty the users' without it.
+# Its migrations would create the table that our model replaces, without which PostgreSQL could not empty the users'.
 MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_", "AUTH_HEADER_PREFIX": "Bearer"}
 
 # --- Metrics ----------------------------------------------------------------------------------------------------------
-#: What a request for /metrics has to bring; empty: there are no metrics.
+#: Token that requests for /metrics must send; empty: there are no metrics.
 METRICS_TOKEN = env.read("IPATE_METRICS_TOKEN", env.TOKEN, default="")
 
-# --- Logs: one JSON object a line, with the run that it is about ----------------------------------------------------
+# --- Logs: one JSON object per line, with the run concerned ---------------------------------------------------------
 LOG_FORMAT = env.read("IPATE_LOG_FORMAT", env.LOG_FORMATS, default="json")
 LOGGING = {
     "version": 1,
@@ -595,7 +596,7 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.read("IPATE_LOG_LEVEL", env.LOG_LEVEL, default="INFO")},
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "INFO", "propagate": False},
-        "httpx": {"level": "WARNING"},  # every request of a site to its hub, else
-        "kombu.connection": {"level": "ERROR"},  # that the transport over files names no host
+        "httpx": {"level": "WARNING"},  # otherwise, every request of a site to its hub
+        "kombu.connection": {"level": "ERROR"},  # otherwise, that the file transport names no host
     },
 }

@@ -14,7 +14,7 @@ from ipate_web.health import healthz, metrics, readyz
 from ipate_web.staff import runs
 from ipate_web.staff.search import search
 
-# The admin has no sign-in of its own, which would ask for no second factor.
+# The admin's own sign-in would not ask for a second factor.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 
 handler400 = "ipate_web.middleware.bad_request"
@@ -25,7 +25,7 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("", include("ipate_web.accounts.urls")),
     path("language/", include("django.conf.urls.i18n")),
-    # What holders see
+    # Pages for holders
     path("my/", include("consent.urls")),
     path("join/", include(joining_patterns)),
     path("address/<str:token>/", address, name="address"),
@@ -35,16 +35,16 @@ urlpatterns = [
     path("logo", views.logo, name="logo"),
     path("docs/", views.documents, name="documents"),
     path("docs/<path:path>", views.documents, name="document"),
-    # What staff see
+    # Pages for staff
     path("studies/", include("ipate_web.staff.urls")),
     path("search/", search, name="search"),
     path("queue/", runs.queue, name="queue"),
     path("health/", health, name="health"),
     path("queue/live/", runs.queue_live, name="queue_live"),
-    # What programs see
+    # Addresses for programs
     path("api", outside),
     path("api/", include("ipate_web.api.urls")),
-    # What keeps the site running
+    # Operation of the site
     path("admin/", admin.site.urls),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),

@@ -1,8 +1,7 @@
 """Home page, and the pages of the installation itself: logo, privacy notice, accessibility statement, documents.
 
-Privacy notice and accessibility statement come with the software and hold for it as it is. An installation that has
-more to say puts Markdown files into the folder ``settings.SITE_PAGES``, one for each page and language, such as
-``privacy.de.md``.
+The software includes a privacy notice and an accessibility statement, which apply if it is unmodified. Installations
+can add Markdown files to the folder ``settings.SITE_PAGES``, one per page and language, such as ``privacy.de.md``.
 """
 
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from training.watch import installation_watch, watches
 
 @dataclass(frozen=True)
 class Glance:
-    """Study on the home page, with ``people`` and ``budgets`` while it is open, for those who see its overview."""
+    """Study on the home page, with ``people`` and ``budgets`` while it is open, for users who see its overview."""
 
     study: Study
     latest: Run | None
@@ -52,7 +51,7 @@ def _glance(study: Study, *, sees_overview: bool) -> Glance:
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Home page: a description for visitors, their studies for signed-in users and visits by invitation."""
+    """Show the home page: a description for visitors, or the studies of signed-in users and visits by invitation."""
     visit = visit_of(request)
     if visit is not None and not visit.is_over:
         return redirect("consent:my_studies")
@@ -67,7 +66,7 @@ def home(request: HttpRequest) -> HttpResponse:
     waiting = waiting_for(request.user)
     glances = [
         _glance(study, sees_overview=study in overseen)
-        for study in sorted(studies, key=lambda study: study.is_closed)  # each part by title
+        for study in sorted(studies, key=lambda study: study.is_closed)  # each part sorted by title
     ]
     context: dict[str, Any] = {
         "studies": studies,
@@ -90,7 +89,7 @@ def home(request: HttpRequest) -> HttpResponse:
     if is_auditor or administers(request.user):
         context["watches"] += [each for each in [installation_watch()] if not each.is_fine]
     if administers(request.user):
-        # What is found of studies has notes of its own.
+        # Findings about studies have their own notes.
         context |= {"last_backup": backup_last(), "alarms": {k: v for k, v in alarms().items() if k != "verification"}}
     return render(request, "home.html", context)
 
@@ -102,7 +101,7 @@ _LOGOS = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 def own_text(name: str) -> tuple[SafeString, str] | None:
-    """The installation's own text of a page and its language: the reader's, or the site's first; None without one."""
+    """Return the installation's own text of a page and its language: the reader's, or the site's first; or None."""
     for language in (get_language() or "", settings.LANGUAGE_CODE):
         path = Path(settings.SITE_PAGES, f"{name}.{language.split('-')[0]}.md")
         if settings.SITE_PAGES and path.is_file():
@@ -131,13 +130,13 @@ def privacy(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def accessibility(request: HttpRequest) -> HttpResponse:
-    """Tell how accessible the site is and where to report a barrier; open to everybody."""
+    """Describe how accessible the site is and where to report a barrier; open to everyone."""
     return _page(request, "accessibility")
 
 
 @require_safe
 def logo(request: HttpRequest) -> FileResponse:
-    """The installation's logo; 404 without one."""
+    """Return the installation's logo; 404 without one."""
     if not settings.SITE_LOGO:
         raise Http404
     path = Path(settings.SITE_LOGO)
@@ -148,5 +147,5 @@ def logo(request: HttpRequest) -> FileResponse:
 
 @require_safe
 def documents(request: HttpRequest, path: str = "index.html") -> HttpResponseBase:
-    """A file of the site of documents; 404 where ``make docs`` has not built it."""
+    """Return a file of the documentation site; 404 if ``make docs`` has not built it."""
     return serve(request, path, document_root=str(settings.DOCUMENTS))

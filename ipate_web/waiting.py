@@ -1,7 +1,7 @@
-"""Tasks that wait for a person: what they can act on now, over all studies in which they have a role.
+"""Tasks that a person can act on now, across all studies in which they have a role.
 
-Every source asks for all studies together, so that the number of queries does not grow with them. A source names what
-a role's permission lets someone do; nothing here rests on private records or on what single holders decided.
+Every source queries all studies together, so that the number of queries does not grow with them. A source lists tasks
+that a role's permissions allow; nothing here depends on private records or individual holders' decisions.
 """
 
 from collections import defaultdict
@@ -40,7 +40,7 @@ from consent.services.letters import letters_waiting
 from consent.wording.facts import TRANSLATED_FACTS, texts_missing
 from training.models import Dataset, Run, StudentModel
 
-#: How long a run may be left alone before somebody is asked to look whether a worker runs.
+#: How long a run may be silent before someone is asked to check whether a worker is running.
 PATIENCE = timedelta(minutes=2)
 
 
@@ -65,10 +65,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Waiting:
-    """Task: what it is, the address of the page on which it is done, and since when it waits.
+    """Task: its kind, the address of its page, and since when it has been waiting.
 
-    ``is_own`` says that the person made it themselves, so that someone else has to decide; ``answer_by`` is the last
-    day on which an answer is wanted, if one was named.
+    ``is_own`` means that the person made the proposal, so that someone else has to decide; ``answer_by`` is the last
+    day for an answer, if any.
     """
 
     study: Study
@@ -98,7 +98,7 @@ class _Desk:
 def waiting_for(user: Any) -> list[Waiting]:
     """Return everything that waits for ``user``, including their own proposals, which wait for someone else.
 
-    Tasks with a day for an answer come first, the earliest at the front; then the oldest.
+    Tasks with a deadline come first, ordered by deadline; then the others, oldest first.
     """
     desk = _desk(user)
     if not desk.studies:
@@ -108,9 +108,9 @@ def waiting_for(user: Any) -> list[Waiting]:
 
 
 def waiting_in(study: Study, user: Any) -> tuple[list[Waiting], list[tuple[Waiting, Promise]]]:
-    """Return what waits in ``study`` for ``user``, and what waits for others, each with who acts on it.
+    """Return the tasks in ``study`` for ``user``, and the tasks for others, each with the people who act on it.
 
-    The second list leaves out tasks that only tell something to those who handle people's records.
+    The second list leaves out notices for people who handle records.
     """
     all_of_mine = [each for each in waiting_for(user) if each.study == study]
     mine = [each for each in all_of_mine if not each.is_own]
@@ -146,7 +146,7 @@ def _desk(user: Any) -> _Desk:
     return desk
 
 
-# --- What others have proposed ---------------------------------------------------------------------------------------
+# --- Proposals of others ---------------------------------------------------------------------------------------------
 
 
 def _policies(desk: _Desk) -> Iterator[Waiting]:
@@ -181,7 +181,7 @@ def _forms(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _roles(desk: _Desk) -> Iterator[Waiting]:
-    """Changes of roles that the person may confirm, and their own, which someone else has to."""
+    """Yield role changes that the person may confirm, and their own, which someone else must confirm."""
     proposing = {study for permission in GIVERS.values() for study in desk.may(permission)}
     for change in role_changes_waiting(*proposing.union(desk.may(CONFIRM))):
         own = change.changed_by_id == desk.user_id
@@ -195,7 +195,7 @@ def _roles(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Drafts that the person may approve, and their own, which someone else has to."""
+    """Yield drafts that the person may approve, and their own, which someone else must approve."""
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     drafts = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.DRAFT)
     for run in drafts.select_related("study"):
@@ -207,9 +207,9 @@ def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _versions(desk: _Desk) -> Iterator[Waiting]:
-    """Versions that a person has to publish: those of a run that published none, and newer ones than the published one.
+    """Yield versions that a person has to publish: of runs that published none, or newer than the published one.
 
-    Of the newer ones, only those requested by someone who may not publish them.
+    Newer versions are included only if requested by someone who may not publish them.
     """
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if "training.approve_run" in permissions]
     decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("requested_by"), role__in=roles)
@@ -225,11 +225,11 @@ def _versions(desk: _Desk) -> Iterator[Waiting]:
         yield Waiting(run.study, Kind.VERSION, text, url, version.created_at)
 
 
-# --- What went wrong -------------------------------------------------------------------------------------------------
+# --- Failures --------------------------------------------------------------------------------------------------------
 
 
 def _failed_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Runs that failed, until another one of their study is proposed: all for operators, their own for proposers."""
+    """Yield runs that failed, until their study has another proposal: all for operators, their own for proposers."""
     later = Run.objects.filter(study=OuterRef("study"), created_at__gt=OuterRef("ended_at"))
     mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
     failed = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.FAILED)
@@ -241,7 +241,7 @@ def _failed_runs(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _silent_runs(desk: _Desk) -> Iterator[Waiting]:
-    """Runs under way that no worker is at."""
+    """Yield runs in progress without a working worker."""
     alive = {"state": Part.State.RUNNING, "heartbeat__gte": stale_before()}
     busy = Q(pk__in=Run.objects.filter(chunks__state=alive["state"], chunks__heartbeat__gte=alive["heartbeat__gte"]))
     busy |= Q(pk__in=Run.objects.filter(shards__state=alive["state"], shards__heartbeat__gte=alive["heartbeat__gte"]))
@@ -273,7 +273,7 @@ def _letters(desk: _Desk) -> Iterator[Waiting]:
         yield Waiting(study, Kind.LETTERS, text, reverse("staff:letters", args=[study.slug]), waiting.since)
 
 
-# --- What was begun --------------------------------------------------------------------------------------------------
+# --- Started tasks ---------------------------------------------------------------------------------------------------
 
 
 def _drafts_of_forms(desk: _Desk) -> Iterator[Waiting]:
@@ -291,7 +291,7 @@ def _translations(desk: _Desk) -> Iterator[Waiting]:
             text = _("The study's texts are incomplete in %(language)s") % {
                 "language": get_language_info(language)["name_translated"]
             }
-            # Of what belongs to the form a new version is written; before the first one that leads on to the settings.
+            # Facts of the form require a new version; before the first version, this page redirects to the settings.
             page = "consent_form_facts" if set(fields) <= set(TRANSLATED_FACTS) else "study_edit"
             url = reverse(f"staff:{page}", args=[study.slug])
             yield Waiting(study, Kind.TRANSLATION, text, url, study.created_at)
@@ -311,9 +311,9 @@ def _provenance(desk: _Desk) -> Iterator[Waiting]:
         yield Waiting(dataset.study, Kind.PROVENANCE, text, url, dataset.imported_at)
 
 
-# --- What a study lacks ----------------------------------------------------------------------------------------------
+# --- Missing parts ---------------------------------------------------------------------------------------------------
 
-#: Who is needed twice, because nobody approves their own proposal: permission to appoint them, and what they approve.
+#: Roles needed twice, because people cannot approve their own proposals: permission to appoint, and to approve.
 _TWO = (
     ("consent.manage_members", "training.approve_run"),
     ("consent.appoint_committee", "consent.approve_epsilonpolicy"),
@@ -321,7 +321,7 @@ _TWO = (
 
 
 def _people(desk: _Desk) -> Iterator[Waiting]:
-    """Studies in which fewer than two people can approve."""
+    """Yield studies in which fewer than two people can approve."""
     kinds = {
         "training.approve_run": _("A second operator is needed, because operators cannot approve their own runs"),
         "consent.approve_epsilonpolicy": _(
@@ -342,7 +342,7 @@ def _people(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _setup(desk: _Desk) -> Iterator[Waiting]:
-    """Next step of every study that has had no run yet, for those who can take it."""
+    """Yield the next step of every study that has had no run yet, for people who can take it."""
     inside = {"study": OuterRef("pk")}
     datasets = Dataset.objects.filter(**inside, removed_at=None)
     young = Study.objects.filter(pk__in=desk.studies).annotate(
@@ -404,7 +404,7 @@ SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
     _setup,
 )
 
-#: Who acts on the tasks of a source, for readers who cannot.
+#: People who act on the tasks of a source, for readers who cannot.
 _ACTORS: dict[Callable[[_Desk], Iterator[Waiting]], Promise] = {
     _policies: gettext_lazy("the ethics committee"),
     _forms: gettext_lazy("the ethics committee"),

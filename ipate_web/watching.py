@@ -1,9 +1,9 @@
-"""Warnings for the people who run the installation, on the home page, by mail, in ``/readyz`` and in metrics.
+"""Warnings for an installation's administrators, on the home page, by mail, in ``/readyz`` and in metrics.
 
-Every five minutes Beat asks a worker for :func:`watch`. It notes that both are at work, looks at the site's
-certificate, sends a sign of life for each part that is well, and mails administrators of the others. A monitor
-elsewhere that misses a sign of life detects failures that cannot report themselves: of Beat, all workers, the machine
-or its network.
+Every five minutes Beat sends :func:`watch` to a worker. It records that both are running, checks the site's
+certificate, sends a sign of life for each healthy part, and mails administrators about the others. A monitor elsewhere
+that misses a sign of life detects failures that cannot report themselves: of Beat, all workers, the machine or its
+network.
 """
 
 import logging
@@ -35,41 +35,41 @@ from training.watch import OVERDUE, all_watches, budgets_watch
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks, and what counts as silence of Beat: three of them missed.
+#: Seconds between two checks; Beat counts as silent after three missed ones.
 INTERVAL = 300.0
 SILENCE = timedelta(minutes=15)
-#: A disk with less than this share free is full soon; a certificate is renewed before it has so little time left.
+#: A disk with less free space than this is nearly full; a certificate should be renewed before it is valid for less.
 LEAST_FREE = 0.1
 LEAST_VALID = timedelta(days=14)
-#: A mail tells of the same again after a day, of something new at the next look.
+#: The same alarm is mailed again after a day; a new one at the next check.
 MAILED_AGAIN = timedelta(days=1)
 _LOOKED_AGAIN = timedelta(hours=1)
 
 
 def beat_age() -> timedelta:
-    """Time since Beat and a worker were last at work together, or since there was something for them to do."""
+    """Return the time since Beat and a worker last ran together, or since there was work for them."""
     last = Pulse.objects.filter(name="beat").values_list("at", flat=True).first()
     last = last or Study.objects.aggregate(first=Min("created_at"))["first"]
     return timezone.now() - last if last else timedelta()
 
 
 def disk_free() -> float:
-    """Least share that is free of the disks with local state and journal, as this process sees them.
+    """Return the smallest free share of the disks with local state and journal, as seen by this process.
 
-    In whole percents, because a more exact share would reveal the size of what was just written.
+    It is in whole per cent, because a more exact share would reveal the size of recently written data.
     """
     folders = [path for path in (Path(settings.VAR_DIR), Path(settings.JOURNAL_DIR)) if path.exists()]
     return min((round(usage.free / usage.total, 2) for usage in map(shutil.disk_usage, folders)), default=1.0)
 
 
 def certificate_lifetime() -> timedelta:
-    """Time until the site's certificate ends; the largest there is where none was seen."""
+    """Return the time until the site's certificate expires; the largest possible time if none was seen."""
     until = Pulse.objects.filter(name="certificate").values_list("until", flat=True).first()
     return until - timezone.now() if until else timedelta.max
 
 
 def _backup() -> str:
-    """Whether a backup is overdue: none has to be made before the installation is as old as that."""
+    """Return whether a backup is overdue; none is before the installation is that old."""
     installed = MigrationRecorder.Migration.objects.aggregate(at=Min("applied"))["at"]
     is_new = backup_last() is None and installed is not None and timezone.now() - installed <= OVERDUE
     return "ok" if is_new or backup_age() <= OVERDUE else "overdue"
@@ -89,11 +89,11 @@ def _studies() -> str:
 
 @dataclass(frozen=True)
 class WatchedPart:
-    """Part of the installation that is watched.
+    """Part of the installation that is monitored.
 
     Attributes:
-        state: returns ``ok``, or in a word what is wrong.
-        alarm: message to administrators if it is not ``ok``.
+        state: function that returns ``ok``, or the problem in a word or two.
+        alarm: message to administrators if the state is not ``ok``.
     """
 
     state: Callable[[], str]
@@ -120,13 +120,13 @@ PARTS: dict[str, WatchedPart] = {
 
 
 def alarms() -> dict[str, str | Promise]:
-    """Parts that are not well, with the messages about them."""
+    """Return the parts with problems, with the messages about them."""
     return {name: part.alarm for name, part in PARTS.items() if part.state() != "ok"}
 
 
 @shared_task(name="ipate_web.tasks.watch")
 def watch(*_: object, **__: object) -> None:
-    """Note that Beat and a worker are at work, look at the watched parts, and report on them."""
+    """Record that Beat and a worker are running, check the monitored parts, and report on them."""
     now = timezone.now()
     Pulse.objects.update_or_create(name="beat", defaults={"at": now})
     _certificate_look(now)
@@ -138,12 +138,12 @@ def watch(*_: object, **__: object) -> None:
         logger.error("To be looked at: %s.", ", ".join(sorted(wrong)))
         _mail(sorted(wrong), now)
     else:
-        # What comes back is news.
+        # If it occurs again, it counts as new.
         Pulse.objects.filter(name="alarm mail").update(note="")
 
 
 def _certificate_look(now: datetime) -> None:
-    """Note once an hour when the certificate of the site's address ends, regardless of its issuer."""
+    """Record once an hour when the certificate of the site's address expires, regardless of its issuer."""
     parts = urlsplit(settings.SITE_URL)
     if parts.scheme != "https" or not parts.hostname:
         return
@@ -187,7 +187,7 @@ def _mail(wrong: list[str], now: datetime) -> None:
 
 
 def register() -> None:
-    """Register the kind of mail, once, at start-up."""
+    """Register this kind of mail, once, at start-up."""
     kinds_register(MailKind("alarm", _("the installation needs attention"), lambda mail: _found() or None))
 
 
@@ -197,11 +197,11 @@ def _found() -> dict[str, list[str | Promise]]:
 
 
 def backup_last() -> datetime | None:
-    """Moment of the last backup that succeeded; None: there was none, as far as this database knows."""
+    """Return the time of the last successful backup, or None if this database knows of none."""
     return BackupRecord.objects.order_by("-made_at").values_list("made_at", flat=True).first()
 
 
 def backup_age() -> timedelta:
-    """Time since the last backup; the largest possible duration if there was none."""
+    """Return the time since the last backup, or the largest possible duration if there was none."""
     last = backup_last()
     return timezone.now() - last if last else timedelta.max

@@ -1,1 +1,1 @@
-"""Accounts: sign-in, addresses, passwords, second factor, single sign-on, and accounts of staff (django-allauth)."""
+"""Accounts: sign-in, addresses, passwords, second factor, single sign-on, and staff accounts (django-allauth)."""

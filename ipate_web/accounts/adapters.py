@@ -1,4 +1,4 @@
-"""What django-allauth asks the site and tells it: words, mails, who may sign up, events; security of staff accounts."""
+"""Adapters of django-allauth: words, mails, permission to sign up, events; and the security of staff accounts."""
 
 import secrets
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from consent.services.mail import MailKind, kinds_register, language_note, mails
 _WRONG = _("The user name or password is wrong. Check both; passwords are case-sensitive.")
 _WRONG_CODE = _("This code is wrong or has already been used. Wait for the next one, or use a recovery code.")
 
-#: What the pages say after something was done, by the name of allauth's template; the rest shows by itself.
+#: Messages after an action, by the name of allauth's template; other results are visible on the page.
 _DONE = {
     "email_confirmation_sent": _("We have emailed a link to %(email)s. Open it to confirm the address."),
     "email_confirmed": _("%(email)s is confirmed."),
@@ -60,7 +60,7 @@ _DONE = {
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """Accounts come from invitations and administrators; mails are put down and delivered by a worker."""
+    """Adapter for accounts from invitations and administrators; mails are queued and delivered by a worker."""
 
     error_messages = {
         **DefaultAccountAdapter.error_messages,
@@ -92,7 +92,7 @@ class AccountAdapter(DefaultAccountAdapter):
         """Show a message in the site's words, or none."""
         name = (message_template or "").rpartition("/")[2].removesuffix(".txt")
         if name == "password_changed" and not request.user.is_authenticated:
-            return  # By a link from a mail, perhaps for the first time: the next page says what to do.
+            return  # After a link from a mail, perhaps for the first time, the next page explains what to do.
         if message or name in _DONE:
             text = message or _DONE[name] % (message_context or {})
             messages.add_message(request, level, text, extra_tags=extra_tags)
@@ -115,7 +115,7 @@ class AccountAdapter(DefaultAccountAdapter):
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):
-    """Secrets of authenticator apps and recovery codes are encrypted with a key of their own."""
+    """Adapter that encrypts secrets of authenticator apps and recovery codes with a separate key."""
 
     error_messages = {
         **DefaultMFAAdapter.error_messages,
@@ -131,15 +131,15 @@ class SecondFactorAdapter(DefaultMFAAdapter):
 
 
 class SignOnAdapter(DefaultSocialAccountAdapter):
-    """Single sign-on opens accounts that are there; it makes none."""
+    """Adapter for single sign-on, which signs in to existing accounts but creates none."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
         return False
 
     def authenticate_by_email(self, sociallogin: Any) -> Any:
-        """The account with an address that the provider has verified, if it is confirmed here or an administrator's.
+        """Return the account with an address verified by the provider, if confirmed here or an administrator's.
 
-        An address that a holder has typed and not confirmed may be someone else's.
+        An address that a holder has entered but not confirmed may be someone else's.
         """
         account = super().authenticate_by_email(sociallogin)
         if account is None:
@@ -150,16 +150,15 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
         return account if confirmed.exists() or given.exists() else None
 
 
-# --- What happens with accounts ---------------------------------------------------------------------------------------
+# --- Events of accounts -----------------------------------------------------------------------------------------------
 
 
-#: Rows that holders and staff have alike, and whose primary key their owner sees in an address, a key or a file. The
-#: database would number them in turn: the numbers of two accounts of staff would tell how many holders made theirs
-#: between.
+#: Models of holders and staff whose primary keys their owners see in an address, a key or a file. With sequential
+#: numbers, two staff accounts' numbers would reveal how many holders created theirs in between.
 _NUMBERED_AT_RANDOM = (User, EmailAddress, Authenticator, SocialAccount)
-#: Ten digits always, as the length of an answer tells something, too; and no more than a column of 32 bits holds.
+#: Always ten digits, because the length of a response also reveals something, and no more than a 32-bit column holds.
 _SMALLEST, _LARGEST = 10**9, 2**31 - 1
-#: What happened to an account, by the name of allauth's template.
+#: Events of an account, by the name of allauth's template.
 CHANGES = {
     "password_changed": _("The password was changed."),
     "password_reset": _("The password was reset with a link in an email."),
@@ -178,7 +177,7 @@ CHANGES = {
 
 
 def _number(sender: type[Model], instance: Model, raw: bool = False, **_: Any) -> None:
-    """Give a new row a number that tells nothing."""
+    """Give a new row a random number."""
     if raw or not instance._state.adding or instance.pk is not None:
         return
     number = 0
@@ -192,7 +191,7 @@ def _confirmed(email_address: EmailAddress, **_: Any) -> None:
 
 
 def _reset(user: User, **_: Any) -> None:
-    """The link came by mail to the account's own address, or to the one that an administrator has given."""
+    """Confirm the address, because the link was mailed to it or an administrator entered it."""
     address = EmailAddress.objects.filter(user=user, email__iexact=user.email).first()
     if address is not None and not address.verified and address.set_verified():
         account_invitations_end(user=user)
@@ -219,7 +218,7 @@ def _factors_given(request: HttpRequest, user: User, joins: int | None = None, *
 
 
 def connect() -> None:
-    """Connect the receivers, once, at start-up."""
+    """Connect the signal receivers, once, at start-up."""
     for model in _NUMBERED_AT_RANDOM:
         pre_save.connect(_number, sender=model, dispatch_uid="accounts numbered")
     email_confirmed.connect(_confirmed, dispatch_uid="accounts confirmed")
@@ -245,7 +244,7 @@ def _confirmation(mail: Mail) -> dict[str, Any] | None:
 
 
 def _reader(mail: Mail) -> User:
-    """Account of a mail that is about it."""
+    """Return the account that a mail is about."""
     assert mail.user_id is not None, "mails about accounts go to accounts"
     return User.objects.get(pk=mail.user_id)
 
@@ -258,7 +257,7 @@ def _password_link(mail: Mail) -> dict[str, Any]:
 
 
 def _page_language(mail: Mail) -> str:
-    """Language of the page on which a mail was requested, which people who forgot their password read."""
+    """Return the language of the page on which a mail was requested, for people who forgot their password."""
     return mail.about
 
 
@@ -271,7 +270,7 @@ def _change(mail: Mail) -> dict[str, Any] | None:
 
 
 def register() -> None:
-    """Register these kinds, once, at start-up."""
+    """Register these kinds of mail, once, at start-up."""
     kinds_register(
         MailKind("confirm_address", _("an address needs to be confirmed"), _confirmation, _unconfirmed_address),
         MailKind("password_reset", _("a password reset was requested"), _password_link, language=_page_language),
@@ -283,18 +282,18 @@ def register() -> None:
 # --- Security of staff accounts ---------------------------------------------------------------------------------------
 
 
-#: What is open without it: what is needed to get one, to leave, and to read the page.
+#: Pages open without a second factor: for setting one up, signing out, and reading the page itself.
 _OPEN = ("account_", "mfa_", "set_language", "healthz", "readyz", "metrics", "leave")
 
 NEEDED = "Set up a second factor on the site first."
-#: Key of a staff member's session: when their last request came, in seconds since 1970.
+#: Session key of the time of a staff member's last request, in seconds since 1970.
 _LAST = "last_request"
-#: Seconds within which requests count as one, so that not every request writes the session.
+#: Requests within this many seconds count as one, so that not every request writes the session.
 _PRECISION = 60
 
 
 def is_staff_account(user: User) -> bool:
-    """Whether the account has a role in a study, administers the installation, or may open Django's admin."""
+    """Return whether the account has a role in a study, administers the installation, or may open Django's admin."""
     return (
         user.is_staff
         or user.is_superuser
@@ -304,13 +303,13 @@ def is_staff_account(user: User) -> bool:
 
 
 def has_second_factor(user: User) -> bool:
-    """Whether the account has an authenticator app or a key; recovery codes do not count."""
+    """Return whether the account has an authenticator app or a key; recovery codes do not count."""
     factors = Authenticator.objects.filter(user_id=user.pk)
     return factors.exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
 
 
 def lacks_second_factor(user: object) -> bool:
-    """Whether someone has no second factor, and the site asks them for one."""
+    """Return whether someone has no second factor although the site asks them for one."""
     if not settings.STAFF_SECOND_FACTOR or not isinstance(user, User):
         return False
     return is_staff_account(user) and not has_second_factor(user)
@@ -353,5 +352,5 @@ def idle_staff_signed_out(get_response: Callable[[HttpRequest], HttpResponse]) -
 
 
 def _is_polled(request: HttpRequest) -> bool:
-    """Whether an open page polled for news, rather than a person requesting it."""
+    """Return whether an open page polled for news, as opposed to a person's request."""
     return request.method == "GET" and "HX-Request" in request.headers

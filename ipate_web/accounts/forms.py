@@ -1,6 +1,6 @@
-"""Forms of django-allauth in the site's words, and of accounts of staff; limits on tries of codes and on mails.
+"""Forms of django-allauth in the site's words, and for staff accounts; limits on attempts with codes and on mails.
 
-The limits count in the database, for all processes together.
+The limits are counted in the database, for all processes together.
 """
 
 from datetime import timedelta
@@ -42,27 +42,27 @@ from consent.services.mail import mails_send
 _ADDRESS = (_("Email address"), "")
 _NEW = (_("New password"), PASSWORD_HELP)
 _AGAIN = (_("Repeat the new password"), "")
-#: Wishes of those whose records a study asks for.
+#: Email preferences of people whose records a study asks for.
 HOLDER_WISHES = ("uses", "results")
-#: Wishes of those who have a role in a study.
+#: Email preferences of people who have a role in a study.
 STAFF_WISHES = ("approvals", "ends", "shares")
 
 
 def code_try(user: AbstractBaseUser) -> Attempt:
-    """Record a try of a one-time code of ``user``; it counts as a wrong one until it is forgotten.
+    """Record an attempt to enter a one-time code of ``user``; it counts as wrong until it is deleted.
 
     Raises:
-        TooManyTriesError: too many were wrong; this one is not looked at.
+        TooManyTriesError: too many attempts were wrong; this one is not checked.
     """
     window = timedelta(seconds=settings.SIGN_IN_WAIT)
     return attempt_begin([Counter(keyed_hash("second factor", str(user.pk)), settings.SIGN_IN_TRIES, window)])
 
 
 def code_use(user: AbstractBaseUser, code: str) -> None:
-    """Use up a correct one-time code of ``user``, however it is typed, for as long as it is valid.
+    """Use up a correct one-time code of ``user``, however it is typed, for its period of validity.
 
     Raises:
-        TooManyTriesError: it was used before, in any process.
+        TooManyTriesError: the code was used before, in any process.
     """
     window = timedelta(seconds=app_settings.TOTP_PERIOD * (2 * app_settings.TOTP_TOLERANCE + 1))
     digits = "".join(filter(str.isalnum, code)).lower()  # allauth accepts a code with spaces and punctuation
@@ -70,10 +70,10 @@ def code_use(user: AbstractBaseUser, code: str) -> None:
 
 
 def mail_try(request: HttpRequest, address: str) -> None:
-    """Record that a mail to ``address`` is asked for, from a network address.
+    """Record that a mail to ``address`` was requested from a network address.
 
     Raises:
-        TooManyTriesError: too many were asked for.
+        TooManyTriesError: too many mails were requested.
     """
     window = timedelta(seconds=settings.SIGN_IN_WAIT)
     attempt_begin(
@@ -85,7 +85,7 @@ def mail_try(request: HttpRequest, address: str) -> None:
 
 
 class Worded(forms.BaseForm):
-    """Gives the fields of a form the site's labels and help; a label is not repeated inside its field."""
+    """Mixin that gives a form's fields the site's labels and help; a label is not repeated inside its field."""
 
     #: Label and help by field, to be translated.
     words: dict[str, tuple[Any, Any]] = {}
@@ -102,7 +102,7 @@ class Worded(forms.BaseForm):
 
 
 class SamePasswords(Worded):
-    """Says in the site's words that two passwords differ."""
+    """Mixin with the site's message if two passwords differ."""
 
     def add_error(self, field: Any, error: Any) -> None:
         super().add_error(field, PASSWORDS_DIFFER if field == "password2" and not self.errors.get(field) else error)
@@ -116,7 +116,7 @@ class SignInForm(Worded, LoginForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["login"].widget.attrs |= {"autofocus": True, "autocomplete": "username"}
-        # No address is longer, and SQLite looks for none that is much longer.
+        # No address is longer, and SQLite cannot search for much longer ones.
         self.fields["login"].validators.append(MaxLengthValidator(320))
 
 
@@ -133,21 +133,21 @@ class PasswordChangeForm(SamePasswords, ChangePasswordForm):
 
 
 class PasswordSetForm(SamePasswords, SetPasswordForm):
-    """Form for the first password of an account that has signed in another way."""
+    """Form for the first password of an account that has been signing in another way."""
 
     words = {"password1": _NEW, "password2": _AGAIN}
 
 
 class PasswordFromMailForm(SamePasswords, ResetPasswordKeyForm):
-    """Form for a new password, for people who opened the link in a mail."""
+    """Form for a new password after opening the link in a mail."""
 
     words = {"password1": _NEW, "password2": _AGAIN}
 
 
 class PasswordResetForm(Worded, ResetPasswordForm):
-    """Form that asks for a mail with a link to a new password; the answer never says whether there is an account.
+    """Form to request a mail with a password link; the response never reveals whether there is an account.
 
-    Only confirmed addresses get one: an address that a holder has mistyped is someone else's.
+    Only confirmed addresses get one, because an address that a holder has mistyped may be someone else's.
     """
 
     words = {"email": _ADDRESS}
@@ -166,13 +166,13 @@ class PasswordResetForm(Worded, ResetPasswordForm):
 
 
 class PasswordAgainForm(Worded, ReauthenticateForm):
-    """Form for the password before something that matters for the account's safety."""
+    """Form that asks for the password before an act that affects the account's security."""
 
     words = {"password": (_("Password"), "")}
 
 
 class _CountsOnce:
-    """Form for a one-time code, behind a limit; a right one counts once, for all processes together."""
+    """Form for a one-time code with a limit on attempts; a right code can be used once across all processes."""
 
     user: User
 
@@ -196,7 +196,7 @@ class CodeForm(_Code, AuthenticateForm):
 
 
 class CodeAgainForm(_Code, CodeReauthenticateForm):
-    """Form for a one-time code before something that matters for the account's safety."""
+    """Form that asks for a one-time code before an act that affects the account's security."""
 
 
 class AppForm(_CountsOnce, Worded, ActivateTOTPForm):
@@ -251,7 +251,7 @@ class PersonForm(forms.ModelForm):
 
 
 class StaffAccountForm(forms.Form):
-    """Form for a new account of someone of the staff."""
+    """Form for a new account of a staff member."""
 
     username = forms.CharField(
         label=_("User name"),

@@ -1,4 +1,4 @@
-"""What a member of staff keeps for themselves."""
+"""Personal data of staff members."""
 
 from django.contrib.auth.models import User
 from django.db import models
@@ -8,9 +8,9 @@ from consent.models import Study
 
 
 class SavedList(models.Model):
-    """Filters, order and columns of a list of ``study`` under a name that ``user`` gave them.
+    """Filters, order and columns of a list of ``study``, saved by ``user`` under a name.
 
-    ``page`` is the name of the list's address, ``query`` what is appended to it.
+    ``page`` is the name of the list's address, and ``query`` is appended to it.
     """
 
     user = models.ForeignKey(User, models.CASCADE, related_name="+")

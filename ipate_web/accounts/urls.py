@@ -1,4 +1,4 @@
-"""Addresses of accounts: django-allauth's views that the site uses, under the names by which it finds them."""
+"""Account URLs: the django-allauth views that the site uses, under the names by which allauth looks them up."""
 
 from allauth.account import views as allauth_views
 from allauth.socialaccount import views as social_views
@@ -20,7 +20,7 @@ urlpatterns = [
     path("account/password/forgotten/", allauth_views.password_reset, name="account_reset_password"),
     path("account/password/forgotten/sent/", allauth_views.password_reset_done, name="account_reset_password_done"),
     re_path(
-        r"^account/password/new/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)/$",  # the key has hyphens, too
+        r"^account/password/new/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)/$",  # the key can contain hyphens
         allauth_views.password_reset_from_key,
         name="account_reset_password_from_key",
     ),

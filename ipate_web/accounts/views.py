@@ -1,4 +1,4 @@
-"""Pages of one's own account and its API tokens; pages for administrators: accounts of staff, health of the site."""
+"""Pages for a user's own account and API tokens; pages for administrators: staff accounts and site health."""
 
 import logging
 from collections.abc import Callable
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def overview(request: HttpRequest) -> HttpResponse:
-    """Show and change one's own account: name, email preferences, and the ways to sign in."""
+    """Show and change the user's own account: name, email preferences, and ways to sign in."""
     user = cast(SignedInRequest, request).user
     holds = DataHolder.objects.filter(user=user).exists()
     works = Membership.objects.filter(user=user).exists()
@@ -74,9 +74,9 @@ def overview(request: HttpRequest) -> HttpResponse:
 @never_cache
 @login_required
 def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
-    """Confirm an address, for a user who is signed in to its account.
+    """Confirm an address for a user who is signed in to its account.
 
-    The mail is not enough: it may have gone to someone else, whose address a holder typed by mistake.
+    The mail alone is not enough, because a holder may have mistyped the address and sent it to someone else.
     """
     confirmation = get_emailconfirmation_model().from_key(key)
     if confirmation is not None and confirmation.email_address.user_id != request.user.pk:
@@ -85,7 +85,7 @@ def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
 
 
 def _provider_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Decorator for views that query the identity provider: if it does not answer, a page says so.
+    """Decorator for views that query the identity provider, which shows a page if the provider does not respond.
 
     This does not count as an error of the site.
     """
@@ -93,7 +93,7 @@ def _provider_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpR
     @never_cache
     @wraps(view)
     def wrapped(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-        from requests import RequestException  # takes long to load
+        from requests import RequestException  # slow to import
 
         try:
             return view(request, **kwargs)
@@ -112,7 +112,7 @@ sign_on_done = _provider_page(oidc_views.callback)
 
 
 def administrator_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views for administrators of the installation; 403 for everybody else."""
+    """Decorator of views for administrators of the installation; responds with 403 to everyone else."""
 
     @never_cache
     @login_required
@@ -128,7 +128,7 @@ def administrator_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
 @require_safe
 @administrator_page
 def staff_accounts(request: HttpRequest) -> HttpResponse:
-    """List the accounts of staff, and changes to them; never those of data holders."""
+    """List staff accounts and changes to them, but never accounts of data holders."""
     changes = accounts.account_changes().prefetch_related("user", "changed_by")
     context = {"people": accounts.staff(), "changes": changes[:50]}
     return render(request, "accounts/staff_accounts.html", context)
@@ -137,7 +137,7 @@ def staff_accounts(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def staff_account_new(request: HttpRequest) -> HttpResponse:
-    """Create an account for a member of staff, who gets an email to choose a password."""
+    """Create an account for a staff member, who gets an email to choose a password."""
     form = StaffAccountForm(request.POST or None)
     if form.is_valid():
         with faults_in(form):
@@ -152,7 +152,7 @@ def staff_account_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
-    """Confirm and send the link for a password again, to someone who has never signed in."""
+    """Confirm and resend the password link to someone who has never signed in."""
     person = get_object_or_404(accounts.staff_waiting(), pk=pk)
     if request.method != "POST":
         return render(request, "accounts/staff_account_invite.html", {"person": person})
@@ -164,7 +164,7 @@ def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
-    """Confirm and close an account of staff, or open a closed one again."""
+    """Confirm and close a staff account, or reopen a closed one."""
     person = get_object_or_404(accounts.staff(), pk=pk)
     act = {"close": accounts.account_close, "reopen": accounts.account_reopen}.get(request.POST.get("act", ""))
     if act is None:
@@ -182,7 +182,7 @@ def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def administrator(request: HttpRequest, pk: int) -> HttpResponse:
-    """Confirm and change whether a member of staff administers the installation; only for superusers."""
+    """Confirm and change whether a staff member administers the installation; only for superusers."""
     acting_user = cast(SignedInRequest, request).user
     if not acting_user.is_superuser:
         raise PermissionDenied
@@ -199,7 +199,7 @@ def administrator(request: HttpRequest, pk: int) -> HttpResponse:
 # --- API tokens -------------------------------------------------------------------------------------------------------
 
 
-#: No token lives for ever: what was forgotten stops working by itself.
+#: No token is valid forever, so forgotten ones stop working automatically.
 LIFETIMES = [("30", gettext_lazy("30 days")), ("90", gettext_lazy("90 days")), ("365", gettext_lazy("one year"))]
 
 
@@ -250,7 +250,7 @@ class TokenForm(forms.Form):
 
 
 def _api_user_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views for users who may see runs in some study, or create one; 404 for everybody else."""
+    """Decorator of views for users who may see runs in a study, or create one; responds with 404 to everyone else."""
 
     @never_cache
     @login_required
@@ -298,7 +298,7 @@ def api_token_revoke(request: HttpRequest, key: str) -> HttpResponse:
 
 @dataclass(frozen=True)
 class PartShown:
-    """Part of the site on the page of administrators: what is last known of it, and what to do if it is not well."""
+    """Part of the site on the administrators' page: its last known state, and what to do if it is not ok."""
 
     name: str | Promise
     is_well: bool
@@ -306,7 +306,7 @@ class PartShown:
     advice: str | Promise
 
 
-#: Names of all parts, and what to do about those that the site needs at every moment.
+#: Names of all parts, and advice for the parts that the site cannot do without.
 _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
     "database": (gettext_lazy("Database"), ""),
     "broker": (
@@ -330,7 +330,7 @@ _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
 
 
 def _details() -> dict[str, str]:
-    """Return the latest information about parts of the installation, in words, where there is any."""
+    """Return the latest information about parts of the installation, in words, if available."""
     workers = live_worker_count()
     pulses = {pulse.name: pulse for pulse in Pulse.objects.filter(name__in=("beat", "certificate"))}
     backup, verified = backup_last(), Verification.objects.aggregate(last=Max("verified_at"))["last"]
@@ -348,7 +348,7 @@ def _details() -> dict[str, str]:
 @require_safe
 @administrator_page
 def health(request: HttpRequest) -> HttpResponse:
-    """Show administrators every part of the site with its state, and what to do about those that are not well."""
+    """Show administrators the state of every part of the site, and what to do about problems."""
     details = _details()
     needed = {name: (check(), _NAMES[name][1]) for name, (check, _fault) in NEEDED.items()}
     watched = {name: (part.state() == "ok", part.alarm) for name, part in WATCHED.items()}

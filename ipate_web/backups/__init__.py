@@ -1,18 +1,18 @@
-"""Backups of an installation, made while it runs, and their restoration."""
+"""Backups of a running installation, and their restoration."""
 
 import re
 
 
 class BackupError(Exception):
-    """A backup that cannot be made or restored; the message says what to do."""
+    """Error in making or restoring a backup; the message says what to do."""
 
 
-#: The storages that belong to an installation, and the folder of each in a backup.
+#: The storages of an installation, and the folder of each in a backup.
 STORAGES = ("private", "models")
 
-#: Files of private storage that are in no backup. People's records stand in them without keys of their own, and they
-#: are made anew, or uploaded again: uploads that are being imported, and coordinates of the people whom a run asks.
+#: Files of private storage that backups leave out: uploads being imported, and coordinates of the people whom a run
+#: asks. They contain people's records without separate keys, and can be recomputed or uploaded again.
 LEFT_OUT = re.compile(r"imports/|runs/[^/]+/coordinates-")
 
-#: File of a backup that describes all others; the last one in it.
+#: File of a backup that describes all other files; it is the last one.
 MANIFEST = "manifest.json"

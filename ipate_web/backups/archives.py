@@ -1,7 +1,7 @@
-"""Archives: one tar file, encrypted by age (https://age-encryption.org/v1), written and read as a stream.
+"""Archives: tar files encrypted with age (https://age-encryption.org/v1), written and read as streams.
 
-Who makes backups needs public keys (recipients) alone; who reads them needs one of the private keys (identities). age
-authenticates every 64 KiB, so that no byte reaches a reader that was not written, and notices a file that ends early.
+Making backups takes only public keys (recipients); reading them takes one of the private keys (identities). age
+authenticates every 64 KiB, so readers never get altered bytes, and it detects truncated files.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from ipate_web.backups import BackupError
 
 BLOCK = 1 << 20
 
-#: How encrypted files begin.
+#: First bytes of encrypted files.
 _MAGIC = b"age-encryption.org/"
 
 
 class Digesting:
-    """Writer to ``target`` that computes the SHA-256 of what goes through it."""
+    """Writer to ``target`` that computes the SHA-256 of the bytes written."""
 
     def __init__(self, target: BinaryIO) -> None:
         self._target, self._digest = target, hashlib.sha256()
@@ -42,7 +42,7 @@ class Digesting:
 
 @contextmanager
 def _piped(work: Callable[[IO[bytes]], None], *, reads: bool) -> Iterator[IO[bytes]]:
-    """The other end of a pipe from which ``work`` reads, or to which it writes, in a thread; raises its error, too."""
+    """Yield the other end of a pipe that ``work`` reads or writes in a thread, and raise an error of the thread."""
     source, sink = os.pipe()
     failed: list[BaseException] = []
     here_fails = False
@@ -73,7 +73,7 @@ def _piped(work: Callable[[IO[bytes]], None], *, reads: bool) -> Iterator[IO[byt
 
 @contextmanager
 def archive_write(file: BinaryIO, recipients: Sequence[str]) -> Iterator[tarfile.TarFile]:
-    """A tar that goes to ``file``, encrypted to the ``recipients``; without any it is not encrypted."""
+    """Yield a tar that is written to ``file``, encrypted to the ``recipients`` if there are any."""
     if not recipients:
         with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
             yield tar
@@ -87,7 +87,7 @@ def archive_write(file: BinaryIO, recipients: Sequence[str]) -> Iterator[tarfile
 
 
 def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
-    """Private keys in a file of ``age-keygen`` or ``ipate backup_key``. Raises BackupError."""
+    """Return the private keys in a file of ``age-keygen`` or ``ipate backup_key``. Raises BackupError."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
         identities = [pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
@@ -100,10 +100,10 @@ def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
 
 @contextmanager
 def archive_open(path: Path, identities: Sequence[pyrage.x25519.Identity]) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
-    """Names and contents of an archive's files, one after the other; all of it is read, and found to be whole.
+    """Yield names and contents of an archive's files in order; the whole archive is read and verified.
 
     Raises:
-        BackupError: it cannot be decrypted or read.
+        BackupError: the archive cannot be decrypted or read.
     """
     if not path.is_file():
         raise BackupError(f"{path} is no backup: name a file that ipate backup made.")
@@ -148,7 +148,7 @@ def blocks_of(content: IO[bytes]) -> Iterator[bytes]:
 
 
 def digest_of(content: IO[bytes]) -> str:
-    """SHA-256 of what is left to read."""
+    """Return the SHA-256 of the remaining content."""
     digest = hashlib.sha256()
     for block in blocks_of(content):
         digest.update(block)

@@ -1,7 +1,7 @@
-"""Copy the database as it is at one moment, while others write to it, and restore such a copy.
+"""Copy a consistent snapshot of the database while others write to it, and restore such a copy.
 
-A copy is restored next to the live database, and everything else that has to be done to it is done there. It then
-replaces the live database in one transaction. If anything fails before the commit, the live database stays intact.
+A copy is restored next to the live database and prepared there. It then replaces the live database in one transaction.
+If anything fails before the commit, the live database stays intact.
 """
 
 import os
@@ -17,15 +17,15 @@ from django.db.backends.postgresql.client import DatabaseClient
 
 from ipate_web.backups import BackupError
 
-#: Reads the moment that was copied: SQL without parameters → rows.
+#: Query of the copied snapshot: SQL without parameters → rows.
 Query = Callable[[str], list[tuple]]
 
-#: Schemas of PostgreSQL for what is restored, and for what is live while the other takes its name.
+#: PostgreSQL schemas for the restored data, and for the live data while the restored data take its name.
 _BESIDE, _ASIDE = "ipate_restoring", "ipate_before_restoring"
 
 
 def dump_name() -> str:
-    """Name that the copy of this installation's kind of database has in a backup."""
+    """Return the name of the database copy in a backup, for this installation's kind of database."""
     return "database.sqlite3" if connection.vendor == "sqlite" else "database.pgdump"
 
 
@@ -39,17 +39,17 @@ def snapshot(path: Path) -> Iterator[Query]:
 
 @contextmanager
 def database_staged(path: Path) -> Iterator[None]:
-    """Restore the copy at ``path`` next to the live database, which it replaces at the end of the block.
+    """Restore the copy at ``path`` next to the live database and let it replace that at the end of the block.
 
-    Inside the block, Django works on the restored database. An error in the block or afterwards leaves the live
-    database unchanged.
+    Inside the block, Django uses the restored database. An error in the block or afterwards leaves the live database
+    unchanged.
     """
     with (_sqlite_staged if connection.vendor == "sqlite" else _postgresql_staged)(path):
         yield
 
 
 def staged_remove() -> None:
-    """Delete the leftovers of a failed or killed restoration next to the live database."""
+    """Delete the leftovers of a failed or killed restoration from next to the live database."""
     if connection.vendor == "postgresql":
         with suppress(DatabaseError), connection.cursor() as cursor:
             cursor.execute(f"DROP SCHEMA IF EXISTS {_BESIDE} CASCADE")
@@ -57,7 +57,7 @@ def staged_remove() -> None:
 
 @contextmanager
 def _connected(**changes: object) -> Iterator[None]:
-    """Let Django's connection lead elsewhere for as long as the block lasts."""
+    """Change Django's connection settings inside the block."""
     connection.close()
     before = dict(connection.settings_dict)
     connection.settings_dict.update(changes)
@@ -77,8 +77,8 @@ def _sqlite_snapshot(path: Path) -> Iterator[Query]:
         closing(sqlite3.connect(f"file:{connection.settings_dict['NAME']}?mode=ro", uri=True)) as source,
         closing(sqlite3.connect(path)) as copy,
     ):
-        source.backup(copy)  # in one step: one moment
-        copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+        source.backup(copy)  # in one step, for a consistent snapshot
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a separate log
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as copy:
         yield lambda sql: copy.execute(sql).fetchall()
 
@@ -108,14 +108,14 @@ def _sqlite_staged(path: Path) -> Iterator[None]:
 
 
 def _command(program: str, *options: str) -> tuple[list[str], dict[str, str]]:
-    """Command that runs one of PostgreSQL's programs on the database; no list of processes shows its password."""
+    """Return the command and environment for a PostgreSQL program, so that process lists do not show the password."""
     (_, *arguments, name), environment = DatabaseClient.settings_to_cmd_args_env(connection.settings_dict, [])
     return [program, *options, "--no-password", *arguments, name], os.environ | (environment or {})
 
 
 @contextmanager
 def _started(program: str, command: list[str], **options: object) -> Iterator[subprocess.Popen]:
-    """A running program, killed if the block fails. Raises BackupError with the program's message if that fails."""
+    """Yield a running program, killed if the block fails. Raises BackupError with the program's message if it fails."""
     with tempfile.TemporaryFile("w+") as errors:
         try:
             process = subprocess.Popen(command, stderr=errors, **options)  # type: ignore[call-overload]  # noqa: S603
@@ -125,7 +125,7 @@ def _started(program: str, command: list[str], **options: object) -> Iterator[su
             ) from None
         try:
             yield process
-        except BrokenPipeError:  # it has ended; its own words say why
+        except BrokenPipeError:  # it has ended; its own message says why
             process.wait()
         except BaseException:
             process.kill()
@@ -177,10 +177,10 @@ def _postgresql_staged(path: Path) -> Iterator[None]:
 
 
 def _postgresql_load(path: Path, live: str) -> None:
-    """Load the dump into a schema of its own, in one transaction.
+    """Load the dump into a separate schema, in one transaction.
 
-    A dump names the schema from which it was made. The live tables are therefore moved away inside the transaction and
-    back before its end, so that nobody else ever finds them missing.
+    A dump contains the name of its original schema. The live tables are therefore moved away inside the transaction and
+    back before it ends, so that no other session ever finds them missing.
     """
     connection.close()
     begin = (
@@ -201,14 +201,14 @@ def _postgresql_load(path: Path, live: str) -> None:
                 pass
         except BackupError:
             script.close()  # without COMMIT
-            if psql.wait():  # it failed first; its words say why
+            if psql.wait():  # it failed first; its message says why
                 return
             raise
         script.write(end.encode())
 
 
 def _moving(source: str, target: str) -> str:
-    """SQL statement that moves a schema's functions and tables, with all that belongs to them, to another schema."""
+    """Return an SQL statement that moves a schema's functions and tables, with all their parts, to another schema."""
     return (
         "DO $move$ DECLARE each record; BEGIN "  # noqa: S608, our own names
         "FOR each IN SELECT oid::regclass AS name FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') "
@@ -221,7 +221,7 @@ def _moving(source: str, target: str) -> str:
     )
 
 
-#: Not what an extension brought along.
+#: Excludes objects that belong to an extension.
 _OURS = (
     "NOT EXISTS (SELECT FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.{0}'::regclass "
     "AND objid = {0}.oid AND deptype = 'e')"

@@ -1,13 +1,12 @@
-"""Copies of the files in storages, of those that are new or changed since the last look; and their restoration.
+"""Copies of new and changed files in storages, and their restoration.
 
-The files are those named by rows in a snapshot of the database. A file is restored next to existing ones: under its
-name if it is free, else under ``restoring/`` until the database has been replaced. No file that the live database names
-is touched before then.
+The files are those that rows in a snapshot of the database name. A file is restored under its name if that is free, or
+else under ``restoring/`` until the database has been replaced. No file of the live database is touched before then.
 
-The keys of people's records are copied apart from the backups that hold the records. There is one copy, which each
-backup replaces: so it forgets a key a day after the installation did, and with it all backups forget the records that
-this key encrypts. A restored backup takes only missing keys from the copy, because those that the installation still
-has are newer.
+The keys of people's records are copied separately from the backups with the records. There is one copy, which each
+backup replaces, so a key disappears from it a day after the installation deletes it, and then the records under that
+key cannot be read in any backup. A restored backup takes only missing keys from the copy, because the installation's
+own keys are newer.
 """
 
 import fcntl
@@ -45,7 +44,7 @@ from training.models import Dataset
 #: A file: the storage and its name there.
 Name = tuple[str, str]
 
-#: Fields that name a file: model, field, storage.
+#: Fields that contain names of files: model, field, storage.
 FIELDS = (
     ("accounting.Release", "charges", "private"),
     ("accounting.AccountBook", "artifact", "private"),
@@ -70,7 +69,7 @@ _STAGED = "restoring/"
 
 
 def referenced_files(query: Query) -> set[Name]:
-    """Every file that a row names."""
+    """Return every file that a row names."""
     named = set()
     for label, field_name, alias in FIELDS:
         model = apps.get_model(label)
@@ -81,7 +80,7 @@ def referenced_files(query: Query) -> set[Name]:
 
 
 def heads_of(query: Query) -> dict[str, dict[str, list]]:
-    """Ends of all chains: short name of the study → chain → sequence and hash."""
+    """Return the ends of all chains: short name of the study → chain → sequence and hash."""
     heads: dict[str, dict[str, list]] = {}
     for slug, chain, sequence, hash in query(
         "SELECT s.slug, h.chain, h.sequence, h.hash FROM consent_chainhead h JOIN consent_study s ON s.id = h.study_id"
@@ -91,14 +90,14 @@ def heads_of(query: Query) -> dict[str, dict[str, list]]:
 
 
 def migrations_of(query: Query) -> list[list[str]]:
-    """Migrations that have been applied to the database."""
+    """Return the migrations that have been applied to the database."""
     return sorted([app, name] for app, name in query("SELECT app, name FROM django_migrations"))
 
 
 def names_in(storage: Storage, folder: str = "") -> Iterator[str]:
-    """Names of all files of a storage, in all folders but those of ``/readyz`` and of restorations.
+    """Yield the names of all files in a storage, except in the folders of ``/readyz`` and of restorations.
 
-    Files are excluded with which a process was about to replace others when it died.
+    Temporary files of processes that died while replacing a file are excluded.
     """
     try:
         folders, files = storage.listdir(folder)
@@ -114,7 +113,7 @@ def names_in(storage: Storage, folder: str = "") -> Iterator[str]:
 
 @dataclass
 class _Measured:
-    """Content of exactly ``size`` bytes for a tar, filled up with zeros if the file is shorter or truncated."""
+    """Content of exactly ``size`` bytes for a tar file, padded with zeros if the file is shorter or truncated."""
 
     content: File
     size: int
@@ -127,7 +126,7 @@ class _Measured:
             block = self.content.read(size)
         except SealError:
             block = b""
-        if len(block) < size:  # a tar asks for no more than the size that it was told
+        if len(block) < size:  # a tar asks for no more than the announced size
             self.is_whole = False
             block = block.ljust(size, b"\0")
         self.digest.update(block)
@@ -137,9 +136,9 @@ class _Measured:
 
 @dataclass
 class FileCopies:
-    """Copies of an installation's files in an archive, with the ``digests`` of their content, by file.
+    """Copies of an installation's files in an archive, with the ``digests`` of their contents, by file.
 
-    A file is left out that is being written, or whose writer died over it: no row names it then.
+    Unfinished files are left out, because no row names them yet.
     """
 
     archive: tarfile.TarFile
@@ -158,7 +157,7 @@ class FileCopies:
                     state = storage.size(name), storage.get_modified_time(name)
                     if self._seen.get((alias, name)) != state:
                         self.digests[alias, name] = self._copy(storage, alias, name, state[0], bar)
-                        # As it was before: a file that changed meanwhile is copied anew by the next call.
+                        # State before copying: if a file changed in the meantime, the next call copies it again.
                         self._seen[alias, name] = state
                 except (FileNotFoundError, SealError):
                     continue
@@ -196,14 +195,14 @@ class FilesBeside:
                 self._kept.add((alias, name))
             else:
                 self._staged[alias, name] = f"{_STAGED}{name}"
-        # Whoever comes after a restoration that was killed can tell by it what to take away.
+        # After a killed restoration, the next one uses this record to remove the files.
         with self._record.open("w") as file:
             json.dump([[alias, at, digests[alias, name]] for (alias, name), at in self._staged.items()], file)
             file.flush()
             os.fsync(file.fileno())
 
     def take(self, file: Name, content: IO[bytes]) -> None:
-        """Store a file of the backup, unless it is there already or is a copy that a later one replaces."""
+        """Store a file of the backup, unless it already exists or is a copy that a later one replaces."""
         alias, name = file
         if file not in self._staged:
             return
@@ -225,11 +224,11 @@ class FilesBeside:
             raise BackupError(f"{alias}/{name} was not written as it was read. Is the disk full or failing?")
 
     def settle(self) -> None:
-        """Note that the files now belong to the database, so that nothing that follows removes them."""
+        """Record that the files now belong to the database, so that no later step removes them."""
         self._record.unlink()
 
     def finish(self) -> None:
-        """Give them their names, and delete what the backup does not have."""
+        """Rename the files to their final names, and delete files that are not in the backup."""
         for (alias, name), at in self._staged.items():
             if at != name:
                 with storages[alias].open(at) as content:
@@ -242,24 +241,24 @@ class FilesBeside:
 
 
 def leftovers_remove(folder: Path) -> None:
-    """Take away the files that a restoration has added and that never came to belong to the database."""
+    """Remove the files that a restoration added but that never became part of the database."""
     record = folder / "added.json"
     if not record.exists():
         return
     try:
         added = json.loads(record.read_text())
-    except ValueError:  # it was killed before it added any
+    except ValueError:  # it was killed before it added any file
         added = []
     named = files_named_now()
     for alias, name, digest in added:
-        # A file that the site has written since has another content, or its row names it.
+        # If the site has written a file since, its content differs or a row names it.
         if (alias, name) not in named and storages[alias].exists(name) and _digest(alias, name) == digest:
             storages[alias].delete(name)
     record.unlink()
 
 
 def files_named_now() -> set[Name]:
-    """Every file that a row of the live database names; none if it has no tables yet."""
+    """Return every file named by a row of the live database; none if it has no tables yet."""
 
     def query(sql: str) -> list[tuple]:
         with connection.cursor() as cursor:
@@ -280,10 +279,10 @@ def _digest(alias: str, name: str) -> str:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Empty folder that is deleted in the end, for one backup or restoration at a time.
+    """Yield an empty folder, deleted at the end, for one backup or restoration at a time.
 
-    Files that a restoration has stored but that never became part of the database are removed again: at the end, or by
-    the next one if it was killed.
+    Files that a restoration stored but that never became part of the database are removed at the end, or by the next
+    restoration if it was killed.
     """
     folder = Path(settings.VAR_DIR, "backup")
     with open(folder.with_suffix(".lock"), "w") as lock:
@@ -313,12 +312,12 @@ NAME = "ipate-keys.tar"
 
 
 def keys_check() -> None:
-    """Raise BackupError if the keys of a whole dataset are missing: a copy of the rest would lose them."""
+    """Raise BackupError if the keys of a whole dataset are missing, because the new copy would lose them."""
     for dataset in Dataset.objects.filter(kind=Dataset.Kind.PRIVATE, removed_at=None, rows__gt=0):
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]
             is_there = ring_load(ring_of(dataset.artifact)).has(owners).any()
-        except (OSError, ValueError, KeyError, BadZipFile):  # not the file that was stored: verify_ledger tells
+        except (OSError, ValueError, KeyError, BadZipFile):  # not the file that was stored; verify_ledger reports this
             continue
         if not is_there:
             raise BackupError(
@@ -352,12 +351,12 @@ def keys_copy(folder: Path, recipients: Sequence[str]) -> Path:
 
 
 def backup_keys(backup: Path) -> Path | None:
-    """The copy of the keys that lies in the folder of a backup, if there is one."""
+    """Return the copy of the keys in the folder of a backup, or None."""
     return next((path for end in (".age", "") if (path := backup.parent / f"{NAME}{end}").is_file()), None)
 
 
 def keys_bring_back(copy: Path, identities: Sequence[Identity]) -> int:
-    """Restore the keys of a copy whose names this installation does not have; return how many there were."""
+    """Restore the keys in a copy that this installation lacks; return their number."""
     brought = 0
     with archive_open(copy, identities) as members:
         for name, content in members:

@@ -1,11 +1,11 @@
-"""Backup of an installation while it runs, and its restoration next to the current data, which it then replaces.
+"""Backup of a running installation, and its restoration next to the current data, which it then replaces.
 
-Files are copied, then one moment of the database, then what has come or changed among the files meanwhile. A file that
-is named at that moment was there before it, so that only one which came and went in between can be missing: then the
-moment is taken anew. Only the copy of the database lies on disk unencrypted, until it has been put into the archive.
+Files are copied first, then a snapshot of the database, then files that were added or changed in the meantime. A file
+named in the snapshot existed before it, so a file can be missing only if it was created and deleted in between; then
+the snapshot is repeated. Only the database copy is on disk unencrypted, until it is in the archive.
 
-A restoration leaves the journal as it is: it knows what the backup has forgotten. If it does not reach back as far as
-the backup, nobody knows what was forgotten, and studies are locked as well.
+A restoration does not change the journal, which contains the acts that the backup lacks. If the journal does not reach
+back to the backup, the missing acts are unknown, and studies are locked as well.
 """
 
 import io
@@ -60,12 +60,12 @@ TRIES = 5
 _MOMENT = "ipate-%Y-%m-%dT%H%M%SZ"
 _NAME = re.compile(r"(ipate-\d{4}-\d\d-\d\dT\d{6}Z)\.tar(\.age)?")
 _PARTIAL = re.compile(_NAME.pattern + r"\.partial")
-#: A backup that was not completed for so long never will be.
+#: A backup that is incomplete after this time will never be completed.
 _LONGEST = timedelta(days=1)
 
 
 def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
-    """Make a backup in ``folder``, encrypted to the ``recipients``; it is there wholly or not at all.
+    """Make a backup in ``folder``, encrypted to the ``recipients``; no incomplete file remains after an error.
 
     Without recipients it is not encrypted.
 
@@ -73,7 +73,7 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
         The file, and its SHA-256.
 
     Raises:
-        BackupError: it could not be made.
+        BackupError: the backup could not be made.
     """
     now = timezone.now()
     target = folder / f"{now.astimezone(UTC):{_MOMENT}}.tar{'.age' if recipients else ''}"
@@ -104,10 +104,10 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
 
 
 def backups_prune(folder: Path, days: int) -> list[Path]:
-    """Delete the backups in ``folder`` that are older than ``days``, and what killed ones left; returns them.
+    """Delete backups in ``folder`` that are older than ``days``, and leftovers of killed ones; return them.
 
-    The last one stays as long as nothing was erased since: without newer ones it is all that there is. What someone
-    was promised to be gone is gone in time all the same. The journal forgets the acts that no backup lacks any more.
+    The last backup stays if nothing has been erased since, because there may be no other. So erased data also disappear
+    from backups in time. The journal drops acts that every remaining backup contains.
     """
     made = {path: _made_at(path) for path in folder.iterdir() if _NAME.fullmatch(path.name)}
     limit = timezone.now() - timedelta(days=days)
@@ -119,7 +119,7 @@ def backups_prune(folder: Path, days: int) -> list[Path]:
     old += [path for path in folder.iterdir() if _PARTIAL.fullmatch(path.name) and path.stat().st_mtime < killed]
     for path in old:
         path.unlink()
-    # What no backup lacks any more, nobody has to record again.
+    # Acts that every backup contains never have to be recorded again.
     oldest = min([limit, *(moment for path, moment in made.items() if path not in old)])
     for study in Study.objects.all():
         acts_forget(study.pk, timezone.now() - oldest)
@@ -127,7 +127,7 @@ def backups_prune(folder: Path, days: int) -> list[Path]:
 
 
 def _made_at(path: Path) -> datetime:
-    """Moment at which a backup was made, by its name: copies keep that, and not always the file's own time."""
+    """Return when a backup was made, from its name, because copies keep that but not always the file's own time."""
     return datetime.strptime(path.name.partition(".")[0], _MOMENT).replace(tzinfo=UTC)
 
 
@@ -137,13 +137,13 @@ def _erased_since(moment: datetime) -> bool:
 
 
 def _copy(archive: tarfile.TarFile, folder: Path) -> None:
-    """Copy everything into ``archive``; the copy of the database passes through ``folder``."""
+    """Copy everything into ``archive``, with the database copied via ``folder``."""
     copies = FileCopies(archive)
     dump = folder / dump_name()
     with progress_bar(desc="copying files", unit="B", unit_scale=True) as bar:
         copies.renew(bar)
         for _ in range(TRIES):
-            # Files that rows name although they are gone for good: those of runs that ended, say.
+            # Files that rows name although they were deleted for good, such as files of ended runs.
             absent = {
                 (alias, name)
                 for alias, name in files_named_now() - copies.digests.keys()
@@ -167,7 +167,7 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
         bar.set_description("writing the database")
         with dump.open("rb") as file:
             member_add(archive, dump.name, dump.stat().st_size, file)
-    # What has gone meanwhile, and what nobody needs, is not restored: somebody may have had a right to that.
+    # Deleted and unneeded files are not restored, because someone may have been entitled to the deletion.
     kept = {file: digest for file, digest in copies.digests.items() if file in there | named}
     content = json.dumps(
         {
@@ -196,10 +196,10 @@ def _digest_of(path: Path) -> str:
 
 
 def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
-    """Manifest of a backup, if this code can restore it and all of its files are as they were made.
+    """Return the manifest of a backup, after checking that this code can restore it and all of its files are intact.
 
     Raises:
-        BackupError: something about it is wrong.
+        BackupError: the backup is not in order.
     """
     if path.is_dir():
         raise BackupError(
@@ -237,7 +237,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
 
 
 def content_at_risk() -> str:
-    """Content of this installation that a restoration would replace, in words; empty for a new one."""
+    """Describe the content of this installation that a restoration would replace; empty for a new one."""
     try:
         studies, accounts = Study.objects.count(), User.objects.count()
     except DatabaseError:  # no tables yet
@@ -248,7 +248,7 @@ def content_at_risk() -> str:
 
 
 def is_running() -> bool:
-    """Whether a worker was heard from."""
+    """Return whether a worker has reported recently."""
     try:
         return live_worker_count() > 0
     except DatabaseError:
@@ -257,16 +257,16 @@ def is_running() -> bool:
 
 
 def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Replace the installation's data with a backup that was checked.
+    """Replace the installation's data with a backup that has been checked.
 
     Everything is first restored next to the current data, and migrated. Then the database is replaced in one
     transaction. If anything fails before its commit, database and files stay as they were.
 
     Returns:
-        Locked studies: short name → how many rows of each chain are missing.
+        Locked studies: short name → number of missing rows in each chain.
 
     Raises:
-        BackupError: it failed; the message says whether anything was changed.
+        BackupError: the restoration failed; the message says whether anything was changed.
     """
     replaced = False
     try:
@@ -284,16 +284,16 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
             files.check()
             with database_staged(dump):
                 call_command("migrate", verbosity=0)
-                # Whoever was signed in at the backup may have been locked out since.
+                # Users who were signed in at the time of the backup may have been locked out since.
                 Session.objects.all().delete()
                 WorkerHeartbeat.objects.all().delete()
-                # What was being imported has to be uploaded again: no backup has those files.
+                # Pending imports have to be uploaded again, because backups do not contain their files.
                 DatasetImport.objects.exclude(state=DatasetImport.State.DONE).delete()
                 locked = _locked()
             replaced = True
             files.settle()
             files.finish()
-    except Exception as error:  # storages and migrations have errors of their own
+    except Exception as error:  # storages and migrations raise various errors
         state = (
             "The database is the restored one, files are missing yet: call this again."
             if replaced
@@ -313,8 +313,8 @@ def _files_of(manifest: dict[str, Any]) -> dict[Name, str]:
 
 
 def _locked() -> dict[str, dict[str, int]]:
-    """Lock the studies for which the backup lacks records; return what is missing in each."""
-    # What was verified is another database.
+    """Lock the studies for which the backup lacks records; return the missing numbers for each."""
+    # Earlier verifications were of a different database.
     Verification.objects.update(verified_at=None, claimed_at=None)
     locked = {}
     for study in Study.objects.all():

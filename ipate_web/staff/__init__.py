@@ -1,1 +1,1 @@
-"""Staff pages: views, forms, template tags, URLs. No business logic."""
+"""Staff pages: views, forms, template tags, URLs, without business logic."""

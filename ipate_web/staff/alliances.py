@@ -30,7 +30,7 @@ from training.alliances.wire import invitation_write
 from training.models import Alliance, Dataset, JointRun, Run
 from training.selectors import runs_visible_to
 
-#: Methods that a hub proposes on its page; votes of teachers need choices that the API alone takes.
+#: Methods that a hub can propose on its page; teachers' votes need choices that only the API accepts.
 _METHODS = (Run.Method.SGD, Run.Method.NEIGHBOURS, Run.Method.COUNTS, Run.Method.SYNTHESIS)
 _MAY = "training.manage_alliances"
 _ACTS = {"sign": services.alliance_sign, "tell": services.alliance_add_to_form, "join": services.alliance_join}
@@ -63,7 +63,7 @@ ALLIANCES = Listing(
 
 
 class FoundForm(forms.Form):
-    """Form with which a hub founds an alliance."""
+    """Form for creating an alliance at its hub."""
 
     prefix = "found"
 
@@ -95,7 +95,7 @@ class FoundForm(forms.Form):
 
 
 class RenewalForm(forms.Form):
-    """Form with which an operator of a hub asks for another key of a site."""
+    """Form for requesting a new key of a site, at the hub."""
 
     site = forms.ChoiceField(label=gettext_lazy("Site"))
 
@@ -106,7 +106,7 @@ class RenewalForm(forms.Form):
 
 
 class InvitationForm(forms.Form):
-    """Form with which a site registers another key."""
+    """Form for registering a new key at a site."""
 
     invitation = forms.CharField(
         label=gettext_lazy("Invitation"),
@@ -117,7 +117,7 @@ class InvitationForm(forms.Form):
 
 
 class ConnectForm(InvitationForm):
-    """Form with which a site accepts the invitation of a hub."""
+    """Form for accepting a hub's invitation at a site."""
 
     prefix = "connect"
 
@@ -130,14 +130,14 @@ class ConnectForm(InvitationForm):
 
 
 class _ChoicesField(forms.JSONField):
-    """Choices as JSON; left out, they are shown as an empty field."""
+    """Choices as JSON; omitted choices are shown as an empty field."""
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
 
 
 class JointRunForm(forms.Form):
-    """Form with which a hub proposes a run over sites."""
+    """Form for proposing a joint run at the hub."""
 
     title = forms.CharField(label=gettext_lazy("Title"), max_length=200)
     purpose = forms.CharField(label=gettext_lazy("Purpose"), required=False, widget=forms.Textarea(attrs={"rows": 2}))
@@ -183,7 +183,7 @@ class JointRunForm(forms.Form):
 
 
 class TakeForm(forms.Form):
-    """Form with which a site takes up a run that the hub has proposed."""
+    """Form for accepting, at a site, a run proposed by the hub."""
 
     private_dataset = forms.ModelChoiceField(label=gettext_lazy("Private dataset"), queryset=Dataset.objects.none())
 
@@ -195,13 +195,13 @@ class TakeForm(forms.Form):
 
 
 def datasets(study: Study, kind: str) -> Any:
-    """Datasets of a kind that are there."""
+    """Return the existing datasets of a kind."""
     return Dataset.objects.filter(study=study, kind=kind, removed_at=None)
 
 
 @study_form("consent.view_dashboard")
 def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the alliances; let one be founded, or an invitation be accepted."""
+    """List the alliances, with forms to create one or to accept an invitation."""
     may = _MAY in request.can and not study.is_closed and not study.rehearsal
     is_sent = request.method == "POST"
     if is_sent and not may:
@@ -232,7 +232,7 @@ def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_dashboard")
 def alliance(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Show an alliance: keys, sites, what is common, and what can be done next."""
+    """Show an alliance: keys, sites, common facts, and possible next steps."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk)
     context: dict[str, Any] = {
         "alliance": found,
@@ -250,7 +250,7 @@ def alliance(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
 @require_POST
 @study_page(_MAY)
 def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> HttpResponse:
-    """Sign an alliance at its hub; at a site let the consent form tell people of it, or join it."""
+    """Sign an alliance at its hub; at a site, describe it in the consent form, or join it."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk)
     if act not in _ACTS or (act == "sign") != found.is_hub:
         raise Http404
@@ -265,7 +265,7 @@ def alliance_act(request: SignedInRequest, study: Study, pk: int, act: str) -> H
 
 @study_form(_MAY)
 def alliance_leaving(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what it means to leave an alliance, or to end it at its hub, and do it."""
+    """Explain what leaving an alliance (or ending it, at its hub) means, and do it."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
     if request.method == "POST":
         services.alliance_leave(alliance=found, acting_user=request.user)
@@ -276,7 +276,7 @@ def alliance_leaving(request: SignedInRequest, study: Study, pk: int) -> HttpRes
 
 @study_form(_MAY)
 def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Replace the key of a site: asked for at the hub, registered at the site, compared and confirmed on all sides."""
+    """Replace a site's key: requested at the hub, registered at the site, compared and confirmed on all sides."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
     if not found.is_signed:
         raise Http404
@@ -317,7 +317,7 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
 
 @study_form("training.propose_run")
 def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Propose a run over sites, at their hub."""
+    """Propose a joint run at the hub."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, own_name="", left_at=None)
     form = JointRunForm(request.POST or None, alliance=found)
     if form.is_valid():
@@ -330,7 +330,7 @@ def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
 
 @study_form("training.cancel_run")
 def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: int) -> HttpResponse:
-    """Explain what it means to go on without a site that a run waits for, and do it."""
+    """Explain what continuing without a site that a run waits for means, and do it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk, alliance__own_name="")
     waiting = next((each for each in waits_for(run) if each.place == place), None)
     if waiting is None:
@@ -347,7 +347,7 @@ def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: in
 
 @study_form("training.propose_run")
 def joint_run_taking(request: SignedInRequest, study: Study, pk: int, number: str) -> HttpResponse:
-    """Take up a run that the hub has proposed, as a draft of this site."""
+    """Accept a run proposed by the hub as a draft of this site."""
     found = get_object_or_404(Alliance.objects.select_related("study"), study=study, pk=pk, left_at=None)
     if number not in found.open_proposals:
         raise Http404

@@ -1,4 +1,4 @@
-"""Budgets of privacy groups as pages show them: bars, curve of ε over time, warnings."""
+"""Budgets of privacy groups on pages: bars, curve of ε over time, warnings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from training.models import Run
 from training.selectors import study_budgets
 from training.watch import budgets_low
 
-#: Most points of a curve, and most rows of its table.
+#: Maximum numbers of points in a curve and of rows in its table.
 POINTS, ROWS = 60, 12
-#: Runs that have a colour of their own in a bar: the last ones; those before them share one.
+#: Number of runs with their own colour in a bar: the latest ones; earlier runs share one.
 COLOURS = 5
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Part of a bar: ``look`` is a class of its style, ``start`` and ``width`` are in 100, as attributes have them."""
+    """Part of a bar: ``look`` is a CSS class; ``start`` and ``width`` are in per cent, for attributes."""
 
     look: str
     words: str
@@ -37,7 +37,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class BudgetRow:
-    """A group with its name, the parts of its bar, and whether little of its budget is left."""
+    """A group with its name, the parts of its bar, and whether its budget is running low."""
 
     group: GroupBudget
     name: str
@@ -60,8 +60,8 @@ class BudgetOverview:
 
     Attributes:
         study: the study.
-        budgets: of its groups.
-        is_live: whether a run under way reserves or spends part of them.
+        budgets: budgets of its groups.
+        is_live: whether a run in progress reserves or spends part of them.
     """
 
     study: Study
@@ -79,7 +79,7 @@ class BudgetOverview:
 
     @property
     def low(self) -> list[BudgetRow]:
-        """Groups that have less left than the study's threshold."""
+        """Groups with less budget left than the study's threshold."""
         return [row for row in self.rows if row.is_low]
 
     @property
@@ -89,7 +89,7 @@ class BudgetOverview:
 
     @cached_property
     def uses(self) -> list[BudgetUses]:
-        """Uses of budget, newest first."""
+        """Uses of budgets, newest first."""
         found: dict[Any, BudgetUses] = {}
         for place, budget in enumerate(self.budgets):
             for use in budget.uses:
@@ -100,7 +100,7 @@ class BudgetOverview:
 
     @cached_property
     def _looks(self) -> dict[Any, str]:
-        """Look of the bars of each use: a colour of its own for each of the last runs."""
+        """Style of the bars of each use, with a separate colour for each of the latest runs."""
         last: dict[Any, datetime] = {}
         for budget in self.budgets:
             for use in budget.uses:
@@ -116,7 +116,7 @@ class BudgetOverview:
         moments = sorted({at for budget in self.budgets for at, _used in budget.history})
         if not moments:
             return None
-        # Steps double: while a run spends, the points of before stay, and their ε is known already.
+        # Step sizes double, so earlier points stay the same during a run and their ε is already known.
         step = 1
         while len(moments) > step * POINTS:
             step *= 2
@@ -133,7 +133,7 @@ class BudgetOverview:
 
     @property
     def curve_rows(self) -> list[tuple[datetime, list[float | None]]]:
-        """Some of the numbers of the curve, with the last: when, and ε used by each group."""
+        """Some numbers of the curve, including the last: the time, and ε used by each group."""
         if self.curve is None:
             return []
         rows = [(datetime.fromtimestamp(x / 1000).astimezone(), values) for x, values in self.curve.rows]
@@ -141,14 +141,14 @@ class BudgetOverview:
 
 
 def budget_overview(study: Study) -> BudgetOverview:
-    """The budgets of a study's groups as they are now."""
+    """Return the current budgets of a study's groups."""
     budgets = study_budgets(study)
     is_live = bool(budgets) and study.runs.filter(status__in=Run.ACTIVE, rehearsal=False).exists()
     return BudgetOverview(study, budgets, is_live)
 
 
 def _spaced(count: int, most: int) -> list[int]:
-    """Places of at most so many of a list's items, evenly spaced, with the last."""
+    """Return evenly spaced positions of at most ``most`` items of a list, including the last."""
     return sorted(set(np.linspace(count - 1, 0, min(count, most)).round().astype(int).tolist()))
 
 

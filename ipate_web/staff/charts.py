@@ -1,4 +1,4 @@
-"""Charts of the staff pages: drawn by ``static/js/charts.js``, with the same numbers as a table."""
+"""Charts of the staff pages, drawn by ``static/js/charts.js``, with the same numbers as a table."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
 
 MOST_SERIES = 8
-"""Values of a second column that a chart of a table can tell apart."""
+"""Largest number of values of a second column that a chart of a table can distinguish."""
 MOST_BARS = 60
 
 
@@ -45,10 +45,10 @@ class Chart:
         x_label: axis title; empty for none.
         y_label: axis title; empty for none.
         kind: lines or bars.
-        scale: scale of x; ``"logarithmic"`` is that of both axes, on which values that are not positive are left out;
-            ``"time"`` is of milliseconds since 1970, with lines that keep a value until the next.
-        y_max: end of the y axis; by default it follows the values.
-        connected: whether lines go on over gaps, as where every series has x of its own.
+        scale: scale of x. ``"logarithmic"`` applies to both axes and omits values that are not positive; ``"time"`` is
+            in milliseconds since 1970, with lines that keep a value until the next.
+        y_max: end of the y axis; by default it depends on the values.
+        connected: whether lines continue across gaps, for series that have different x.
     """
 
     x: Sequence[Any]
@@ -62,7 +62,7 @@ class Chart:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The chart as JSON for ``static/js/charts.js``; non-finite values, which JSON cannot hold, as null."""
+        """Return the chart as JSON for ``static/js/charts.js``; non-finite values, which JSON lacks, become null."""
         return {
             "kind": self.kind,
             "scale": self.scale,
@@ -85,13 +85,13 @@ class Chart:
 
     @property
     def rows(self) -> list[tuple[Any, list[float | None]]]:
-        """Rows of the table: each x with the value of every series."""
+        """Return the rows of the table: each x with the value of every series."""
         values = zip(*(series.values for series in self.series), strict=True)
         return [(x, list(row)) for x, row in zip(self.x, values, strict=True)]
 
 
 def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | None:
-    """Share of every member's cap used over labels released or steps taken so far, with the run's share as limit."""
+    """Return the share of every member's cap used over labels released or steps taken; the limit is the run's share."""
     if not history.positions:
         return None
     series = [
@@ -102,7 +102,7 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
 
 
 def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
-    """Charts of what a plan of teachers compared, each with its caption: points told right, and cost of a query."""
+    """Return charts, with captions, of what a plan of teachers compared: points labelled right, and cost of a query."""
     if not isinstance(plan, TeachersPlan):
         return []
     numbers = sorted({each.teachers for each in plan.compared})
@@ -134,9 +134,9 @@ def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
 
 
 def table_chart(table: CountTable) -> Chart | None:
-    """Chart of a table: numbers of people by the first column, a set of bars for each value of the second.
+    """Return the chart of a table: numbers of people by the first column, with bars for each value of the second.
 
-    None where it would be too large to be read.
+    None if it would be too large to read.
     """
     first, *second = table.values
     names = second[0] if second else ("",)
@@ -151,7 +151,7 @@ def table_chart(table: CountTable) -> Chart | None:
 
 
 def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
-    """Chart of what a run's method tells of every step so far."""
+    """Return the chart of the values that a run's method reports for every step so far."""
     series = [Series(_(name), values) for name, values in curves.items() if values]
     if not series:
         return None
@@ -159,7 +159,7 @@ def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
 
 
 def lead_chart(leads: list[list[float]]) -> Chart | None:
-    """Chart of how clearly labels of each round lead: share of its points by the lead of the largest count, in σ."""
+    """Return the chart of each round's leads: share of its points by the lead of the largest count, in σ."""
     if not leads:
         return None
     names = [f"{low}–{high} σ" for low, high in pairwise(LEADS)]
@@ -170,7 +170,7 @@ def lead_chart(leads: list[list[float]]) -> Chart | None:
 
 
 def class_chart(student: StudentModel) -> Chart | None:
-    """Recall and precision of the student by class, and the recall of the same student on true labels, once known."""
+    """Return the student's recall and precision by class, and its recall if trained on true labels, once known."""
     evaluation = student.card.get("evaluation")
     if not evaluation:
         return None
@@ -187,7 +187,7 @@ def class_chart(student: StudentModel) -> Chart | None:
 
 
 def calibration_chart(student: StudentModel) -> Chart | None:
-    """Calibration chart: observed frequency against prediction, with the diagonal of perfect calibration."""
+    """Return the calibration chart: observed frequency against prediction, with the diagonal of perfect calibration."""
     bins = (student.card.get("evaluation") or {}).get("calibration")
     if not bins:
         return None
@@ -197,7 +197,7 @@ def calibration_chart(student: StudentModel) -> Chart | None:
 
 
 def roc_chart(student: StudentModel) -> Chart | None:
-    """ROC curve beside chance."""
+    """Return the ROC curve with the diagonal of chance."""
     points = (student.card.get("evaluation") or {}).get("roc")
     if not points:
         return None
@@ -207,7 +207,7 @@ def roc_chart(student: StudentModel) -> Chart | None:
 
 
 def precision_chart(student: StudentModel) -> Chart | None:
-    """Precision at each recall."""
+    """Return the precision at each recall."""
     points = (student.card.get("evaluation") or {}).get("precision_recall")
     if not points:
         return None
@@ -217,7 +217,7 @@ def precision_chart(student: StudentModel) -> Chart | None:
 
 
 def survival_chart(student: StudentModel) -> Chart | None:
-    """Share of people to whom it has not happened by each time, as predicted and as observed, with its interval."""
+    """Return the share of people without the event at each time, as predicted and as observed, with its interval."""
     curve = (student.card.get("evaluation") or {}).get("curve")
     if not curve:
         return None

@@ -1,4 +1,4 @@
-"""Forms for the columns of a table and the outcome to learn from it, one by one or all in a file."""
+"""Forms for the columns of a table and the outcome to learn from it, edited one by one or all in a file."""
 
 import io
 import math
@@ -22,10 +22,10 @@ from learning.formats.values import DATE_ORDERS
 from learning.outcomes import OUTCOME_LABELS, Classes, Labels, Numbers, Times
 
 DATED = ("value", "time", "date")
-"""Uses of columns that may be dates, where the time between two dates is learned."""
+"""Uses of columns that may be dates, if the time between two dates is learned."""
 AT_ONCE = 50
-"""Columns on a page: a request holds at most 1,000 fields."""
-#: What a line of missing values says for an empty cell.
+"""Columns on a page, because a request holds at most 1,000 fields."""
+#: Entry for an empty cell in a line of missing values.
 _EMPTY = "(empty)"
 
 
@@ -64,9 +64,9 @@ class TargetForm(forms.Form):
         return data
 
     def document(self, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the part of a schema that declares the outcome; the form has to be valid.
+        """Return the part of a schema that declares the outcome; the form must be valid.
 
-        Labels are named by their columns.
+        Labels are named after their columns.
         """
         data, kind = self.cleaned_data, self.cleaned_data["learned"]
         if kind == Classes.kind:
@@ -82,7 +82,7 @@ class TargetForm(forms.Form):
 
     @staticmethod
     def initial_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of the form for a schema in JSON."""
+        """Return the form's values for a schema in JSON."""
         target = schema.get("target", {"kind": Classes.kind})
         return {
             "learned": target["kind"],
@@ -95,7 +95,7 @@ class TargetForm(forms.Form):
 
 
 def number_read(text: str) -> float | int:
-    """A number as someone wrote it, with a point or a comma. Raises ValueError with the text."""
+    """Return a number as people write it, with a point or a comma. Raises ValueError with the text."""
     try:
         number = float(text.strip().replace(",", "."))
     except ValueError as error:
@@ -106,20 +106,20 @@ def number_read(text: str) -> float | int:
 
 
 def whole(number: float) -> float | int:
-    """A whole number as one."""
+    """Return a whole number as an integer."""
     return int(number) if float(number).is_integer() else number
 
 
 def _cell(text: str) -> str:
-    """A cell as it appears in a file."""
+    """Return a cell as it appears in a file."""
     return "" if text == _EMPTY else text
 
 
 def _pairs(lines: Sequence[str], *, of_numbers: bool) -> dict[str, Any]:
-    """Spellings and what they mean.
+    """Return spellings and their meanings.
 
     Raises:
-        ValueError: one does not stand for a number; its message is the line.
+        ValueError: a meaning is not a number; the message is the line.
     """
     if not of_numbers:
         return {_cell(a.strip()): b.strip() for a, _sign, b in (line.partition("=") for line in lines)}
@@ -135,11 +135,11 @@ def _pairs(lines: Sequence[str], *, of_numbers: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Declared:
-    """Field of a kind of column, as the form has it.
+    """Field of a kind of column in the form.
 
     Attributes:
         key: Its name in JSON.
-        about: Its type, and the kind's description of it.
+        about: Its type and description in the kind.
     """
 
     key: str
@@ -150,7 +150,7 @@ class _Declared:
         return next((each for each in self.about.metadata if isinstance(each, Pairs)), None)
 
     def field(self) -> forms.Field:
-        """Field of the form."""
+        """Return the form field."""
         label, of = _(self.about.title or ""), self.about.annotation
         if get_origin(of) is tuple:
             return LinesField(label=label, rows=1)
@@ -162,7 +162,7 @@ class _Declared:
         return (forms.BooleanField if of is bool else forms.FloatField)(label=label, required=False)
 
     def to_json(self, value: Any) -> Any:
-        """Return the form's values as JSON; None for a number or a choice that is not given."""
+        """Return the form's values as JSON; None for an empty number or choice."""
         if self.pairs:
             return _pairs(value, of_numbers=self.pairs.values is Number)
         if isinstance(value, list):
@@ -170,7 +170,7 @@ class _Declared:
         return whole(value) if isinstance(value, float) else None if value == "" else value
 
     def initial(self, value: Any) -> Any:
-        """Value of the form for one in JSON."""
+        """Return the form's value for a value in JSON."""
         if self.pairs:
             pairs = (value or {}).items()
             return "\n".join(
@@ -179,7 +179,7 @@ class _Declared:
         return "\n".join(text or _EMPTY for text in value) if isinstance(value, list) else value
 
 
-#: Words for choices of a column, where they are not words themselves.
+#: Words for choices of a column that are not words themselves.
 _WORDS = {
     **{written: _(words) for written, words in DATE_ORDERS.items()},
     "years": _("years"),
@@ -190,7 +190,7 @@ _KINDS = {use: kind for kind in KINDS for use in kind.uses}
 
 
 def _declared(kind: type) -> dict[str, _Declared]:
-    """Fields of a kind of column that appear in the form under their own names."""
+    """Return the fields of a kind of column that appear in the form under their own names."""
     hints = get_type_hints(kind, include_extras=True)
     abouts = {each.name: FieldInfo.from_annotation(hints[each.name]) for each in fields(kind)}
     return {name: _Declared(about.alias or name, about) for name, about in abouts.items() if about.title}
@@ -200,7 +200,7 @@ _DECLARED = {kind: _declared(kind) for kind in KINDS}
 
 
 def _uses(name: str) -> str:
-    """Uses of a column for which the form shows a field."""
+    """Return the uses of a column for which the form shows a field."""
     if name in ("counted", "reference", "unit", "written"):
         return " ".join(DATED)
     if name == "called":
@@ -230,7 +230,7 @@ class ColumnForm(forms.Form):
 
     @property
     def groups(self) -> list[tuple[str, list[forms.BoundField]]]:
-        """Fields of single kinds, grouped by the uses for which they are shown."""
+        """Return the fields of single kinds, grouped by the uses for which they are shown."""
         named = [name for name in self.fields if name not in ("name", "use", "rule", "missing")]
         grouped = dict.fromkeys(self.shown[name] for name in named)
         return [(uses, [self[name] for name in named if self.shown[name] == uses]) for uses in grouped]
@@ -248,7 +248,7 @@ class ColumnForm(forms.Form):
         return data
 
     def document(self) -> dict[str, Any]:
-        """The column as JSON; the form is valid."""
+        """Return the column as JSON; the form must be valid."""
         data, kind = self.cleaned_data, _KINDS[self.cleaned_data["use"]]
         document = {"name": data["name"], "role": kind.role}
         if kind.role == "feature":
@@ -269,7 +269,7 @@ class ColumnForm(forms.Form):
 
     @staticmethod
     def initial_of(column: Mapping[str, Any], target: str) -> dict[str, Any]:
-        """Values of the form for a column in JSON, of a schema that declares this kind of ``target``, or none."""
+        """Return the form's values for a column in JSON, in a schema with this kind of ``target`` (or none)."""
         entries = dict.fromkeys(ColumnForm.base_fields) | {
             "name": column["name"],
             "use": column.get("type") or column["role"],
@@ -290,11 +290,11 @@ ColumnFormSet = forms.formset_factory(ColumnForm, extra=0, max_num=AT_ONCE, abso
 
 
 class Columns:
-    """Columns of a schema in JSON, each with its rule, as forms and files have them.
+    """Columns of a schema in JSON, each with its rule, for forms and files.
 
     Attributes:
         schema: The schema.
-        initial: Of each column, the values of its form.
+        initial: The form values of each column.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -307,7 +307,7 @@ class Columns:
         ]
 
     def changed(self, forms_by_place: Mapping[int, "ColumnForm"]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """All columns in JSON, some as their forms, all valid, have them, and the rules that differ from the usual."""
+        """Return all columns in JSON, updated from the given valid forms, and the rules that differ from the usual."""
         columns = list(self.schema["columns"])
         rules = {each["name"]: each["rule"] for each in self.initial}
         for place, form in forms_by_place.items():
@@ -317,13 +317,13 @@ class Columns:
         return columns, {name: rule for name, rule in rules.items() if rule not in ("", LAST)}
 
     def schema_with(self, forms_by_place: Mapping[int, "ColumnForm"]) -> dict[str, Any]:
-        """The schema with some columns as their forms, all valid, have them; perhaps not sound."""
+        """Return the schema with columns updated from the given valid forms; it may be inconsistent."""
         columns, rules = self.changed(forms_by_place)
         one = self.schema.get("one_record") or ({} if rules else None)
         return {**self.schema, "columns": columns, **({} if one is None else {"one_record": {**one, "rules": rules}})}
 
     def written(self) -> str:
-        """All columns as CSV, with a byte order mark, as spreadsheets take it."""
+        """Return all columns as CSV with a byte order mark, for spreadsheets."""
         file = io.StringIO()
         writer = CsvWriter(file)
         writer.writerow(_FIELDS)
@@ -340,7 +340,7 @@ _FIELDS = tuple(ColumnForm.base_fields)
 
 
 class ColumnsFileForm(forms.Form):
-    """Form for a file of all columns, as it was saved from this page and edited."""
+    """Form for a file of all columns, saved from this page and edited."""
 
     file = forms.FileField(
         label=_("Edited file"),
@@ -352,7 +352,7 @@ class ColumnsFileForm(forms.Form):
         self._columns = columns
 
     def clean_file(self) -> dict[int, ColumnForm]:
-        """Forms by the place of their column. Raises ValidationError, with everything that is wrong, by row."""
+        """Return forms by the position of their column. Raises ValidationError, which lists all errors by row."""
         try:
             text = self.cleaned_data["file"].read().decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -395,12 +395,12 @@ class ColumnsFileForm(forms.Form):
         return by_place
 
     def changes(self) -> dict[int, ColumnForm]:
-        """Return the forms of columns by position; the form has to be valid."""
+        """Return the forms of columns by position; the form must be valid."""
         return self.cleaned_data["file"]
 
 
 def _without_mark(cell: str) -> str:
-    """A cell without the mark that keeps spreadsheets from taking it for a formula."""
+    """Return a cell without the mark that keeps spreadsheets from reading it as a formula."""
     return cell[1:] if cell.startswith("'") and harmless(cell[1:]) == cell else cell
 
 
@@ -456,7 +456,7 @@ class ManyColumnsForm(forms.Form):
         return data
 
     def changes(self) -> dict[int, ColumnForm]:
-        """Return the forms of columns by position; the form has to be valid."""
+        """Return the forms of columns by position; the form must be valid."""
         return self.cleaned_data["changes"]
 
 

@@ -1,4 +1,4 @@
-"""The ethics committee's page, and remarks on the proposals that it decides on."""
+"""The ethics committee's page, and remarks on proposals."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolic
 from consent.models.studies import HARM_LENGTH
 from ipate_web.staff.pages import faults_in, render_page, study_form
 
-#: What each button of the page needs.
+#: Permission needed for each button of the page.
 _NEEDED = {
     "harm": "consent.propose_epsilonpolicy",
     "quorum_set": "consent.appoint_committee",
@@ -49,7 +49,7 @@ class HarmForm(forms.Form):
 
     @property
     def texts(self) -> dict[str, str]:
-        """Example by language code; the form is valid."""
+        """Return the example by language code; the form must be valid."""
         return {code: self.cleaned_data[f"harm_{code}"] for code in self.codes}
 
 
@@ -65,7 +65,7 @@ class QuorumForm(forms.Form):
 
 
 class ConflictForm(forms.Form):
-    """Form to declare a conflict of interest."""
+    """Form for declaring a conflict of interest."""
 
     reason = forms.CharField(
         label=capfirst(ConflictOfInterest._meta.get_field("reason").verbose_name),
@@ -89,12 +89,12 @@ class RemarkForm(forms.Form):
 
 
 def remark_form(request: SignedInRequest) -> RemarkForm:
-    """Form for a remark, bound if one was sent."""
+    """Return the form for a remark, bound if one was sent."""
     return RemarkForm(request.POST if {"comment", "reject"} & request.POST.keys() else None)
 
 
 def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormProposal, form: RemarkForm) -> bool:
-    """Record the remark that was sent, or say on the page why not."""
+    """Record the submitted remark, or show why it is refused."""
     if not form.is_valid():
         return False
     rejects = "reject" in request.POST
@@ -108,7 +108,7 @@ def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormP
 
 @study_form("consent.view_dashboard")
 def committee(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show what is in force, pending and decided; write the example of harm, set the quorum, declare a conflict."""
+    """Show rules in force, proposals and decisions; write the example of harm, set the quorum, declare a conflict."""
     pressed = next((name for name in _NEEDED if name in request.POST), None)
     if request.method == "POST" and (pressed is None or _NEEDED[pressed] not in request.can):
         raise PermissionDenied

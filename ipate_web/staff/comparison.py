@@ -1,4 +1,4 @@
-"""Page on which runs are compared: parameters, measures and charts beside each other."""
+"""Page for comparing runs: parameters, measures and charts side by side."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +41,7 @@ _DECIMALS = 6
 
 
 def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """The name of each parameter and its value in each run, as a reader knows them."""
+    """Return the name of each parameter and its value in each run, in words."""
     return [
         (_label(parameter.name, runs), [_value(parameter.name, value, runs) for value in parameter.values])
         for parameter in parameters
@@ -49,9 +49,9 @@ def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list
 
 
 def measure_rows(runs: Sequence[ComparedRun]) -> list[tuple[str, str, tuple[MeasureWords, ...]]]:
-    """The name of each measure but accuracy, what it is compared with in all of the runs, and what it is in each.
+    """Return the name, baseline and value in each run of every measure except accuracy.
 
-    Models of different outcomes have different measures: what one of them has not is a dash.
+    Models of different outcomes have different measures; missing ones are shown as a dash.
     """
     known = [{each.name: each for each in measures(run.evaluation)} if run.evaluation else {} for run in runs]
     names = dict.fromkeys(name for each in known for name in each)
@@ -65,7 +65,7 @@ def measure_rows(runs: Sequence[ComparedRun]) -> list[tuple[str, str, tuple[Meas
 
 
 def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str]]]]:
-    """Each change of a draft, with the name of each parameter that it changed and both values, in words."""
+    """Return each change of a draft, with the name of each changed parameter and both values, in words."""
     return [
         (
             edit,
@@ -83,7 +83,7 @@ def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str
 
 
 def _field(name: str) -> Any:
-    """Field of a run, as the model describes it."""
+    """Return a field of a run, as the model describes it."""
     return Run._meta.get_field(name)
 
 
@@ -107,9 +107,9 @@ def _label(name: str, runs: Sequence[Run]) -> str:
 
 
 def _choice(name: str, runs: Sequence[Run]) -> Choice | None:
-    """The choice of a method of the runs that a dotted name, or that of a parameter, is of; None where it is of none.
+    """Return the runs' choice that a dotted name or a parameter's name belongs to, or None.
 
-    What a draft was changed from may have been a choice of another method.
+    A draft's previous value may have been a choice of another method.
     """
     role, _dot, of = name.partition(".")
     methods = [*map(method_of, runs), *IMPLEMENTED] if role == "choices" else []
@@ -121,7 +121,7 @@ def _choice(name: str, runs: Sequence[Run]) -> Choice | None:
 
 
 def _choice_label(choice: Choice, of: str, runs: Sequence[Run]) -> str:
-    """Label of a choice, or of the parameter ``of`` of what was chosen."""
+    """Return the label of a choice, or of the parameter ``of`` of the chosen value."""
     label = choice_label(choice)
     if of in ("", "name"):
         return label
@@ -134,7 +134,7 @@ def _choice_label(choice: Choice, of: str, runs: Sequence[Run]) -> str:
 
 
 def _parameter_labels(kind: Any) -> dict[str, str]:
-    """Labels of the parameters of a learner, a student or an aggregator; none where there is none of them."""
+    """Return the labels of the parameters of a learner, a student or an aggregator, if there are any."""
     if kind is None:
         return {}
     if issubclass(kind, Aggregator):
@@ -167,7 +167,7 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
 
 
 def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
-    """Share of the cap that the group used which used most, over labels of some of the runs and steps of the others."""
+    """Return charts of the largest group's used share of its cap, over labels for some runs and steps for others."""
     titles = run_titles(runs)
     lines: dict[bool, list[tuple[str, dict[float, float]]]] = {True: [], False: []}
     for title, each in zip(titles, runs, strict=True):
@@ -188,7 +188,7 @@ def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
 
 
 def step_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
-    """Quantities that the methods tell of every step, each in a chart with all runs that have it."""
+    """Return charts of the quantities that methods report for every step, each with all runs that have it."""
     quantities: dict[str, list[tuple[str, dict[float, float]]]] = {}
     for title, each in zip(run_titles(runs), runs, strict=True):
         for name, values in run_curves(each.run).items():
@@ -198,7 +198,7 @@ def step_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
 
 
 def result_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
-    """ROC and precision-recall curves of those students that were evaluated, each kind in one chart."""
+    """Return ROC and precision-recall curves of the evaluated students, one chart for each kind."""
     kinds = (
         ("roc", "false_positive", "true_positive", _("false positive rate"), _("true positive rate"), _("ROC curve")),
         ("precision_recall", "recall", "precision", _("recall"), _("precision"), _("Precision and recall")),
@@ -216,7 +216,7 @@ def result_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
 
 
 def group_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
-    """Cost of each run for each level: the share of the cap that it used at most, in rehearsals its ε."""
+    """Return each run's cost at each level: the share of the cap that it used at most or, in rehearsals, its ε."""
     costs: dict[str, dict[str, float | None]] = {}
     for title, each in zip(run_titles(runs), runs, strict=True):
         costs[title] = {level: group.spent_share for group in each.groups for level in group.levels}
@@ -232,7 +232,7 @@ def group_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
 
 
 def recall_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
-    """Recall by class of those students that were evaluated on the same classes."""
+    """Return recall by class of the students that were evaluated on the same classes."""
     points = []
     for title, each in zip(run_titles(runs), runs, strict=True):
         evaluation = (each.run.student.card.get("evaluation") if each.run.student else None) or {}
@@ -247,7 +247,7 @@ def recall_chart(runs: Sequence[ComparedRun]) -> tuple[str, Chart] | None:
 
 
 def run_titles(runs: Sequence[ComparedRun]) -> list[str]:
-    """The titles of runs, numbered where two are the same."""
+    """Return the titles of runs, numbered if several are the same."""
     titles = [each.run.title for each in runs]
     return [
         f"{title} ({titles[: place + 1].count(title)})" if titles.count(title) > 1 else title
@@ -264,7 +264,7 @@ def _over_each_other(lines: list[tuple[str, dict[float, float]]], x_label: str, 
 @require_safe
 @study_page("training.view_run")
 def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Compare the runs that the address names, in their order; it can be kept and shared."""
+    """Compare the runs named in the address, in their order; the address can be kept and shared."""
     ids = list(dict.fromkeys(request.GET.getlist("run")))
     runs = _found(request, study, ids) if len(ids) <= MOST else []
     problem = _problem(len(ids), len(runs))
@@ -284,7 +284,7 @@ def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _found(request: SignedInRequest, study: Study, texts: list[str]) -> list[Run]:
-    """The runs of a study with these ids, in this order; ids that are none, or of no run, are left out."""
+    """Return the runs of a study with these ids, in this order, without invalid and unknown ids."""
     ids = [key for text in texts if (key := _id(text)) is not None]
     visible = runs_visible_to(request.user).filter(study=study)
     datasets = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
@@ -301,7 +301,7 @@ def _id(text: str) -> UUID | None:
 
 
 def _problem(count: int, present: int) -> str:
-    """The fault of a choice of runs, with what to do; empty if there is none."""
+    """Return what is wrong with a selection of runs and what to do about it (empty if nothing is)."""
     if count > MOST:
         message = _("%(wanted)d runs are too many for one page. Select at most %(most)d.")
         return message % {"wanted": count, "most": MOST}

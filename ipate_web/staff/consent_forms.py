@@ -1,4 +1,4 @@
-"""Pages of the consent form: draft, facts, publication, and how well its check questions are understood."""
+"""Pages of the consent form: draft, facts, publication, and people's understanding of its check questions."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,7 +52,7 @@ from training.services.drawings import (
     drawing_last,
 )
 
-#: Decision that the draft is a small correction.
+#: Decision to publish the draft as a small correction.
 CORRECTION = "correction"
 _CORRECTION_TOLD = format_lazy(
     gettext_lazy(
@@ -63,7 +63,7 @@ _CORRECTION_TOLD = format_lazy(
 )
 
 
-#: Headings that guidelines ask for (docs/guidelines.md), and what belongs under each. The site adds the rest.
+#: Headings required by guidelines (docs/guidelines.md), and what belongs under each. The site adds the rest.
 HEADINGS = (
     (gettext_noop("What we ask"), gettext_noop("what the study wants to learn, and the records it learns from")),
     (gettext_noop("Why we ask you"), gettext_noop("how people were chosen, and that nothing depends on the answer")),
@@ -77,7 +77,7 @@ HEADINGS = (
 
 
 def headings_text(language: str) -> str:
-    """Return the headings as the beginning of a text in a language of the site, or in its first."""
+    """Return the headings as the start of a text in one of the site's languages, or else in its first."""
     with override(_site_language(language)):
         return "\n\n\n".join(f"# {_(heading)}" for heading, _what in HEADINGS)
 
@@ -88,7 +88,7 @@ def _site_language(language: str) -> str:
 
 
 def _empty_headings(text: str, language: str) -> list[str]:
-    """Headings of ours with nothing below them."""
+    """Return headings of ours with nothing below them."""
     lines = [line for line in text.splitlines() if line.strip()]
     ours = set(headings_text(language).split("\n\n\n"))
     return [
@@ -99,7 +99,7 @@ def _empty_headings(text: str, language: str) -> list[str]:
 class ConsentFormForm(forms.Form):
     """Form for the texts of a consent form, one field for each language. A draft may be unfinished.
 
-    ``draft`` is the one that would be replaced.
+    ``draft`` is the draft to be replaced.
     """
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False)
@@ -137,7 +137,7 @@ class ConsentFormForm(forms.Form):
                     self.add_error(code, ValidationError(message, params={"headings": ", ".join(empty)}))
         others = self.draft is not None and self.draft.saved_by_id != self.acting_user.pk
         if others and self.cleaned_data.get("seen") != self.digest:
-            # Whoever has read this and saves again means it.
+            # A person who has read this and saves again does so deliberately.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
             message = gettext_lazy(
                 "%(who)s has saved a different draft since you opened this page, and yours is not saved yet. Save "
@@ -148,12 +148,12 @@ class ConsentFormForm(forms.Form):
 
     @property
     def texts(self) -> dict[str, str]:
-        """Non-empty texts by language code."""
+        """Return the non-empty texts by language code."""
         return {code: str(text) for code in self.languages if (text := self[code].value())}
 
 
 class PublicationForm(forms.Form):
-    """Form to publish ``draft`` after ``latest``, with the consequence for earlier consents where there may be some."""
+    """Form for publishing ``draft`` after ``latest``, with the consequence for earlier consents if there may be any."""
 
     seen = forms.CharField(widget=forms.HiddenInput)
     valid_months = forms.IntegerField(
@@ -196,7 +196,7 @@ class PublicationForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         if self.cleaned_data.get("seen") != self.digest:
-            # The page shows the new text, and the hidden field has to go with it.
+            # The page shows the new text, so the hidden field must match it.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
             raise ValidationError(
                 gettext_lazy("The draft has changed since you opened this page. Read it again below.")
@@ -212,25 +212,25 @@ class PublicationForm(forms.Form):
 
     @property
     def valid(self) -> Valid:
-        """Time for which a consent counts; the form is valid."""
+        """Return how long a consent is valid; the form must be valid."""
         return Valid(self.cleaned_data.get("valid_months"), self.cleaned_data.get("valid_until"))
 
     @property
     def decision(self) -> str:
-        """Consequence for earlier consents; the form is valid."""
+        """Return the consequence for earlier consents; the form must be valid."""
         return self.cleaned_data.get("renewal", Renewal.NOT_ASKED)
 
 
 @dataclass(frozen=True)
 class QuestionUnderstood:
-    """Check question, and what the newest count says of it; None before the first."""
+    """Check question with the results of the newest count; None before the first."""
 
     question: CheckQuestion
     understood: Understanding | None
 
 
 def understanding(study: Study) -> dict[str, Any]:
-    """Context of the component ``understanding``; without questions where nobody is asked any."""
+    """Return the context of the component ``understanding``, without questions if none are asked."""
     form, policy = consent_form_in_force(study), policy_in_force(study)
     if form is None or policy is None or study.is_closed:
         return {}
@@ -266,14 +266,14 @@ def check_answers(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
-    """(code, name, HTML) of each language that has a text."""
+    """Return (code, name, HTML) for each language with a text."""
     return [(code, translated_name(code), markdown_html(text)) for code, text in texts.items()]
 
 
 def _differences(
     older: dict[str, str], newer: dict[str, str], studies: tuple[Study, Study]
 ) -> list[tuple[str, str, list[DiffLine], bool]]:
-    """(code, name, lines, whether they read alike) of the facts and each language's text, without unchanged ones."""
+    """Return (code, name, lines, whether they read the same) for facts and changed texts in each language."""
     differences = []
     facts = fact_differences(*studies)
     if facts:
@@ -291,7 +291,7 @@ def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the versions of the consent form."""
     form = selectors.consent_form_in_force(study)
     context = {
-        # Not joined: that would leave out versions by accounts since deleted.
+        # Not joined, because a join would leave out versions by accounts since deleted.
         "versions": ConsentForm.objects.filter(study=study).prefetch_related("published_by", "proposed_by"),
         "consent_form": form,
         "texts": _rendered(form.texts) if form else [],
@@ -305,7 +305,7 @@ def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_dashboard")
 def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpResponse:
-    """Show one published version and its differences from the one before."""
+    """Show one published version and its differences from the previous one."""
     form = get_object_or_404(ConsentForm, study=study, version=version)
     before = ConsentForm.objects.filter(study=study, version=version - 1).first()
     context = {
@@ -323,7 +323,7 @@ def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpRe
 
 @study_form("consent.publish_consentform")
 def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Edit the draft, with a preview; save it, or go on to publish it."""
+    """Edit the draft, with a preview; save it, or continue to publication."""
     draft = ConsentFormDraft.objects.filter(study=study).first()
     latest = selectors.consent_form_in_force(study)
     written = draft.texts if draft else latest.texts if latest else None
@@ -351,15 +351,15 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _drafted(study: Study, draft: ConsentFormDraft | None) -> Study:
-    """Study with the facts of a draft, or its own."""
+    """Return the study with the facts of a draft, or else its own."""
     return study_with(study, services.draft_facts(draft)) if draft else study
 
 
 @study_form("consent.publish_consentform")
 def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Edit the facts that the next version tells; they are kept with the draft.
+    """Edit the facts of the next version, which are kept with the draft.
 
-    Before the first version is published they are the study's settings, which an operator writes.
+    Before the first version is published, they are the study's settings, which an operator writes.
     """
     latest = selectors.consent_form_in_force(study)
     if latest is None:
@@ -378,7 +378,7 @@ def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.publish_consentform")
 def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Preview of the draft, which htmx replaces while someone types."""
+    """Return the draft's preview, which htmx replaces while someone types."""
     texts = _rendered(ConsentFormForm(request.POST, study=study, draft=None, acting_user=request.user).texts)
     return HttpResponse(component_render("form_texts", texts=texts))
 
@@ -411,7 +411,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
 
 
 def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, decided: PublicationForm) -> str:
-    """Propose the draft or announce it as a correction, and say so. Raises ValidationError."""
+    """Propose the draft or announce it as a correction, and return the message. Raises ValidationError."""
     if decided.decision == CORRECTION:
         if draft.facts is not None and draft.facts != facts_of(study):
             raise ValidationError(_("A correction cannot change facts. Propose this as a new version."))
@@ -436,7 +436,7 @@ def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, dec
 
 @study_form("consent.publish_consentform")
 def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int) -> HttpResponse:
-    """Show what a proposed form changes and whom it affects; approve or reject it, comment, or object to it."""
+    """Show what a proposed form changes and whom it affects, with forms to approve or reject it, comment or object."""
     proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=sequence)
     remark = remark_form(request)
     if request.method == "POST" and not request.user.has_perm("consent.approve_consentform", study):
@@ -482,7 +482,7 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
 @require_safe
 @study_page("consent.publish_consentform")
 def consent_form_as_read(request: SignedInRequest, study: Study, language: str) -> HttpResponse:
-    """Show the draft, or the proposal that ``?proposal=`` names, on the page that holders will read."""
+    """Show the draft, or the proposal in ``?proposal=``, on the page that holders will read."""
     sequence, valid = number_sent(request.GET, "proposal"), services.FOR_GOOD
     if sequence is not None:
         proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=sequence)

@@ -52,7 +52,7 @@ def _holders(dataset: Dataset, reader: Reader) -> object:
     return dataset.holders if is_seen else "–"
 
 
-#: No order by rows or holders: it would reveal them to members who may not see them.
+#: Cannot be sorted by rows or holders, which would reveal them to members who may not see them.
 DATASETS = Listing(
     columns=(
         Column(
@@ -90,7 +90,7 @@ DATASETS = Listing(
 
 
 class ProvenanceForm(forms.Form):
-    """Form for where the points of a dataset come from; empty to take the statement back."""
+    """Form for the source of a dataset's points; leave it empty to withdraw the statement."""
 
     provenance = forms.CharField(
         label=gettext_lazy("Source of the points"),
@@ -105,7 +105,7 @@ class ProvenanceForm(forms.Form):
 
 
 class EncoderForm(forms.Form):
-    """Form for the file of an encoder, what it takes, and the statement about it."""
+    """Form for an encoder's file, its input, and the statement about it."""
 
     file = forms.FileField(
         label=gettext_lazy("ONNX file"), help_text=gettext_lazy("Up to 200 MB, including the weights.")
@@ -187,7 +187,7 @@ class EncoderForm(forms.Form):
         return _numbers(self.cleaned_data["spread"])
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of ``encoder_register``; the form is valid."""
+        """Return the arguments of ``encoder_register``; the form must be valid."""
         data = self.cleaned_data
         names = self.of_images if data["kind"] == "image" else ("length",)
         fields = {name: data[name] for name in ("name", "tokenizer", "licence", "source", "stated")}
@@ -213,7 +213,7 @@ def _numbers(text: str) -> list[float]:
 @require_safe
 @study_page("consent.view_dashboard")
 def datasets(request: SignedInRequest, study: Study) -> HttpResponseBase:
-    """List the datasets, with how to import one."""
+    """List the datasets, and explain how to import one."""
     may_import = request.user.has_perm("training.import_dataset", study)
     unfinished = study.imports.exclude(state=DatasetImport.State.DONE) if may_import else []
     found = DATASETS.page(request, study.datasets.all(), Reader(study, request.can))
@@ -225,9 +225,9 @@ def datasets(request: SignedInRequest, study: Study) -> HttpResponseBase:
 
 @study_form("consent.view_dashboard")
 def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Describe one dataset, and let it be stated where public points come from.
+    """Describe one dataset, with a form for the source of public points.
 
-    Rows and labels are never shown, as they are personal data.
+    Rows and labels are never shown, because they are personal data.
     """
     row = get_object_or_404(Dataset.objects.select_related("imported_by"), study=study, pk=pk)
     is_stated_by_people = row.kind == Dataset.Kind.PUBLIC and row.provenance not in Dataset.own_words
@@ -255,7 +255,7 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
 
 @study_form("training.remove_dataset")
 def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what it means to remove a dataset, and remove it."""
+    """Explain what removing a dataset means, and remove it."""
     dataset = get_object_or_404(Dataset, study=study, pk=pk, removed_at=None)
     form = ReasonForm(request.POST or None)
     if form.is_valid():
@@ -269,7 +269,7 @@ def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResp
 
 @study_form("consent.view_dashboard")
 def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the encoders with their progress on each dataset, and allow another to be registered."""
+    """List the encoders with their progress on each dataset, with a form to register another."""
     may_register = "training.import_dataset" in request.can and not study.is_closed
     is_sent = request.method == "POST"
     form = EncoderForm(request.POST if is_sent else None, request.FILES if is_sent else None)
@@ -286,7 +286,7 @@ def encoders(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("training.remove_dataset")
 def encoder_withdrawal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Explain what it means to withdraw an encoder, and withdraw it."""
+    """Explain what withdrawing an encoder means, and withdraw it."""
     encoder = get_object_or_404(Encoder, study=study, pk=pk, withdrawn_at=None)
     form = ReasonForm(request.POST or None)
     if form.is_valid():

@@ -1,4 +1,4 @@
-"""Fields that several forms of the staff have."""
+"""Fields shared by several staff forms."""
 
 from datetime import date, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ def _in_time() -> date:
 
 
 class AnswerField(DayField):
-    """Field for the day until which the ethics committee is to answer a proposal; two weeks ahead at first."""
+    """Field for the day by which the ethics committee should answer a proposal; two weeks from now by default."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -31,7 +31,7 @@ class AnswerField(DayField):
         )
 
     def clean(self, value: Any) -> date | None:
-        """Day that was given, within the range. Raises ValidationError."""
+        """Return the given day, if within the range. Raises ValidationError."""
         day = super().clean(value)
         if day is not None:
             answer_day(day)
@@ -39,7 +39,7 @@ class AnswerField(DayField):
 
 
 class LinesField(forms.CharField):
-    """Texts, one a line."""
+    """Field for texts, one per line."""
 
     def __init__(self, *, rows: int = 3, **kwargs: Any) -> None:
         super().__init__(required=False, widget=forms.Textarea(attrs={"rows": rows, "spellcheck": "false"}), **kwargs)
@@ -63,7 +63,7 @@ class ReasonForm(forms.Form):
 
 
 class WithdrawalForm(ReasonForm):
-    """Form for the reason why a model is withdrawn, which everybody reads who asks for it."""
+    """Form for the reason why a model is withdrawn, shown to everyone who asks for the model."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

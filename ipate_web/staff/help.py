@@ -1,4 +1,4 @@
-"""Where the documents explain the pages of staff, and which of their words pop-ups explain."""
+"""Links from staff pages to the documentation, and the terms that their pop-ups explain."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from django.urls import reverse
 
 from consent.templatetags.elements import has_documents
 
-#: Name of an address → the place in the site of documents. Other pages of staff have `EVERYWHERE`.
+#: Name of an address → page in the documentation. Other staff pages have `EVERYWHERE`.
 SECTIONS: Final = {
     "study_new": "install.html#first-steps-on-a-new-installation",
     "study": "roles.html",
@@ -59,7 +59,7 @@ SECTIONS: Final = {
     "webhooks": "webhooks.html",
 }
 EVERYWHERE: Final = "roles.html"
-#: Name of an address → keys of the words of `consent.wording.glossary` that its page explains.
+#: Name of an address → keys of the terms in `consent.wording.glossary` that its page explains.
 WORDS: Final = {
     "study": "policy cap share heads",
     "policies": "policy epsilon times",
@@ -82,7 +82,7 @@ WORDS: Final = {
 
 
 def help_address(name: str) -> str:
-    """Address of what explains the page with this name; empty where the site of documents is not built."""
+    """Return the address of the help for the page with this name; empty if the documentation is not built."""
     if not has_documents():
         return ""
     return reverse("documents") + SECTIONS.get(name, EVERYWHERE)

@@ -1,8 +1,8 @@
 """Summary for a data protection impact assessment (GDPR Article 35(7)), from the study's own data.
 
-It says what is done with which data and for what, what protects people, and how much a guess can gain. It holds nothing
-of any one person and no number of people. Whether the rest is acceptable is for the controller to judge, with the
-advice of its data protection officer.
+It describes which data are processed and why, what protects people, and how much an attacker's guess can improve. It
+contains nothing about a single person and no number of people. The controller has to judge whether the remaining risk
+is acceptable, with the advice of its data protection officer.
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from ipate_web.staff.templatetags.moments import moment_text
 
 @dataclass(frozen=True)
 class Section:
-    """Part of the summary: paragraphs, and a table where ``columns`` name any."""
+    """Part of the summary: paragraphs, and a table if ``columns`` is not empty."""
 
     heading: str
     paragraphs: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Section:
 
 
 def impact_sections(study: Study) -> list[Section]:
-    """The summary, in the reader's language."""
+    """Return the summary in the reader's language."""
     return [
         _description(study),
         _processing(study),
@@ -182,7 +182,7 @@ def _decisions(study: Study) -> Section:
 
 
 def _short(digest: str) -> str:
-    """The beginning of a digest: a table's cell has no room for 64 digits."""
+    """Return the beginning of a digest, because a table cell has no room for 64 digits."""
     return f"{digest[:16]}…"
 
 
@@ -198,7 +198,7 @@ def _note() -> str:
 
 
 def impact_markdown(study: Study) -> str:
-    """The summary as Markdown."""
+    """Return the summary as Markdown."""
     context: dict[str, Any] = {
         "title": _title(study),
         "note": _note(),
@@ -219,12 +219,12 @@ def impact_markdown(study: Study) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text of a cell on one line, whose bars do not end the cell."""
+    """Return a cell's text on one line, with bars escaped so that they do not end the cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def impact_pdf(study: Study) -> bytes:
-    """The summary as a tagged PDF."""
+    """Return the summary as a tagged PDF."""
     now = timezone.localtime()
     sections: list[dict[str, Any]] = []
     for section in impact_sections(study):

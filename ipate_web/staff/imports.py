@@ -1,4 +1,4 @@
-"""Pages on which datasets are imported: upload, schema, preview, storing or dropping."""
+"""Pages for importing datasets: upload, schema, preview, storing or dropping."""
 
 import io
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ from training.services.imports import (
     import_revise,
 )
 
-#: As much as the proxy of the documents lets through; the command has no such limit.
+#: Limit of the proxy in the documentation; the command has no such limit.
 MOST_MB = 200
 _DRAFT = "draft"
 _DELIMITERS = (
@@ -48,7 +48,7 @@ _DELIMITERS = (
     ("|", gettext_lazy("vertical bar")),
 )
 SHOWN = 50
-"""Faults on the page; the file holds more."""
+"""Number of faults on the page; the file has all of them."""
 
 
 class _UploadField(forms.FileField):
@@ -150,11 +150,11 @@ class UploadForm(forms.Form):
 
     @property
     def is_declared(self) -> bool:
-        """Whether the schema is that of a dataset of the study, which was declared before; the form is valid."""
+        """Return whether the schema is taken from an existing dataset of the study; the form must be valid."""
         return self.cleaned_data["schema_from"] in self._schemas and not self.cleaned_data["schema_file"]
 
     def upload(self) -> Upload:
-        """Return the upload that the form describes; the form has to be valid."""
+        """Return the upload that the form describes; the form must be valid."""
         data = dict(self.cleaned_data)
         document, source = data.pop("schema_file"), data.pop("schema_from")
         data["schema"] = document or (self._schemas[source].schema if source in self._schemas else None)
@@ -162,7 +162,7 @@ class UploadForm(forms.Form):
 
 
 def next_upload(study: Study) -> UploadForm:
-    """Form for the next file of a study: of a kind that it has not, with the schema of its last public or test rows."""
+    """Return the form for a study's next file: a missing kind, with the schema of its last public or test rows."""
     have = set(study.datasets.filter(removed_at=None).values_list("kind", flat=True))
     order = (Dataset.Kind.PUBLIC, Dataset.Kind.TEST, Dataset.Kind.PRIVATE)
     kind = next((each for each in order if each not in have), Dataset.Kind.PUBLIC)
@@ -172,7 +172,7 @@ def next_upload(study: Study) -> UploadForm:
 
 
 def document_read(content: bytes | str) -> dict[str, Any]:
-    """A schema written as JSON. Raises ValidationError, with everything that is wrong."""
+    """Return a schema written as JSON. Raises ValidationError, which lists all errors."""
     try:
         document = document_parse(content)
     except UnreadableError as error:
@@ -183,7 +183,7 @@ def document_read(content: bytes | str) -> dict[str, Any]:
 
 
 def document_faults(document: Any) -> list[tuple[str, str]]:
-    """Column, if there is one, and sentence of everything that is wrong with a schema."""
+    """Return the column, if any, and a sentence for every error in a schema."""
     try:
         schema_from_json(document)
     except DataError as error:
@@ -193,7 +193,7 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
 
 
 def _is_public(of: DatasetImport, document: Mapping[str, Any]) -> bool:
-    """Whether a schema says no more than that of the study's last public or test rows, and so nothing of people."""
+    """Return whether a schema says no more than the study's last public or test rows, so nothing about people."""
     public = of.study.datasets.filter(removed_at=None).exclude(kind=Dataset.Kind.PRIVATE).order_by("imported_at").last()
     if public is None:
         return False
@@ -224,7 +224,7 @@ class _SchemaForm(forms.Form):
             del self.fields["known"]
 
     def require_source(self) -> None:
-        """Ask where the ranges of a schema of people's rows come from."""
+        """Require the source of the ranges in a schema of people's rows."""
         self.fields["known"] = self.base_fields["known"]
         self.add_error("known", forms.Field.default_error_messages["required"])
 
@@ -260,13 +260,13 @@ class TableForm(_SchemaForm):
 
     @staticmethod
     def initial_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of the form for a schema in JSON."""
+        """Return the form's values for a schema in JSON."""
         one = schema.get("one_record")
         rule = {} if one is None else {"combined": True, "by": one.get("by"), "by_written": one.get("written")}
         return {"delimiter": ",", "decimal": ".", "header": True, **schema, **rule}
 
     def document(self, columns: list[dict[str, Any]], rules: Mapping[str, str]) -> dict[str, Any]:
-        """Return the schema as JSON, without the outcome to learn; the form has to be valid."""
+        """Return the schema as JSON, without the outcome to learn; the form must be valid."""
         data = self.cleaned_data
         options = {name: data[name] for name in ("delimiter", "decimal", "header", "comment")}
         one = {"by": data["by"], "written": data["by_written"] or "ymd", "rules": dict(rules)}
@@ -308,7 +308,7 @@ class ImageForm(_SchemaForm):
         return data
 
     def document(self) -> dict[str, Any]:
-        """Return the schema as JSON; the form has to be valid."""
+        """Return the schema as JSON; the form must be valid."""
         data = self.cleaned_data
         plain = {name: data[name] for name in ("height", "width", "channels", "classes")}
         fit = {} if data["fit"] in ("", "pad") else {"fit": data["fit"]}
@@ -317,17 +317,17 @@ class ImageForm(_SchemaForm):
 
     @staticmethod
     def initial_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of the form for a schema in JSON."""
+        """Return the form's values for a schema in JSON."""
         centre, span = schema.get("window") or (None, None)
         return {**schema, "centre": centre, "span": span, "classes": "\n".join(schema.get("classes", []))}
 
 
 class SchemaForms:
-    """The forms in which the schema of an import is declared: for images, or for columns, as many as fit on a page.
+    """The forms for declaring an import's schema: one for images, or one per column for as many as fit on a page.
 
     Attributes:
-        first: Place of the first column on the page.
-        count: Number of all columns.
+        first: Position of the first column on the page.
+        count: Total number of columns.
     """
 
     def __init__(
@@ -352,10 +352,10 @@ class SchemaForms:
                 form.facts = facts.get(form.initial.get("name", ""), {})
 
     def document(self, *, sound: bool = True) -> dict[str, Any] | None:
-        """Return the declared schema; None if it is not valid, and the forms say why.
+        """Return the declared schema, or None if it is invalid; the forms then show why.
 
         Args:
-            sound: Whether the schema as a whole has to be sound, instead of only each form.
+            sound: Whether to check the schema as a whole, instead of only each form.
         """
         if not sound and "known" in self.form.fields:
             self.form.fields["known"].required = False
@@ -381,18 +381,18 @@ class SchemaForms:
 
     @property
     def pages(self) -> list[tuple[int, int, int]]:
-        """First place of each page of columns, with the numbers of its first and last column; empty for one page."""
+        """First position on each page of columns, with the numbers of its first and last column; empty for one page."""
         starts = range(0, self.count, AT_ONCE) if self.count > AT_ONCE else ()
         return [(start, start + 1, min(start + AT_ONCE, self.count)) for start in starts]
 
     @property
     def following(self) -> int | None:
-        """First place of the next page; None on the last."""
+        """First position of the next page; None on the last page."""
         return self.first + AT_ONCE if self.first + AT_ONCE < self.count else None
 
     @property
     def errors(self) -> list[tuple[str, str]]:
-        """Column or field, and sentence of all that is wrong."""
+        """Column or field, and a sentence, for every error."""
         forms_of = [(each.initial.get("name", ""), each) for each in self.columns or ()]
         listed = []
         for name, form in [("", self.form), *([("", self.target)] if self.target else []), *forms_of]:
@@ -423,7 +423,7 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("training.import_dataset")
 def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show the state of an import: the schema to be declared, progress, or the findings of the check."""
+    """Show the state of an import: the form for its schema, progress, or the findings of the check."""
     row = _import_or_404(study, pk)
     is_sent, keeps = request.method == "POST", "keep" in request.POST
     first = request.GET.get("from", "")
@@ -468,7 +468,7 @@ def import_columns(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
 @require_safe
 @study_page("training.import_dataset")
 def import_columns_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Download the columns of an import, to be edited, as CSV."""
+    """Download the columns of an import as CSV for editing."""
     row = _import_or_404(study, pk)
     return attachment(Columns(row.schema).written(), f"{study.slug}-columns.csv", "text/csv; charset=utf-8")
 
@@ -498,7 +498,7 @@ def _context(row: DatasetImport) -> dict[str, Any]:
 @require_safe
 @study_page("training.import_dataset")
 def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Progress, polled by the page while a worker is busy; the page then reloads."""
+    """Show progress, polled by the page while a worker is busy; then the page reloads."""
     row = _import_or_404(study, pk)
     response = render(request, "staff/datasets/import_live.html", {"study": study, **_context(row)})
     if row.state not in DatasetImport.BUSY:
@@ -530,7 +530,7 @@ def import_dropped(request: SignedInRequest, study: Study, pk: str) -> HttpRespo
 @require_safe
 @study_page("training.import_dataset")
 def import_faults(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Download everything that is wrong with a file, as CSV."""
+    """Download all faults of a file as CSV."""
     row = _import_or_404(study, pk)
     report = import_report(row)
     file = io.StringIO()

@@ -1,4 +1,4 @@
-"""Pages on which people are invited: single links, lists, everyone at once."""
+"""Pages for inviting people: single links, lists, everyone at once."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, qr_code
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
 from ipate_web.staff.people import person_chosen, person_page
 
-#: So many are made in one transaction, in seconds; the command has no such limit.
+#: Largest number created in one transaction, within seconds; the command has no such limit.
 AT_ONCE = 20_000
-#: Rows of a list that is saved from the page: browsers take no longer address of a file than 2 MB.
+#: Rows of a list saved from the page, because browsers limit the address of a file to 2 MB.
 LISTED = 5000
 #: Days after which people who have not answered an invitation can be reminded.
 REMINDED_AFTER = 14
@@ -59,7 +59,7 @@ def _holder(invitation: Invitation, reader: Reader) -> SafeString | str:
     return format_html('<a href="{}">{}</a>', address, invitation.holder)
 
 
-#: Whether the person of an invitation has decided.
+#: Whether the person with the invitation has decided.
 _ANSWERED = Exists(ConsentEvent.objects.filter(holder=OuterRef("holder")))
 
 
@@ -125,7 +125,7 @@ INVITATIONS = Listing(
 
 
 class InvitationsForm(forms.Form):
-    """Form to issue invitations: pseudonyms, one a line, and open places."""
+    """Form to issue invitations: pseudonyms, one per line, and open places."""
 
     pseudonyms = forms.CharField(
         label=gettext_lazy("Pseudonyms"),
@@ -180,7 +180,7 @@ class InvitationsForm(forms.Form):
         return {**self.cleaned_data, "pseudonyms": pseudonyms, "open_places": places}
 
     def _look_alikes_check(self, names: Sequence[str]) -> None:
-        """Name new pseudonyms that look like others, and ask whether they are different people."""
+        """Report new pseudonyms that look like others, and ask whether they are different people."""
         groups = look_alikes_in(self.study, names)
         if groups:
             self.fields["different"] = self._asked
@@ -192,7 +192,7 @@ class InvitationsForm(forms.Form):
 
 
 class LinkForm(forms.Form):
-    """Form for a new link in place of a lost one: pseudonym and reason."""
+    """Form for replacing a lost link: pseudonym and reason."""
 
     pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
     reason = forms.CharField(
@@ -206,7 +206,7 @@ class LinkForm(forms.Form):
 
 
 def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:
-    """The letters of new invitations, whose codes are shown only now; of many their lists, and forms for parts."""
+    """Show the letters of new invitations, whose codes are shown only now; if many, in lists with forms for parts."""
     few = len(issued) <= MOST
     parts = [] if few else [issued[start : start + MOST] for start in range(0, len(issued), MOST)]
     context = {
@@ -229,7 +229,7 @@ def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitati
 
 @study_form("consent.invite_holders")
 def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Ask for a holder and a reason, and show a new link in place of a lost one, once; it is on record."""
+    """Ask for a holder and a reason, and show a replacement for a lost link, once; this is logged."""
     form = LinkForm(request.POST or None, initial=person_chosen(request, study))
     if form.is_valid():
         with faults_in(form):
@@ -278,7 +278,7 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
 
 @study_form("consent.invite_holders")
 def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Confirm and invite everybody who was not invited yet."""
+    """Confirm and invite everyone who has not been invited yet."""
     waiting = list(uninvited_holders(study).values_list("pseudonym", flat=True)[: AT_ONCE + 1])
     now = waiting[:AT_ONCE]
     if request.method == "POST":
@@ -291,7 +291,7 @@ def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse
 
 @study_form("consent.invite_holders")
 def invitations_remind(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Confirm and make new letters for everybody who was invited some time ago and has not answered."""
+    """Confirm and create new letters for everyone who was invited some time ago and has not answered."""
     silent = unanswered_holders(study, timezone.now() - timedelta(days=REMINDED_AFTER))
     waiting = list(silent.values_list("pseudonym", flat=True)[: AT_ONCE + 1])
     now = waiting[:AT_ONCE]

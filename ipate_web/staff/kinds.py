@@ -1,4 +1,4 @@
-"""Form fields in which something is chosen that has parameters of its own: a learner, a student, an aggregator."""
+"""Form fields for choosing something that has its own parameters: a learner, a student, an aggregator."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from learning.mechanisms.pate import Aggregator, AggregatorParameter
 from learning.students import STUDENTS
 from training.methods import IMPLEMENTED
 
-#: What can be chosen, by the name of the field.
+#: Available choices, by the name of the field.
 KINDS: dict[str, Mapping[str, type[Parametrised] | type[Aggregator]]] = {"student_learner": STUDENTS} | {
     choice.name: choice.kinds for method in IMPLEMENTED for choice in method.choices.described() if choice.kinds
 }
@@ -25,7 +25,7 @@ KINDS: dict[str, Mapping[str, type[Parametrised] | type[Aggregator]]] = {"studen
 
 @dataclasses.dataclass(frozen=True)
 class ParameterGroup:
-    """Fields that count only while the field ``control`` has ``value``."""
+    """Fields that apply only while the field ``control`` has ``value``."""
 
     control: BoundField
     value: str
@@ -35,9 +35,9 @@ class ParameterGroup:
 
 
 def kind_add(form: forms.Form, role: str, label: Any, unset: str = "") -> None:
-    """Add the field ``role`` of :data:`KINDS`, and those of the parameters of each kind.
+    """Add the field ``role`` of :data:`KINDS`, and fields for the parameters of each kind.
 
-    ``unset`` says what becomes of it where nothing is chosen, if that can be.
+    ``unset`` describes the result if nothing is chosen, if that is allowed.
     """
     named = [(name, _(kind.label)) for name, kind in KINDS[role].items()]
     left_open = [("", capfirst(_(unset)))] if unset else []
@@ -48,7 +48,7 @@ def kind_add(form: forms.Form, role: str, label: Any, unset: str = "") -> None:
 
 
 def parameter_groups(form: forms.Form, role: str) -> list[ParameterGroup]:
-    """The parameters of each kind, for the template."""
+    """Return the parameters of each kind, for the template."""
     return [
         ParameterGroup(
             control=form[role],
@@ -62,7 +62,7 @@ def parameter_groups(form: forms.Form, role: str) -> list[ParameterGroup]:
 
 
 def unused_parameters(form: forms.Form, role: str) -> list[str]:
-    """The fields of the parameters of what was not chosen."""
+    """Return the fields for parameters of kinds that were not chosen."""
     return [
         parameter(role, name, spec.name)
         for name in KINDS[role]
@@ -72,18 +72,18 @@ def unused_parameters(form: forms.Form, role: str) -> list[str]:
 
 
 def chosen_parameters(form: forms.Form, role: str) -> dict[str, Any]:
-    """The parameters of what was chosen."""
+    """Return the parameters of the chosen kind."""
     name = form.cleaned_data[role]
     return {spec.name: form.cleaned_data[parameter(role, name, spec.name)] for spec in parameters_of(role, name)}
 
 
 def parameter_values(role: str, name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the field ``role`` and of those of the parameters of what was chosen."""
+    """Return the values of the field ``role`` and of the fields for the chosen kind's parameters."""
     return {role: name, **{parameter(role, name, of): value for of, value in parameters.items()}}
 
 
 def parameter(role: str, name: str, of: str) -> str:
-    """The name of the form field of the parameter ``of`` of the learner or aggregator ``name``."""
+    """Return the name of the form field for the parameter ``of`` of the learner or aggregator ``name``."""
     return f"{role}-{name}-{of}"
 
 
@@ -93,7 +93,7 @@ def parameters_of(role: str, name: str) -> tuple[LearnerField, ...] | tuple[Aggr
 
 
 def number(*, whole: bool = False, **options: Any) -> forms.Field:
-    """A field for a number."""
+    """Return a field for a number."""
     if whole:
         return forms.IntegerField(**options)
     return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), **options)

@@ -1,4 +1,4 @@
-"""The release register of a study, as an auditor reads it: also after someone has tampered with it."""
+"""The release register of a study for auditors, readable even after someone has tampered with it."""
 
 import math
 from collections.abc import Callable
@@ -38,9 +38,9 @@ from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals, without_model
 from training.watch import watch_of
 
-#: How many rows at the end of each chain its page computes anew; ``ipate verify_ledger`` looks at all.
+#: Number of rows at the end of each chain that the page recomputes; ``ipate verify_ledger`` checks all.
 ROWS_CHECKED = 1000
-#: What may be raised by values that the site never wrote.
+#: Exceptions that values not written by the site may raise.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 Found = TypeVar("Found")
@@ -69,7 +69,7 @@ def _run(release: Any, reader: Reader) -> SafeString | str:
 
 
 def _number(name: str) -> Callable[[Release, Reader], object]:
-    """Return cells with a number from the content of releases."""
+    """Return a function for cells with a number from the content of releases."""
     return lambda release, _reader: "–" if (value := release.content.get(name)) is None else value
 
 
@@ -81,7 +81,7 @@ def _charge(release: Release, reader: Any) -> str:
 
 
 def by_whom(release: Release, _reader: Reader) -> object:
-    """Return the account that an entry of the register names, also if it was deleted."""
+    """Return the account named by an entry of the register, even if it was deleted."""
     if release.recorded_by:
         return release.recorded_by
     number = release.recorded_by_id
@@ -150,7 +150,7 @@ REGISTER = Listing(
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
-    """All releases, or those of one run or one kind, and the shares of every cap."""
+    """Show all releases, or those of one run or kind, and the shares of every cap."""
     titles = dict(Run.objects.filter(study=study, rehearsal=False).values_list("pk", "title"))
     reader = RegisterReader(study, request.can)
     releases = Release.objects.filter(study=study)
@@ -170,7 +170,7 @@ def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _steps(number: object) -> str:
-    """Number of gradient steps in a release, in words; empty if it has none."""
+    """Return the number of gradient steps in a release, in words; empty if it has none."""
     if not isinstance(number, int):
         return ""
     if number == 0:
@@ -179,7 +179,7 @@ def _steps(number: object) -> str:
 
 
 def _shares(study: Study, titles: dict[UUID, str]) -> list[tuple[Share, str]]:
-    """The shares of a study with the titles of their runs; raises one of ``UNREADABLE`` if one is not a number."""
+    """Return a study's shares with the titles of their runs; raises one of ``UNREADABLE`` if one is not a number."""
     rows = list(shares(study).values())
     if not all(math.isfinite(number or 0) for share in rows for number in (share.granted, share.limit, share.used)):
         raise ValueError
@@ -187,7 +187,7 @@ def _shares(study: Study, titles: dict[UUID, str]) -> list[tuple[Share, str]]:
 
 
 def _readable(find: Callable[[], Found]) -> Found | None:
-    """Result of ``find()``; None if a stored value cannot be read."""
+    """Return the result of ``find()``, or None if a stored value cannot be read."""
     try:
         return find()
     except UNREADABLE:
@@ -197,9 +197,9 @@ def _readable(find: Callable[[], Found]) -> Found | None:
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the state of everything that an auditor relies on; for htmx, only whether the chains are whole.
+    """Show the state of everything that an auditor relies on; for htmx, only whether the chains are intact.
 
-    The chains are checked as far as a quick check can tell.
+    The chains get only a quick check.
     """
     sees_all = sees_people(request.user, study)
     chains = []
@@ -215,7 +215,7 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
         "state": watch_of(study, sees_all=sees_all),
         "of_chains": _("of %(number)d") % {"number": len(chains)},
         "checkpoint": Checkpoint.objects.last(),
-        # What is found of the study itself is in its state, and on every page of it.
+        # Findings about the study itself are in its state and on all of its pages.
         "alarms": [alarm for part, alarm in alarms().items() if part != "verification"],
         "now": timezone.now(),
     }
@@ -225,14 +225,14 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_export(request: SignedInRequest, study: Study, kind: str) -> StreamingHttpResponse:
-    """The whole register as a file."""
+    """Download the whole register as a file."""
     return streamed_attachment(study, FORMATS.get(kind), export_name(study, kind))
 
 
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponseBase:
-    """Report of what one run has released and cost, to be printed; a rehearsal leaves nothing to report."""
+    """Show a printable report of one run's releases and costs; a rehearsal has nothing to report."""
     run = _reported(study, pk)
     rows, cap = _entries(run), largest_cap(study)
     context: dict[str, Any] = {
@@ -251,7 +251,7 @@ def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpRespo
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_report_pdf(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponseBase:
-    """The same report as a PDF, to be kept."""
+    """Return the same report as a PDF."""
     run = _reported(study, pk)
     content = report_pdf(
         run,
@@ -268,12 +268,12 @@ def _reported(study: Study, pk: UUID) -> Run:
 
 
 def _entries(run: Run) -> list[tuple[Release, str]] | None:
-    """Releases of a run with the digests of what was released; None if they can no longer be read."""
+    """Return a run's releases with the digests of their content; None if they can no longer be read."""
     releases = Release.objects.filter(study=run.study, run=run.pk).order_by("sequence")
     return _readable(lambda: [(release, release.content.get("digest", "")) for release in releases])
 
 
 def _charges(run: Run) -> dict[str, Any]:
-    """Context of the component ``charges_of_run``; nothing of a run that was never approved."""
+    """Return the context of the component ``charges_of_run``; empty for a run that was never approved."""
     groups, history = run_groups(run), run_cost_history(run)
     return {"groups": groups, "costs": cost_chart(history, groups), "history": history}

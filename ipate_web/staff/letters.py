@@ -1,4 +1,4 @@
-"""Letters on paper: which are due, how they look, and their pages as PDF."""
+"""Letters on paper: those that are due, their appearance, and their pages as PDF."""
 
 import io
 import unicodedata
@@ -43,13 +43,13 @@ from consent.services.letters import (
 from ipate_web.lists import DayField
 from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page, study_form, study_page
 
-#: More letters than this make a page that browsers print badly, and a PDF that nobody waits for.
+#: With more letters than this, browsers print the page badly and the PDF takes too long.
 MOST = 500
-#: Letters that a page shows as they will be printed: enough to check them, all are in the PDF.
+#: Letters that a page shows as they will be printed; enough to check them, because the PDF has all.
 SHOWN = 3
-#: Choice of the main text for forms on paper, beside the keys of variants.
+#: Choice of the main text for paper forms, in addition to the keys of variants.
 _MAIN = "main"
-#: What can be seen before it is saved: name, and what makes it of a study, letterhead and language.
+#: Previews available before saving: name, and the function that renders a study, letterhead and language.
 SAMPLES = {
     "letter": (gettext_lazy("Preview of a letter"), documents.sample_pdf),
     "form": (gettext_lazy("Preview of the paper form"), sample_form_pdf),
@@ -58,7 +58,7 @@ SAMPLES = {
 
 
 class LettersForm(forms.Form):
-    """Form to make letters as PDF: the codes that the page before showed, the language, and a day to answer by."""
+    """Form to create letters as PDF: the codes shown by the previous page, the language, and a day to answer by."""
 
     letters = forms.JSONField(widget=forms.HiddenInput)
     language = forms.ChoiceField(
@@ -117,7 +117,7 @@ class LettersForm(forms.Form):
 
     @property
     def written(self) -> list[LetterWritten]:
-        """Letters of the valid form, in its order, whose codes still open something."""
+        """Return the letters of the valid form, in its order, whose codes still work."""
         letters, languages = self.cleaned_data["letters"], dict(settings.LANGUAGES)
         invitations = invitations_with(self.study, [each["code"] for each in letters])
         return [
@@ -132,7 +132,7 @@ class LettersForm(forms.Form):
         ]
 
     def forms(self, written: Sequence[LetterWritten], answer_by: date | None) -> list[dict[str, Any]]:
-        """Form on paper behind each letter, if the valid form asks for them, in the letter's language."""
+        """Return a paper form for each letter, if the valid form requests them, in the letter's language."""
         kind, made = self.cleaned_data["paper"], self._papers
         if not kind or made is None:
             return []
@@ -189,7 +189,7 @@ class LetterheadForm(forms.Form):
 
     @property
     def texts(self) -> dict[str, dict[str, str]]:
-        """Words of the valid form by language."""
+        """Return the words of the valid form by language."""
         return {
             code: {name: self.cleaned_data[f"{name}_{code}"] for name in Letterhead.TEXTS}
             for code, _name in settings.LANGUAGES
@@ -197,14 +197,14 @@ class LetterheadForm(forms.Form):
 
     @property
     def logo(self) -> str:
-        """Logo of the valid form: a new one, the one that is kept, or none."""
+        """Return the logo of the valid form: a new one, the current one, or none."""
         if self.cleaned_data["picture"]:
             return str(self.cleaned_data["picture"])
         return "" if self.cleaned_data.get("no_logo") else self.head.logo
 
 
 def _papers(study: Study) -> FormsOnPaper | None:
-    """Forms on paper of a study, if it asks anybody at the moment."""
+    """Return the paper forms of a study, if it is asking people at the moment."""
     try:
         return FormsOnPaper(study)
     except LookupError:
@@ -213,7 +213,7 @@ def _papers(study: Study) -> FormsOnPaper | None:
 
 @study_form("consent.invite_holders")
 def letters(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Say which letters are due and how each person is told; print letters, whose codes are shown once."""
+    """Show which letters are due and how each person is contacted; print letters, whose codes are shown once."""
     if request.method == "POST":
         kind = request.POST.get("kind", "")
         if kind not in Letter.Kind.values:
@@ -255,13 +255,13 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def name_searched(request: SignedInRequest) -> str:
-    """Pseudonym, or a part of it, that a list is searched for; empty where it is not."""
-    name = request.GET.get("name", "").replace("\0", "")  # PostgreSQL takes no text with a zero character
+    """Return the pseudonym, or part of it, that the list is searched for; may be empty."""
+    name = request.GET.get("name", "").replace("\0", "")  # PostgreSQL does not accept text with a null character
     return unicodedata.normalize("NFC", name).strip()
 
 
 def csv_link(issued: Sequence[IssuedInvitation]) -> str:
-    """Return an address that holds a CSV file of pseudonyms, codes and links, which the site does not keep."""
+    """Return an address that contains a CSV file of pseudonyms, codes and links, which the site does not store."""
     file = io.StringIO()
     writer = CsvWriter(file)
     writer.writerow(["pseudonym", "code", "link"])
@@ -270,7 +270,7 @@ def csv_link(issued: Sequence[IssuedInvitation]) -> str:
 
 
 def qr_code(link: str) -> SafeString:
-    """QR code of a link as SVG, in the colour of the surrounding text."""
+    """Return a link's QR code as SVG, in the colour of the surrounding text."""
     svg = segno.make(link, error="m").svg_inline(scale=4, border=4, dark="#000", light="#fff", omitsize=True)
     return mark_safe(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))  # noqa: S308 – drawn here
 
@@ -279,7 +279,7 @@ def qr_code(link: str) -> SafeString:
 @require_POST
 @study_page("consent.invite_holders")
 def letters_pdf(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Make the letters of the codes that a page has just shown, as PDF; the codes come with the request alone."""
+    """Return the letters for the codes that a page has just shown, as PDF; only the request contains the codes."""
     form = LettersForm(request.POST, study=study)
     written = form.written if form.is_valid() else []
     if not written:
@@ -294,7 +294,7 @@ def letters_pdf(request: SignedInRequest, study: Study) -> HttpResponse:
 def _sample(
     request: SignedInRequest, study: Study, head: Letterhead, kind: str = "letter", language: str = ""
 ) -> HttpResponse:
-    """Sample of a letter, form or receipt, with a letterhead that is not saved."""
+    """Return a sample of a letter, form or receipt, with an unsaved letterhead."""
     if kind not in SAMPLES or language not in dict(settings.LANGUAGES):
         raise Http404
     try:
@@ -310,7 +310,7 @@ def _sample(
 
 @study_form("consent.change_study")
 def letterhead(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Change the words and the logo of the letters; a preview shows what is not saved yet."""
+    """Change the words and the logo of the letters, with a preview of unsaved changes."""
     head = letterhead_of(study)
     form = LetterheadForm(request.POST or None, request.FILES or None, study=study, head=head)
     if form.is_valid():

@@ -1,4 +1,4 @@
-"""Page of a study's people: who has which role, and who changes it."""
+"""Page of a study's people: their roles, and how these change."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -116,14 +116,14 @@ ROLE_CHANGES = Listing(
         Column("by", gettext_lazy("Changed by"), _by_whom),
     ),
     ties=("-sequence",),
-    # Not joined: that would leave out the changes whose accounts have been deleted.
+    # Not joined, because a join would leave out changes whose accounts have been deleted.
     prefetched=("user", "changed_by", "proposed_by"),
     size=20,
 )
 
 
 class MemberForm(forms.Form):
-    """Give one of ``roles`` to someone who has an account."""
+    """Form for giving one of ``roles`` to someone who has an account."""
 
     username = forms.CharField(
         label=gettext_lazy("User name"),
@@ -148,7 +148,7 @@ class MemberForm(forms.Form):
 
 @study_form("consent.view_dashboard")
 def members(request: SignedInRequest, study: Study) -> HttpResponse:
-    """The people of a study and the record of their roles; those who may give roles find the form below."""
+    """Show the people of a study and the record of their roles, with a form for users who may give roles."""
     roles = roles_given_by(request.user, study)
     form = MemberForm(request.POST or None, roles=roles)
     if request.method == "POST" and not roles:
@@ -183,7 +183,7 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 class AppointmentForm(forms.Form):
-    """Form for one role: of an account that is there, or of one that is made."""
+    """Form for one role, for an existing account or a new one."""
 
     role = forms.ChoiceField(label=gettext_lazy("Role"))
     username = forms.CharField(
@@ -201,18 +201,18 @@ class AppointmentForm(forms.Form):
         self.fields["role"].choices = choices  # type: ignore[attr-defined]
 
     def has_changed(self) -> bool:
-        """Whether the row is about anybody; a role without a person is what the form offers at first."""
+        """Return whether the row is about a person; a role without a person is the form's initial value."""
         return any(self[name].value() for name in ("username", "first_name", "last_name", "email"))
 
     @property
     def is_made(self) -> bool:
-        """Whether the row says all of a new account; the form is valid."""
+        """Return whether the row has all data of a new account; the form must be valid."""
         return all(self.cleaned_data.get(name) for name in ("first_name", "last_name", "email"))
 
 
 class _Appointments(forms.BaseFormSet):
     def clean(self) -> None:
-        """Refuse a row about nobody's account that does not say all of a new one, and a new one of a taken name."""
+        """Refuse a row without an account or all data for a new one, and a new account with a taken name."""
         made: set[str] = set()
         for form in self.forms:
             name = form.cleaned_data.get("username") if form.is_valid() and form.has_changed() else None
@@ -225,13 +225,13 @@ class _Appointments(forms.BaseFormSet):
             made.add(name)
 
 
-#: Roles that rows are offered for at first, and how many rows there are.
+#: Roles initially offered in rows, one row for each.
 _FIRST_ROLES = (Role.OPERATOR, Role.STEWARD, Role.RESEARCHER, Role.CHAIR, Role.COMMITTEE)
 _ROWS = 8
 
 
 class LeaveForm(forms.Form):
-    """Form for whether someone who appoints others gives up their own roles."""
+    """Form that asks someone who appoints others whether to give up their own roles."""
 
     leaves = forms.BooleanField(
         label=gettext_lazy("Give up my own role in this study"),
@@ -245,7 +245,7 @@ class LeaveForm(forms.Form):
 
 @study_form("consent.manage_members")
 def people_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Make accounts and give roles in one step; for administrators of the installation."""
+    """Create accounts and give roles in one step; for administrators of the installation."""
     if not request.user.has_perm("consent.manage_accounts"):
         raise PermissionDenied
     roles = roles_given_by(request.user, study)
@@ -274,7 +274,7 @@ def people_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.view_dashboard")
 def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Ask for confirmation, then remove the role, or propose this to a second person."""
+    """Ask for confirmation, then remove the role, or propose its removal to a second person."""
     roles = roles_given_by(request.user, study)
     if not roles:
         raise PermissionDenied
@@ -293,7 +293,7 @@ def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
 
 @study_form("consent.view_dashboard")
 def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpResponse:
-    """One proposed change of a role, to be confirmed, refused or withdrawn."""
+    """Show a proposed role change, to be confirmed, refused or withdrawn."""
     proposal = get_object_or_404(RoleChange, study=study, sequence=sequence, kind__in=RoleChange.PROPOSALS)
     if request.method == "POST":
         confirmed = "confirm" in request.POST
@@ -324,7 +324,7 @@ def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpRe
 
 
 def _say(request: SignedInRequest, done: str, at_once: object) -> None:
-    """Say that a change is ``done``, or that it waits."""
+    """Show the message that a change is ``done``, or that it is pending."""
     if at_once:
         messages.success(request, done)
     else:
@@ -339,14 +339,14 @@ def _back(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _can_confirm(study: Study, proposal: RoleChange, person: Any) -> bool:
-    """Whether someone who watches the study can confirm this proposal, too: as a second person, not for themself."""
+    """Return whether a supervisor can also confirm this proposal: as a second person, and not for themselves."""
     concerned = proposal.kind == RoleChange.Kind.TO_GIVE and proposal.user_id == person.pk
     proposer = proposal.changed_by_id
     return not concerned and proposer not in (None, person.pk) and not in_one_hand(study, proposer, person.pk)
 
 
 def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:
-    """A proposal, who can confirm it, and who made the account that it is about."""
+    """Return a proposal, the people who can confirm it, and the creator of the account that it is about."""
     people = [person for person in members_with_permission(study, CONFIRM) if _can_confirm(study, proposal, person)]
     made = AccountChange.objects.filter(user_id=proposal.user_id, kind=AccountChange.Kind.CREATED)
     return {
@@ -357,6 +357,6 @@ def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:
 
 
 def _operators_and_stewards(memberships: Any) -> list[str]:
-    """Names of those who are both, with a duty that no program can enforce."""
+    """Return the names of people who have both roles, with a duty that no program can enforce."""
     roles = {(membership.user, membership.role) for membership in memberships}
     return [str(user) for user, role in roles if role == Role.OPERATOR and (user, Role.STEWARD) in roles]

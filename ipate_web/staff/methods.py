@@ -1,4 +1,4 @@
-"""Form fields of the methods with which a run can learn, made from the descriptions of their choices."""
+"""Form fields of the methods of runs, generated from the descriptions of their choices."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from training.methods.sampled_steps import SgdSampled
 from training.models import Dataset, Encoder, Run
 
 _STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if kind.statement}
-"""Statements that the operator has to confirm before a representation may be used."""
+"""Statements that the operator must confirm before a representation may be used."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A field with the content shown below it; it counts only while the field ``control`` has one of the ``values``."""
+    """A field with the content shown below it; it applies while the field ``control`` has one of the ``values``."""
 
     field: BoundField
     control: BoundField | None
@@ -51,16 +51,16 @@ class StudyForm(forms.Form):
 
 
 class MethodFields:
-    """The fields of one method in a form; they count only while the method is chosen.
+    """The fields of one method in a form; they apply only while the method is chosen.
 
     Attributes:
         name: A :class:`training.models.Run.Method`.
-        help: What the method does, for the person who chooses.
+        help: Explanation of the method for the person who chooses.
         title: Heading of its fields.
-        prefix: Of their names in the form; may be empty.
-        batch_size: Initial value of the form; None for empty, the method's own default.
+        prefix: Prefix of the field names in the form; may be empty.
+        batch_size: Initial value in the form; None leaves it empty for the method's own default.
         detailed: Fields that are folded away, under ``details_title``.
-        note: Note about some variants, and which.
+        note: Note about some variants, and the variants concerned.
     """
 
     name: ClassVar[str]
@@ -105,17 +105,17 @@ class MethodFields:
 
     @classmethod
     def field(cls, name: str) -> str:
-        """The name in the form."""
+        """Return the name in the form."""
         return f"{cls.prefix}-{name}" if cls.prefix else name
 
     @classmethod
     def implemented(cls) -> list[RunMethod]:
-        """The classes that carry out the method, one for each set of variants with the same choices."""
+        """Return the classes that implement the method, one for each set of variants with the same choices."""
         return [method for method in IMPLEMENTED if method.name == cls.name]
 
     @classmethod
     def choices(cls) -> dict[str, Choice]:
-        """The choices that have a field, by name: those first that only some variants have."""
+        """Return the choices with a field, by name, starting with those that only some variants have."""
         methods = cls.implemented()
         by_name = {choice.name: choice for method in methods for choice in method.choices.described()}
         with_field = [choice for choice in by_name.values() if choice.type is not dict or choice.kinds is not None]
@@ -125,7 +125,7 @@ class MethodFields:
 
     @classmethod
     def _variants_with(cls, name: str) -> tuple[str, ...]:
-        """The variants that have a choice; none if all have it."""
+        """Return the variants that have a choice, or nothing if all have it."""
         having = [
             method for method in cls.implemented() if name in {choice.name for choice in method.choices.described()}
         ]
@@ -156,14 +156,14 @@ class MethodFields:
             self._add(f"stated-{representation}", field, "representation", representation)
 
     def _condition(self, choice: Choice) -> tuple[str, str]:
-        """The field that a choice depends on, and its values with which the choice counts; empty if it always does."""
+        """Return the field that a choice depends on, and its values for which the choice applies (empty if always)."""
         for other, values in choice.only_if.items():
             return other, " ".join("" if value is None else str(value) for value in values)
         variants = self._variants_with(choice.name)
         return ("variant", " ".join(variants)) if variants and len(self._variants()) > 1 else ("", "")
 
     def _offered(self, name: str) -> bool:
-        """Whether a variant that can be chosen here has a choice."""
+        """Return whether any variant available here has a choice."""
         variants = self._variants_with(name)
         return not variants or not set(variants).isdisjoint(self._variants())
 
@@ -171,7 +171,7 @@ class MethodFields:
         return ""
 
     def _add_others(self) -> None:
-        """Add fields that are no choices of the method."""
+        """Add fields that are not choices of the method."""
 
     # --- For the template ---------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class MethodFields:
 
     @property
     def chosen(self) -> str:
-        """The most important values in one line, as they are suggested at first."""
+        """Return the most important initial values in one line."""
         counted = [row for row in self.rows if row.control is None or str(row.control.value()) in row.values.split(" ")]
         return values_words([row.field for row in counted])
 
@@ -206,10 +206,10 @@ class MethodFields:
 
     @property
     def varies(self) -> bool:
-        """Whether not all variants have the same choices."""
+        """Return whether variants have different choices."""
         return len(self.implemented()) > 1 and len(self._variants()) > 1
 
-    # --- What was chosen ----------------------------------------------------------------------------------------------
+    # --- Chosen values ------------------------------------------------------------------------------------------------
 
     def _value(self, name: str) -> Any:
         return self.form.cleaned_data.get(self.field(name))
@@ -218,13 +218,13 @@ class MethodFields:
         return self._value("variant") or self._variants()[0]
 
     def _counts(self, choice: Choice) -> bool:
-        """Whether a choice counts, given the other choices."""
+        """Return whether a choice applies, given the other choices."""
         variants = self._variants_with(choice.name)
         others = {other: self._value(other) for other in choice.only_if}
         return (not variants or self.chosen_variant() in variants) and choice.counts_with(others)
 
     def uncounted(self) -> list[str]:
-        """The fields of the method that do not count, given its other fields."""
+        """Return the method's fields that do not apply, given its other fields."""
         names = [self.field(name) for name, choice in self.choices().items() if not self._counts(choice)]
         for choice in self.choices().values():
             if choice.kinds is not None:
@@ -238,7 +238,7 @@ class MethodFields:
             self.form.add_error(self.field(f"stated-{chosen}"), _("You can use this only if you confirm it."))
 
     def run_fields(self) -> dict[str, Any]:
-        """The method's own fields of the run, as ``run_propose`` takes them."""
+        """Return the method's own fields of the run, for ``run_propose``."""
         document: dict[str, Any] = {}
         for name, choice in self.choices().items():
             if not self._counts(choice):
@@ -263,28 +263,28 @@ class MethodFields:
         return value / 100 if choice.percent and value is not None else value
 
     def rehearsed(self) -> dict[str, Any]:
-        """Fields that the method adds to the parameters of a rehearsal."""
+        """Return fields that the method adds to the parameters of a rehearsal."""
         return {}
 
     def place(self, name: str) -> str | None:
-        """The form's field next to which errors in a field of the run are shown; None for above the form."""
+        """Return the form field for errors in a field of the run; None for above the form."""
         role = name.removeprefix("choices.")
         beside = {choice.parameters: choice.name for choice in self.choices().values() if choice.parameters}
         place = self.field(beside.get(role, role))
         return place if place in self.names else None
 
-    # --- What the form begins with ------------------------------------------------------------------------------------
+    # --- Initial values -----------------------------------------------------------------------------------------------
 
     @classmethod
     def initial(cls, study: Study) -> dict[str, Any]:
-        """Sensible values for a first run."""
+        """Return sensible values for a first run."""
         usual = {name: choice.default for name, choice in cls.choices().items()}
         variant = cls.implemented()[0].variants[0]
         return cls._initial(usual) | {cls.field("variant"): variant, cls.field("batch_size"): cls.batch_size}
 
     @classmethod
     def initial_like(cls, run: Run) -> dict[str, Any]:
-        """The values of an earlier run by this method. Statements are not copied: they have to be made again."""
+        """Return the values of an earlier run by this method, without statements, which must be made again."""
         is_usual = cls.batch_size is None and run.batch_size == method_of(run).batch_size
         batch_size = None if is_usual else run.batch_size
         return cls._initial(run.choices) | {cls.field("variant"): run.variant, cls.field("batch_size"): batch_size}
@@ -317,7 +317,7 @@ def values_words(fields: Iterable[BoundField], most: int = 4) -> str:
 
 
 def _column_field(choice: Choice, study: Study) -> forms.Field:
-    """The columns of the study's private datasets: public, as their schemas are."""
+    """Return a field with the columns of the study's private datasets, which are public like their schemas."""
     schemas = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).values_list("schema", flat=True)
     names = dict.fromkeys(name for schema in schemas for name in column_names(schema_from_json(schema)))
     required = choice.default is None
@@ -328,14 +328,14 @@ def _column_field(choice: Choice, study: Study) -> forms.Field:
 
 
 def _encoder_field(choice: Choice, study: Study) -> forms.Field:
-    """The study's encoders."""
+    """Return a field with the study's encoders."""
     encoders = Encoder.objects.filter(study=study, withdrawn_at=None)
     offered = [("", _("none")), *encoders.values_list("digest", "name")]
     return forms.ChoiceField(choices=offered, required=False, label=choice_label(choice), help_text=_(choice.help))
 
 
 def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
-    """The field of a choice that is no :attr:`Choice.kinds`."""
+    """Return the field of a choice that has no :attr:`Choice.kinds`."""
     texts: dict[str, Any] = {"label": choice_label(choice), "help_text": _(choice.help) if choice.help else ""}
     if choice.values is not None:
         offered = [
@@ -371,7 +371,7 @@ class NeighboursFields(MethodFields):
     )
     title = gettext_lazy("How holders are asked")
     prefix = "asking"
-    # Few commits, and counts are seen soon.
+    # Few commits, yet counts are visible soon.
     batch_size = 500
 
 
@@ -386,7 +386,7 @@ class PateFields(MethodFields):
     title = gettext_lazy("Teachers")
     batch_size = 50
     counting: ClassVar = {"counted": "method", "conversion": "conversion"}
-    """Fields that say how a rehearsal counts costs, with their names in the run."""
+    """Fields that determine how a rehearsal counts costs, with their names in the run."""
     detailed = (*counting, "weight_scheme", "small_groups", "on_exhausted", "batch_size")
     details_title = gettext_lazy("Weights, small groups, and stopping when a share is used up")
 
@@ -405,17 +405,17 @@ class PateFields(MethodFields):
 
     @classmethod
     def initial(cls, study: Study) -> dict[str, Any]:
-        """Return choices with about 13 holders per teacher, and with noise and threshold in proportion.
+        """Return choices with about 13 holders per teacher, and proportional noise and threshold.
 
-        They are based on the study's head counts, or, in a rehearsal, on the owners of its data. Otherwise the plan
-        chooses.
+        They are based on the study's head counts or, in a rehearsal, on the owners of its data. Otherwise the plan
+        decides.
         """
         holders = sum(count.count for count in head_counts(study))
         private = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).order_by("-imported_at").first()
         if study.rehearsal:
             holders = private.holders if private is not None else 0
         teachers = max(1, _round(holders / 13))
-        # Of other outcomes than classes no teachers vote, but the form offers them.
+        # Teachers do not vote on outcomes other than classes, but the form still offers them.
         classes = (len(private.classes) if private is not None else 0) or 10
         learner = suggested_learner(private.schema["kind"] if private is not None else "table")
         values = super().initial(study) | {cls.field("variant"): Run.Variant.WEIGHTING.value, "teachers": teachers}

@@ -1,4 +1,4 @@
-"""Page of a published model: what it is, one row tried, programs that use it, and who downloaded it."""
+"""Page of a published model: description, a trial with one row, programs that use it, and its downloads."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import model_downloads, predictions_record
 from training.services.students import student_predict
 
-#: Most classes of a prediction that the page lists, likeliest first.
+#: Largest number of classes of a prediction that the page lists, likeliest first.
 _MOST_CLASSES = 10
 
 DOWNLOADS = Listing(
@@ -72,14 +72,14 @@ class RowForm(forms.Form):
 
     @property
     def row(self) -> Any:
-        """The row as programs send it; the form is valid."""
+        """Return the row as programs send it; the form must be valid."""
         if "pixels" in self.fields:
             return self.cleaned_data["pixels"]
         values = (self.cleaned_data[f"column-{place}"] for place in range(len(self.columns)))
         return {column["name"]: _value(column, text) for column, text in zip(self.columns, values, strict=True)}
 
     def refuse(self, error: DataError) -> None:
-        """Show what is wrong with the row beside the fields."""
+        """Show the errors in the row next to the fields."""
         names = {column["name"]: f"column-{place}" for place, column in enumerate(self.columns)}
         for fault in error.report.faults if isinstance(error, DataErrors) else [error]:
             text = f"{translated(fault.problem)} {translated(fault.remedy)}"
@@ -117,7 +117,7 @@ def _field(column: Mapping[str, Any], example: Any) -> forms.Field:
 
 
 def _value(column: Mapping[str, Any], text: str) -> Any:
-    """Return a value as programs send it: what is no number stays a text, which the model's schema judges."""
+    """Return a value as programs send it; a value that is not a number remains text for the model's schema to check."""
     if _is_number(column):
         for kind in (int, float):
             try:
@@ -129,7 +129,7 @@ def _value(column: Mapping[str, Any], text: str) -> Any:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Answer of a model for one row: the answer, likeliest classes or values with names, columns beyond the schema."""
+    """Response of a model for one row: the answer, likeliest classes or named values, columns beyond the schema."""
 
     answer: Any
     values: list[tuple[str, float]]
@@ -149,7 +149,7 @@ def _prediction(found: Mapping[str, Any]) -> Prediction:
 
 
 def snippets(site: str, run: Run, row: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield name, language and text of programs that ask the model of ``run`` about ``row``."""
+    """Yield name, language and text of programs that query the model of ``run`` with ``row``."""
     address = f"{site}{reverse('api:model-predict', args=[run.pk])}"
     body = shlex.quote(json.dumps({"rows": [row]}, ensure_ascii=False))
     yield (
@@ -168,14 +168,14 @@ def snippets(site: str, run: Run, row: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _may_ask(request: SignedInRequest) -> bool:
-    """Whether the user has not asked for more predictions than the API allows, counted together."""
+    """Return whether the user's requests for predictions, here and through the API, are within the API's limit."""
     view = cast(Any, SimpleNamespace(throttle_scope="predict"))
     return ScopedRateThrottle().allow_request(cast(Any, request), view)
 
 
 @study_form("training.view_run")
 def model(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Show a published model; those who may use it can try one row."""
+    """Show a published model; users who may use it can try one row."""
     run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
     if run.student is None:
         raise Http404

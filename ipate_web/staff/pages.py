@@ -31,7 +31,7 @@ from training.watch import watch_of
 
 PAGE_SIZE = 50
 
-#: The pages of a study in their groups: address, name, who sees the link.
+#: The pages of a study in groups: address, name, and the permission to see the link.
 _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
     (
         pgettext_lazy("group of pages", "Learn"),
@@ -70,7 +70,7 @@ _GROUPS: tuple[tuple[Promise, tuple[tuple[str, Promise, str], ...]], ...] = (
         ),
     ),
 )
-#: Those about people who are asked, and what they are promised: a rehearsal has neither.
+#: Pages about people who are asked and their promises; a rehearsal has neither.
 _ABOUT_PEOPLE = {
     *("staff:recruitment", "staff:committee", "staff:policies", "staff:consent_forms", "staff:invitations"),
     *("staff:letters", "staff:ledger", "staff:ledger_check", "staff:alliances"),
@@ -107,15 +107,15 @@ def groups_of(study: Study, can: Collection[str], path: str) -> list[Group]:
         )
         for name, pages in _GROUPS
     ]
-    # Some addresses begin with another page's: the longest one is where the user is.
+    # Some addresses begin with another page's address; the longest match is the current page.
     here = max((url for _name, pages in shown for url, _text in pages if path.startswith(url)), key=len, default="")
     return [Group(name, [Section(url, text, url == here) for url, text in pages]) for name, pages in shown if pages]
 
 
 def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Decorator of views of one study that require ``permission`` in it; what else they may is in ``request.can``.
+    """Decorator of views of one study that require ``permission``; ``request.can`` has the user's other permissions.
 
-    Others get 404 if they have no role in the study, and 403 if they have.
+    Other users get 404 if they have no role in the study, and 403 if they have one.
     """
 
     def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
@@ -137,7 +137,7 @@ def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
 
 
 def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Decorator of views of one study with a form that is sent to them; otherwise as :func:`study_page`."""
+    """Decorator of views of one study that process a form; otherwise like :func:`study_page`."""
 
     def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         return require_http_methods(["GET", "HEAD", "POST"])(study_page(permission)(view))
@@ -146,14 +146,14 @@ def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
 
 
 def number_sent(sent: QueryDict, name: str) -> int | None:
-    """Whole number of at most ten digits that a form or an address names; None if it names none."""
+    """Return a whole number of at most ten digits from a form or an address, or None if there is none."""
     text = sent.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
 
 
 @contextmanager
 def faults_show(request: SignedInRequest) -> Iterator[None]:
-    """Show a service's errors above the page that follows."""
+    """Show a service's errors at the top of the next page."""
     try:
         yield
     except ValidationError as error:
@@ -163,7 +163,7 @@ def faults_show(request: SignedInRequest) -> Iterator[None]:
 def render_page(
     request: SignedInRequest, study: Study, template: str, context: dict[str, Any], *, status: int | None = None
 ) -> HttpResponse:
-    """Render a page of ``study``; the template finds the user's permissions in ``can``.
+    """Render a page of ``study``; the template has the user's permissions in ``can``.
 
     Without a ``status``, it is 422 if the context's ``form`` is not valid, and 200 otherwise.
     """
@@ -184,19 +184,19 @@ def render_page(
 
 
 def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) -> Page:
-    """Requested page of ``rows``, or the nearest existing one."""
+    """Return the requested page of ``rows``, or the nearest existing one."""
     return Paginator(rows, size).get_page(request.GET.get("page"))
 
 
 def file_name(run: Run) -> str:
-    """The beginning of the names of files that are taken away from a run."""
+    """Return the beginning of the names of files downloaded from a run."""
     return f"{run.study.slug}-{slugify(run.title) or run.pk}"
 
 
 def streamed_attachment(
     study: Study, pieces: Callable[[Study], Iterator[str]] | None, name: str
 ) -> StreamingHttpResponse:
-    """A record of a study, written piece by piece, to be saved under a name; 404 if nothing writes it."""
+    """Return a study's record as a download, written piece by piece; 404 if ``pieces`` is None."""
     if pieces is None:
         raise Http404
     content_type = "application/json" if name.endswith(".json") else "text/csv; charset=utf-8"
@@ -205,13 +205,13 @@ def streamed_attachment(
 
 
 def pdf_answer(content: bytes, name: str, *, is_saved: bool) -> HttpResponse:
-    """A PDF, to be saved under a name, or shown in the browser."""
+    """Return a PDF to be saved under a name, or shown in the browser."""
     disposition = f'{"attachment" if is_saved else "inline"}; filename="{name}"'
     return HttpResponse(content, content_type="application/pdf", headers={"Content-Disposition": disposition})
 
 
 def attachment(content: bytes | str, name: str, content_type: str) -> HttpResponse:
-    """A file to be saved under a name."""
+    """Return a file to be saved under a name."""
     return HttpResponse(
         content, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
     )

@@ -35,7 +35,7 @@ from ipate_web.staff.people import person_page
 
 
 class PaperFormForm(forms.Form):
-    """Form to make a form on paper: in which text, for whom, and a day to answer by."""
+    """Form to create a paper form: in which text, for whom, and a day to answer by."""
 
     text = forms.ChoiceField(
         label=gettext_lazy("Language and kind of text"),
@@ -81,7 +81,7 @@ class PaperFormForm(forms.Form):
 
     @property
     def written(self) -> FormWritten:
-        """The form on paper that the valid form asks for."""
+        """Return the paper form that the valid form requests."""
         if self.holder is None:
             return FormWritten(self.cleaned_data["text"])
         return FormWritten(self.cleaned_data["text"], self.cleaned_data["pseudonym"], answering_for(self.holder))
@@ -138,7 +138,7 @@ class PaperConsentForm(forms.Form):
         self.fields["text"].choices = [("", gettext_lazy("not known")), *((code, own_name(code)) for code in codes)]  # type: ignore[attr-defined]
 
     def decision(self) -> tuple[Sequence[PaperConsent], dict[str, bytes]]:
-        """List of the one decision, and its scan by name; the form is valid."""
+        """Return a list of the one decision, and its scan by name; the form must be valid."""
         data = self.cleaned_data
         scan: UploadedFile = data["scan"]
         consent = PaperConsent(
@@ -191,7 +191,7 @@ class PaperListForm(forms.Form):
             raise ValidationError([str(problem) for problem in error.problems]) from error
 
     def decision(self) -> tuple[Sequence[PaperConsent], dict[str, bytes]]:
-        """Return the decisions, and the scans by name; the form has to be valid."""
+        """Return the decisions, and the scans by name; the form must be valid."""
         return self.cleaned_data["list"], {scan.name: scan.read() for scan in self.cleaned_data["scans"]}
 
 
@@ -214,26 +214,26 @@ def paper_consent(request: SignedInRequest, study: Study) -> HttpResponse:
                 return page
             if _recorded(request, study, form, dry_run=False):
                 return redirect("staff:paper_consent", study.slug)
-    del form.fields["scan"]  # the page that shows the person asks for it
+    del form.fields["scan"]  # the page that shows the person has this field
     return render_page(request, study, "staff/people/paper_consent.html", {"form": form})
 
 
 @study_form("consent.record_paper_consents")
 def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Check or record a list of decisions with their scans, all or none."""
+    """Check or record a list of decisions with their scans, either all or none."""
     form = PaperListForm(request.POST or None, request.FILES or None)
     tries, stays = "record" not in request.POST, "HX-Request" in request.headers
     if form.is_valid() and _recorded(request, study, form, dry_run=tries) and not (tries and stays):
         return redirect("staff:paper_list", study.slug)
     context = {"form": form}
-    if tries and stays:  # a part of the page, so that the form keeps its files
+    if tries and stays:  # only a part of the page, so that the form keeps its files
         return render(request, "staff/people/paper_tried.html", context)
     return render_page(request, study, "staff/people/paper_list.html", context)
 
 
 @study_form("consent.record_paper_consents")
 def paper_blank(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Ask which form on paper is needed, and make it as PDF, to be printed and signed."""
+    """Ask which paper form is needed, and create it as PDF, to be printed and signed."""
     try:
         forms = FormsOnPaper(study)
     except LookupError:

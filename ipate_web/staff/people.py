@@ -1,4 +1,4 @@
-"""Pages about one person: look at their choice, check a receipt, erase their records, record who answers for them."""
+"""Pages about one person: view their choice, check a receipt, erase their records, record who answers for them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -47,9 +47,9 @@ from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
 from training.uses import result_titles
 
-#: Field of the page, which names the person who was shown.
+#: Field of the page with the person who was shown.
 _SHOWN = "person"
-#: What staff are told of a consent that does not count.
+#: Explanations for staff of why a consent is not valid.
 _SAID = {
     None: "",
     Lapse.FORM: gettext_lazy("Their consent is suspended until they have answered the new form."),
@@ -74,7 +74,7 @@ class LevelAccessForm(forms.Form):
 
 
 class ReceiptForm(forms.Form):
-    """Form for a receipt's number, or the code that was read out; it says which group of a code is wrong."""
+    """Form for a receipt's number, or the code that was read out; it shows which group of a code is wrong."""
 
     number = forms.CharField(
         label=gettext_lazy("Code or number of the receipt"),
@@ -95,7 +95,7 @@ class ReceiptForm(forms.Form):
 
 
 class ErasureForm(ReasonForm):
-    """Form to have the records of one person erased, who asked for it."""
+    """Form for erasing the records of one person at their request."""
 
     pseudonym = forms.CharField(label=gettext_lazy("Pseudonym"), max_length=200)
     field_order = ("pseudonym", "reason")
@@ -129,7 +129,7 @@ class CircumstanceForm(forms.Form):
 
 
 def is_confirmed(request: SignedInRequest) -> bool:
-    """Whether a form comes from the page that showed the person."""
+    """Return whether a form was sent from the page that showed the person."""
     return _SHOWN in request.POST
 
 
@@ -144,20 +144,20 @@ def person_page(
     files: Sequence[str] = (),
     kind: str = "button-primary",
 ) -> HttpResponse | None:
-    """Return the page that shows whom a form names, or None once the user has confirmed the person.
+    """Return the page that shows the person named in a form, or None once the user has confirmed the person.
 
     Args:
-        request: its data go with the page, so that they are sent again with the confirmation.
+        request: its data are included in the page, so that they are sent again with the confirmation.
         study: the study.
-        form: with the field ``pseudonym``; valid but for ``files``.
-        action: words of the button that confirms.
-        effects: what happens then, a sentence each.
+        form: form with the field ``pseudonym``, valid except for ``files``.
+        action: text of the button that confirms.
+        effects: the consequences, one sentence each.
         back: address of the page to go back to.
         files: names of the fields that are filled in on the page, because a browser sends a file only once.
         kind: class of the button.
 
     Raises:
-        ValidationError: nobody in the study has this pseudonym.
+        ValidationError: no one in the study has this pseudonym.
     """
     typed = form.cleaned_data["pseudonym"]
     holder = holder_named(study, typed)
@@ -165,7 +165,7 @@ def person_page(
         return None
     for name in files:
         if not is_confirmed(request):
-            form.errors.pop(name, None)  # the page asks for it now
+            form.errors.pop(name, None)  # the page now has this field
     names = [name for name in form.fields if name not in files]
     context = {
         "form": form,
@@ -185,7 +185,7 @@ def person_page(
 
 
 def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, str]]:
-    """Yield facts about a person that the reader's role may see; never their choice."""
+    """Yield facts about a person that the reader's role may see, but never their choice."""
     yield _("In the study since"), _day(holder.created_at)
     if "consent.view_circumstance" in request.can:
         answers = answering_for(holder)
@@ -201,7 +201,7 @@ def _facts(request: SignedInRequest, holder: DataHolder) -> Iterator[tuple[str, 
 
 
 def _alike(holder: DataHolder) -> list[str]:
-    """Pseudonyms of others in the study that look like the one of a person."""
+    """Return pseudonyms of other people in the study that look like this person's."""
     others = DataHolder.objects.filter(study=holder.study_id, erased_at=None).exclude(pk=holder.pk).order_by()
     groups = look_alikes([holder.known_as], others.values_list("pseudonym", flat=True)) if holder.known_as else []
     return [name for group in groups for name in group if name != holder.known_as]
@@ -212,7 +212,7 @@ def _day(moment: Any) -> str:
 
 
 def _words(form: forms.Form, name: str) -> str:
-    """Value of a field of a valid form, as people read it."""
+    """Return the value of a valid form's field for display."""
     value, field = form.cleaned_data.get(name), form.fields[name]
     if isinstance(field, forms.BooleanField):
         return _("yes") if value else _("no")
@@ -224,7 +224,7 @@ def _words(form: forms.Form, name: str) -> str:
 
 
 def person_chosen(request: SignedInRequest, study: Study) -> dict[str, str]:
-    """Beginning of a form that the page of one person leads to: their pseudonym, found by the id in the address."""
+    """Return initial values for a form linked from a person's page: the pseudonym, found by the id in the address."""
     try:
         holder = DataHolder.objects.filter(study=study, public_id=UUID(request.GET.get("person", ""))).first()
     except ValueError:
@@ -235,7 +235,7 @@ def person_chosen(request: SignedInRequest, study: Study) -> dict[str, str]:
 @require_safe
 @study_page("consent.invite_holders")
 def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse:
-    """Show what is known of one person, how they were contacted, and what can be done; never what they chose."""
+    """Show facts about one person, how they were contacted, and possible actions, but never their choice."""
     holder = get_object_or_404(DataHolder, study=study, public_id=person)
     answered = ConsentEvent.objects.filter(holder=holder).exists()
     context = {
@@ -252,7 +252,7 @@ def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse
     return render_page(request, study, "staff/people/one.html", context)
 
 
-#: What the page of a person leads to: address, who sees the link, words.
+#: Links on a person's page: address, permission, words.
 _ACTIONS = (
     ("staff:link_new", "consent.invite_holders", gettext_lazy("A new link for this person")),
     ("staff:circumstances", "consent.record_circumstances", gettext_lazy("Record who answers")),
@@ -278,8 +278,8 @@ def _contacts(holder: DataHolder) -> Iterator[tuple[datetime, str, str]]:
 
 @study_form("consent.view_holder_level")
 def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Ask for a holder and a reason, and show the choice on this page only."""
-    # The search sends a pseudonym alone, for which a reason is asked here.
+    """Ask for a holder and a reason, and show the choice, on this page only."""
+    # The search sends only a pseudonym; the reason is asked for here.
     chosen = request.POST.dict() or person_chosen(request, study)
     form = LevelAccessForm(request.POST) if "reason" in request.POST else LevelAccessForm(initial=chosen)
     context: dict[str, object] = {"form": form}
@@ -305,7 +305,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.check_receipt")
 def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Say whether a receipt is on record, and whose and of when it is; what was decided is not shown."""
+    """Show whether a receipt is recorded, whose it is and when it was issued, but not what was decided."""
     form = ReceiptForm(request.POST or None)
     context: dict[str, object] = {"form": form}
     if form.is_valid():
@@ -321,9 +321,9 @@ def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_levelaccess")
 def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the accesses to single choices and the new links to them, newest first, without the choices."""
+    """List accesses to single choices and replaced links, newest first, without the choices."""
     looks = LevelAccess.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    looks = looks.prefetch_related("seen_by")  # not joined: that would leave out looks by accounts since deleted
+    looks = looks.prefetch_related("seen_by")  # not joined, which would leave out accesses by deleted accounts
     links = LinkReissue.objects.filter(study=study).select_related("holder").order_by("-sequence")
     context = {"page": paginate(request, looks), "links": links.prefetch_related("issued_by")}
     return render_page(request, study, "staff/people/holder_looks.html", context)
@@ -331,7 +331,7 @@ def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.view_group_sizes")
 def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List closings and erasures; a data steward asks here for the erasure of one person's records."""
+    """List closings and erasures, with a form for data stewards to request the erasure of one person's records."""
     may_erase = request.user.has_perm("consent.erase_records", study)
     if request.method == "POST" and not may_erase:
         raise PermissionDenied
@@ -339,7 +339,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     if form.is_valid() and (answer := _erasure_request(request, study, form)) is not None:
         return answer
     rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
-    rows = rows.prefetch_related("recorded_by")  # not joined: that would leave out rows by accounts since deleted
+    rows = rows.prefetch_related("recorded_by")  # not joined, which would leave out rows by accounts since deleted
     context: dict[str, Any] = {"form": form if may_erase and not study.expired_at else None}
     context["page"] = page = paginate(request, rows)
     titles = result_titles([row.subject for row in page if row.kind == Disposal.Kind.RESULT])
@@ -349,7 +349,7 @@ def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) -> HttpResponse | None:
-    """Show the person, then ask for the erasure; None where the form has errors."""
+    """Show the person, then request the erasure; None if the form has errors."""
     back = reverse("staff:disposals", args=[study.slug])
     with faults_in(form):
         page = person_page(
@@ -377,7 +377,7 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
 
 @study_form("consent.view_circumstance")
 def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List what is on record; those who may record more find the form above."""
+    """List the recorded circumstances, with a form for users who may record more."""
     if request.method == "POST" and not request.user.has_perm("consent.record_circumstances", study):
         raise PermissionDenied
     form = CircumstanceForm(request.POST or None, initial=person_chosen(request, study))
@@ -406,7 +406,7 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _effect(study: Study, kind: str) -> str:
-    """Say what follows from a circumstance that is about to be recorded."""
+    """Return the consequence of a circumstance that is about to be recorded."""
     if kind == Circumstance.Kind.DIED:
         return _("Their link and account stop working at once. %(after)s.") % {
             "after": capfirst(study.get_after_death_display())

@@ -30,7 +30,7 @@ from training.methods.neighbours import Affordable, affordable
 from training.models import Dataset
 
 LEVEL_FIELDS = ("high", "average", "low")
-#: Parts of the curve of expected accuracy over ε: each is a forecast.
+#: Number of points on the curve of expected accuracy over ε, each of which is a forecast.
 _CURVE_STEPS = 5
 
 
@@ -69,7 +69,7 @@ class PolicyForm(forms.Form):
         return self.cleaned_data
 
     def policy(self, study: Study) -> EpsilonPolicy | None:
-        """Unsaved policy of the given values; None while they are incomplete or invalid."""
+        """Return an unsaved policy with the form's values; None while they are incomplete or invalid."""
         if self.is_bound:
             usable = not {NON_FIELD_ERRORS, *LEVEL_FIELDS} & set(self.errors)
             values = {name: self.cleaned_data.get(name) for name in LEVEL_FIELDS} if usable else {}
@@ -81,7 +81,7 @@ class PolicyForm(forms.Form):
 
 
 class AffordableForm(forms.Form):
-    """Form for the forecast of what a policy affords: public points, and the number of holders at each level."""
+    """Form for the forecast of a policy's results: public points, and the number of holders at each level."""
 
     public_dataset = forms.ModelChoiceField(
         Dataset.objects.none(), label=gettext_lazy("Public dataset"), empty_label=None
@@ -108,7 +108,7 @@ class AffordableForm(forms.Form):
             )
 
     def holders(self) -> dict[str, int]:
-        """Level → number."""
+        """Return level → number."""
         return {level.value: self.cleaned_data[_holders(level)] for level in Level}
 
 
@@ -148,7 +148,7 @@ class ApprovalForm(ConditionsForm):
 
 
 def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
-    """Current and proposed ε of each level."""
+    """Return the current and proposed ε of each level."""
     current = selectors.policy_in_force(study)
     before = options(current, study.delta)[:3] if current else [None] * 3
     return [
@@ -158,7 +158,7 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
 
 
 def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, Any] | None:
-    """Whether a policy would ask people to accept a weaker promise, and how many; uses only public numbers."""
+    """Return whether a policy would ask people to accept a weaker promise, and how many; uses only public numbers."""
     if proposed is None:
         return None
     asks = any(each.epsilon < proposed.epsilon(each.level) for each in selectors.promises_possible(study))
@@ -166,7 +166,7 @@ def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, A
 
 
 def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
-    """The comparison, with how many holders each level's change would reach, and end learning from."""
+    """Return the comparison, with how many holders each level's change would affect, and no longer be learned from."""
     consequences = selectors.policy_consequences(study, proposed)
     return [{**row, "consequence": consequences[row["value"]]} for row in _comparison(study, proposed)]
 
@@ -192,7 +192,7 @@ def policies(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @study_form("consent.propose_epsilonpolicy")
 def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Fill in, check the odds, and propose a policy."""
+    """Fill in a policy, check the odds, and propose it."""
     current = selectors.policy_in_force(study)
     initial = {"high": current.high, "average": current.average, "low": current.low} if current else None
     form = PolicyForm(request.POST or None, initial=initial)
@@ -223,7 +223,7 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Odds of the values in the form, which htmx replaces while someone types."""
+    """Return the odds of the values in the form, which htmx replaces while someone types."""
     form = PolicyForm(request.POST)
     proposed = form.policy(study)
     context = {
@@ -238,7 +238,7 @@ def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_POST
 @study_page("consent.propose_epsilonpolicy")
 def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Forecast what the ε in force and those of the form afford: a part of the page for htmx, a page without it."""
+    """Forecast results for the ε in force and in the form, as a part of the page for htmx or else as a page."""
     form, policy = AffordableForm(request.POST, study=study), PolicyForm(request.POST)
     proposed, context = policy.policy(study), {"affordable": form, "form": policy, "study": study}
     if form.is_valid() and proposed:
@@ -255,9 +255,9 @@ def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _accuracy_chart(proposed: EpsilonPolicy, form: AffordableForm) -> Chart:
-    """Expected share of right labels over ε if everyone had the same, with each proposed ε marked on the curve.
+    """Return the expected share of right labels over ε if everyone had the same, with each proposed ε marked.
 
-    A dashed line shows what the three afford together.
+    A dashed line shows the result for the three levels together.
     """
 
     def right(epsilons: Mapping[str, float], holders: Mapping[str, int]) -> float | None:
@@ -290,7 +290,7 @@ def _affordable(
 
 
 def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> list[dict[str, Any]]:
-    """Forecasts of each policy, that in force first if there is one."""
+    """Return the forecasts of each policy, starting with the policy in force, if any."""
     current = selectors.policy_in_force(study)
     forecasts = []
     for title, policy in ((_("ε in force"), current), (_("ε proposed"), proposed)):

@@ -1,4 +1,4 @@
-"""Pages on which a run is proposed, changed, approved or cancelled."""
+"""Pages for proposing, changing, approving and cancelling runs."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -48,14 +48,14 @@ _DATASETS = {
 }
 _OF_THE_MODEL = ("title", "purpose", *_DATASETS, "wanted_labels", "seed")
 _FOR_A_MODEL = ("public_dataset", "test_dataset", "labelled_dataset", "wanted_labels")
-"""Fields that count only for a method whose runs lead to a model."""
+"""Fields that apply only to a method whose runs produce a model."""
 _LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
 
 class ShareForm(forms.Form):
-    """A share in per cent, reserved until the run has ended, when the part that it did not use publicly becomes free.
+    """Form for a share in per cent, reserved until the run ends; then the publicly unused part becomes free.
 
-    A rehearsal needs none, and its form has no field.
+    A rehearsal needs no share, and its form has no field.
     """
 
     per_cent = forms.FloatField(
@@ -87,12 +87,12 @@ class ShareForm(forms.Form):
         return value
 
     def share(self) -> float:
-        """The share, above 0 and at most 1."""
+        """Return the share, above 0 and at most 1."""
         return min(self.cleaned_data.get("per_cent", 100) / 100, 1.0)
 
 
 class RunForm(StudyForm):
-    """Proposal of a run by ``acting_user``; in a rehearsal also who is at which level, and how costs are counted."""
+    """Proposal of a run by ``acting_user``; in a rehearsal also the levels of people, and how costs are counted."""
 
     def __init__(self, *args: Any, study: Study, acting_user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -143,7 +143,7 @@ class RunForm(StudyForm):
 
     @property
     def learning(self) -> list[str]:
-        """Names of the methods whose runs lead to a model."""
+        """Return the names of the methods whose runs produce a model."""
         return [name for name in METHOD_FIELDS if METHODS[name].outcome == MethodOutcome.MODEL]
 
     @property
@@ -156,7 +156,7 @@ class RunForm(StudyForm):
 
     @property
     def student_chosen(self) -> str:
-        """The student in one line."""
+        """Return the student in one line."""
         return values_words([self["student_learner"]])
 
     @property
@@ -170,15 +170,15 @@ class RunForm(StudyForm):
 
     @property
     def rest_chosen(self) -> str:
-        """Purpose and limits in one line."""
+        """Return purpose and limits in one line."""
         return values_words(self._rest) or _("all public points, no purpose stated")
 
     @property
     def rehearsed_levels(self) -> list[BoundField]:
-        """Share and ε of each level; none outside rehearsal studies."""
+        """Return share and ε of each level; none outside rehearsal studies."""
         return [self[_level_field(level, name)] for level, name in _LEVELS] if self.study.rehearsal else []
 
-    # --- What was asked for -------------------------------------------------------------------------------------------
+    # --- Submitted values ---------------------------------------------------------------------------------------------
 
     def clean(self) -> dict[str, Any]:
         chosen = self._chosen()
@@ -202,7 +202,7 @@ class RunForm(StudyForm):
         return next((method for method in self.methods if method.name == self.cleaned_data.get("method")), None)
 
     def run_fields(self) -> dict[str, Any]:
-        """The fields of the run, as ``run_propose`` takes them."""
+        """Return the fields of the run, for ``run_propose``."""
         method = self._chosen()
         assert method is not None, "the form is valid"
         names = [name for name in _OF_THE_MODEL if name in self.fields]
@@ -221,11 +221,11 @@ class RunForm(StudyForm):
         return values | method.run_fields()
 
     def proposal(self) -> Run:
-        """The run as it would be, not saved."""
+        """Return the proposed run, unsaved."""
         return Run(study=self.study, rehearsal=self.study.rehearsal, created_by=self.acting_user, **self.run_fields())
 
     def _show(self, error: ValidationError) -> None:
-        """Show errors in the run next to the field in which they can be corrected."""
+        """Show errors in the run next to the field that can correct them."""
         method = self._chosen()
         for name, texts in error.message_dict.items():
             field = "student_learner" if name == "student_parameters" else name
@@ -239,7 +239,7 @@ def _level_field(level: Level, name: str) -> str:
 
 
 def _suggested(study: Study) -> str:
-    """Sentence about the method that the form suggests, and why."""
+    """Return a sentence about the method that the form suggests, and why."""
     suggested = suggestion_for(study)
     method = capfirst(str(Run.Method(suggested.method).label))
     message = gettext_lazy("Suggested for this study: %(method)s. %(reason)s")
@@ -247,7 +247,7 @@ def _suggested(study: Study) -> str:
 
 
 def initial_for(study: Study) -> dict[str, Any]:
-    """Sensible values for a first run, by every method."""
+    """Return sensible values for a first run, for every method."""
     datasets = {
         f"{kind}_dataset": study.datasets.filter(kind=kind, removed_at=None).order_by("-imported_at").first()
         for kind in Dataset.Kind.values
@@ -262,7 +262,7 @@ def initial_for(study: Study) -> dict[str, Any]:
 
 
 def initial_like(run: Run) -> dict[str, Any]:
-    """The values of an earlier run."""
+    """Return the values of an earlier run."""
     values: dict[str, Any] = {name: getattr(run, name) for name in _OF_THE_MODEL if name != "seed"}
     values |= {"method": run.method}
     values |= kinds.parameter_values("student_learner", run.student_learner, run.student_parameters)
@@ -272,9 +272,9 @@ def initial_like(run: Run) -> dict[str, Any]:
 
 
 def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str, Any]:
-    """``plan`` of ``run`` with its ``outlook``, ``plan_notes``, what to check, and ``alternatives``; or ``plan_error``.
+    """Return ``plan`` of ``run`` with its ``outlook``, ``plan_notes``, checks and ``alternatives``; or ``plan_error``.
 
-    ``plan_waits`` where ``user`` has another one computed, or too many are.
+    Return ``plan_waits`` if another plan is being computed for ``user``, or too many plans are being computed.
     """
     try:
         with slot(user.pk):
@@ -295,7 +295,7 @@ def plan_or_reason(run: Run, user: Any, share: float | None = None) -> dict[str,
 
 
 def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:
-    """Whether ``user`` may not approve the draft because it ``is_own``, and who may: its ``approvers``.
+    """Return ``is_own`` if ``user`` may not approve their own draft, and the ``approvers`` who may.
 
     ``can`` has the user's permissions in the run's study.
     """
@@ -311,7 +311,7 @@ def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:
 
 @study_form("training.propose_run")
 def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Fill in, check the plan, save as a draft."""
+    """Fill in a proposal, check the plan, and save it as a draft."""
     form = RunForm(
         request.POST or None,
         initial=None if request.method == "POST" else _initial(request, study),
@@ -327,7 +327,7 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _page_of_own_draft(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
-    """Decorator for views of a draft, which only its proposer may open.
+    """Decorator for views of a draft that only its proposer may open.
 
     They redirect to the run if it is no longer a draft.
     """
@@ -348,7 +348,7 @@ def _page_of_own_draft(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
 
 @_page_of_own_draft
 def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
-    """Change an own draft: fill in, check the plan, save."""
+    """Change the user's own draft: fill in, check the plan, save."""
     form = RunForm(
         request.POST or None,
         initial=None if request.method == "POST" else initial_like(run) | {"seed": run.seed},
@@ -366,7 +366,7 @@ def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
 
 @_page_of_own_draft
 def run_withdraw(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
-    """Ask whether an own draft is to be withdrawn, and withdraw it."""
+    """Ask for confirmation, and withdraw the user's own draft."""
     if request.method == "POST":
         with faults_show(request):
             runs.run_withdraw(run=run, acting_user=request.user)
@@ -380,7 +380,7 @@ def _is_confirmed(request: SignedInRequest, form: RunForm) -> bool:
 
 
 def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited: Run | None = None) -> HttpResponse:
-    """The plan for the completed form, or the form if it is missing, wrong or to be changed."""
+    """Show the plan for the completed form, or the form itself if it is missing, invalid or being changed."""
     if form.is_valid() and "change" not in request.POST:
         run = form.proposal()
         context: dict[str, Any] = {"form": form, "run": run, "edited": edited, **plan_or_reason(run, request.user)}
@@ -389,25 +389,25 @@ def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited:
         kind.label
         for kind in (Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC)
         if not study.datasets.filter(kind=kind, removed_at=None).exists()
-    ]  # without them there is nothing to propose
+    ]  # without these there is nothing to propose
     context = {"form": form, "missing": missing, "edited": edited}
     return render_page(request, study, "staff/runs/new.html", context)
 
 
 def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
-    """Initial values: those of the run in the URL, if any, else defaults for the study."""
+    """Return initial values: those of the run in the URL, if any, or else defaults for the study."""
     like = request.GET.get("like")
     if not like:
         return initial_for(study)
     try:
         return initial_like(get_object_or_404(runs_visible_to(request.user), study=study, pk=like))
-    except ValidationError:  # no id at all
+    except ValidationError:  # not an id
         return initial_for(study)
 
 
 @study_form("training.approve_run")
 def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Page with the plan of a run, the share of every cap that it may use, and the yes that starts it."""
+    """Show the plan of a run, the share of every cap that it may use, and the button that starts it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.status != Run.Status.DRAFT:
         messages.info(request, _("This run is no longer a draft."))
@@ -417,7 +417,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
     if form.is_valid() and "look" not in request.POST:
         revision = number_sent(request.POST, "revision")
         if revision is None and "revision" in request.POST:
-            revision = -1  # no number, and so not that of the proposal
+            revision = -1  # not a number, and so not the proposal's revision
         try:
             approved = approvals.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
         except PlanError as error:
@@ -441,7 +441,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
 
 @study_form("training.approve_run")
 def run_approval_undo(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Turn a run whose plan is still being calculated back into a draft."""
+    """Turn a run whose plan is still being computed back into a draft."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if request.method == "POST":
         with faults_show(request):
@@ -452,7 +452,7 @@ def run_approval_undo(request: SignedInRequest, study: Study, pk: str) -> HttpRe
 
 @study_form("training.cancel_run")
 def run_cancel(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Explain what cancelling leaves in place, and cancel a run."""
+    """Explain what remains after cancelling a run, and cancel it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.has_ended:
         messages.info(request, _("This run has already ended."))

@@ -1,4 +1,4 @@
-"""Pages of how many people take part: recruitment over time, and head counts."""
+"""Pages about numbers of participants: recruitment over time, and head counts."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ class HeadCountForm(forms.Form):
             self.fields[level.value] = forms.IntegerField(label=capfirst(str(level.label)), min_value=0, max_value=MOST)
 
     def counts(self) -> dict[str, int]:
-        """Level → number."""
+        """Return level → number."""
         return {level: self.cleaned_data[level] for level in Level.values}
 
 
@@ -46,7 +46,7 @@ def _state_names() -> dict[str, str]:
 
 
 def _chart(history: RecruitmentHistory, names: dict[str, str]) -> Chart:
-    """Chart of the number of holders at each level, day by day."""
+    """Return a chart of the number of holders at each level, day by day."""
     series = [Series(names[level], history.holders[:, place].tolist()) for place, level in enumerate(Level.values)]
     return Chart([day.isoformat() for day in history.days], series, y_label=_("Holders"), scale="category")
 
@@ -54,7 +54,7 @@ def _chart(history: RecruitmentHistory, names: dict[str, str]) -> Chart:
 @require_safe
 @study_page("consent.view_group_sizes")
 def recruitment(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the exact numbers of now and their history."""
+    """Show the current exact numbers and their history."""
     overview, history, names = recruitment_overview(study), recruitment_history(study), _state_names()
     context: dict[str, Any] = {
         "overview": overview,
@@ -75,7 +75,7 @@ def consents_export(request: SignedInRequest, study: Study, kind: str) -> Stream
 
 @study_form("training.approve_run")
 def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
-    """The counts that plans use now, how to draw others, and a form for public numbers; none for a rehearsal."""
+    """Show the counts that plans now use, how to draw new ones, and a form for public numbers; none for a rehearsal."""
     if study.rehearsal:
         raise Http404
     form = HeadCountForm(request.POST if "enter" in request.POST else None)

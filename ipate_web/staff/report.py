@@ -1,4 +1,4 @@
-"""Report of what a run has released and cost, as a tagged PDF: the same facts and tables as on its page."""
+"""Report of a run's releases and costs, as a tagged PDF with the same facts and tables as its page."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ def report_pdf(
     cap: float,
     fairness: Fairness | None,
 ) -> bytes:
-    """The report; ``groups`` and ``rows`` are None where what is stored cannot be read any more.
+    """Return the report; ``groups`` and ``rows`` are None if the stored values can no longer be read.
 
     No account was charged more than ``cap``, in μ².
     """
@@ -164,7 +164,7 @@ def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
 
 
 def bounds_note(releases: Iterable[Release], cap: float) -> str:
-    """Return the footnote that names the bounds of releases which lie above every cap (empty if none does)."""
+    """Return the footnote about releases whose bounds exceed every cap (empty if there are none)."""
     beyond = [each for each in releases if each.charge > cap]
     if not beyond:
         return ""
@@ -210,5 +210,5 @@ def _releases(rows: Sequence[tuple[Release, str]] | None, cap: float) -> list[di
 
 
 def _in_lines(digest: str) -> str:
-    """A digest in lines short enough for a column."""
+    """Return a digest in lines short enough for a column."""
     return "\n".join(digest[start : start + _DIGEST_LINE] for start in range(0, len(digest), _DIGEST_LINE))

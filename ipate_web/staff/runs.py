@@ -54,11 +54,11 @@ T = TypeVar("T")
 TABS = ("result", "cost", "releases", "timeline", "card")
 """Tabs of a run's page."""
 CELLS_SHOWN = 200
-"""Cells of a table that a page shows; its file has all."""
+"""Number of a table's cells shown on a page; its file has all."""
 
 
 def _run_or_404(study: Study, pk: str, *related: str) -> Run:
-    """A run of the study; the decorators of the views let only those through who may see its runs."""
+    """Return a run of the study; the views' decorators admit only users who may see its runs."""
     runs = study.runs.select_related("public_dataset", "created_by", "approved_by", *related).prefetch_related("rounds")
     found = get_object_or_404(runs, pk=pk)
     found.study = study
@@ -66,7 +66,7 @@ def _run_or_404(study: Study, pk: str, *related: str) -> Run:
 
 
 def _voted_or_404(study: Study, pk: str) -> Run:
-    """A run of the study whose method releases labels: others have queries that are neither answered nor rejected."""
+    """Return a run whose method releases labels; other methods have no answered or rejected queries."""
     found = _run_or_404(study, pk)
     if not method_of(found).releases_labels:
         raise Http404
@@ -76,7 +76,7 @@ def _voted_or_404(study: Study, pk: str) -> Run:
 @require_safe
 @study_page("training.view_run")
 def runs(request: SignedInRequest, study: Study) -> HttpResponseBase:
-    """List the runs: searched, filtered, sorted."""
+    """List the runs, with search, filters and sorting."""
     found = RUNS.page(request, study.runs.all(), Reader(study, request.can))
     if file := found.file(f"{study.slug}-runs"):
         return file
@@ -89,7 +89,7 @@ def runs(request: SignedInRequest, study: Study) -> HttpResponseBase:
 @require_safe
 @study_page("training.view_run")
 def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") -> HttpResponseBase:
-    """Show a tab of a run's page, or the first one if it has no such tab yet."""
+    """Show a tab of a run's page, or the first tab if this one does not exist yet."""
     if tab not in TABS:
         raise Http404
     found = _run_or_404(study, pk, "private_dataset", "test_dataset", "student__assessment")
@@ -106,7 +106,7 @@ def run(request: SignedInRequest, study: Study, pk: str, tab: str = "result") ->
 @require_safe
 @study_page("training.view_run")
 def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Live part of a run's page; once the run has ended, or is a draft again, htmx reloads the page."""
+    """Return the live part of a run's page; when the run has ended or is a draft again, htmx reloads the page."""
     found = _run_or_404(study, pk)
     tab = request.GET.get("tab", "")
     context = {"study": study, "can": request.can, **_live_context(found, tab if tab in TABS else "result")}
@@ -118,7 +118,7 @@ def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 
 
 def _on_demand(compute: Callable[[], T]) -> T:
-    """Result of ``compute``, which is called when something of it is first asked for."""
+    """Return the result of ``compute``, which is called on first use."""
     return cast(T, SimpleLazyObject(compute))
 
 
@@ -140,7 +140,7 @@ def _tabs(run: Run, context: dict[str, Any], chosen: str) -> list[Section]:
 
 
 def _live_context(run: Run, tab: str) -> dict[str, Any]:
-    """Progress, charges and results: all of it public. What templates keep is computed on demand."""
+    """Return progress, charges and results, all public. Values that templates cache are computed on demand."""
     groups, history, progress = run_groups(run), _on_demand(lambda: run_cost_history(run)), run_progress(run)
     context: dict[str, Any] = {
         "run": run,
@@ -170,7 +170,7 @@ def _live_context(run: Run, tab: str) -> dict[str, Any]:
 
 
 def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
-    """Events of a run so far, as (text, time, user)."""
+    """Return the events of a run so far, as (text, time, user)."""
     events = [
         (_("Proposed"), run.created_at, str(run.created_by or "")),
         *((_("Changed"), change.changed_at, actor_name(change, "changed_by")) for change in run_edits(run)),
@@ -221,7 +221,7 @@ def run_labels_file(request: SignedInRequest, study: Study, pk: str, kind: str) 
 
 
 def result_context(result: RunResult) -> dict[str, Any]:
-    """Table of a run with its chart, as its page shows them."""
+    """Return a run's table with its chart, for its page."""
     if result.is_rows:
         return {"result": result, "drawn": result.content}
     table = CountTable.from_json(result.content)
@@ -248,7 +248,7 @@ def _result_or_404(study: Study, pk: str) -> RunResult:
 @require_safe
 @study_page("training.use_student")
 def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Download the table as CSV, on record; none that was withdrawn."""
+    """Download the table as CSV, which is logged; withdrawn tables are not available."""
     result = _result_or_404(study, pk)
     if result.is_withdrawn:
         return render_page(request, study, "staff/runs/result_withdrawn.html", {"run": result.run}, status=410)
@@ -260,7 +260,7 @@ def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResp
 
 @study_form("training.withdraw_model")
 def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Explain what it means that the table is withdrawn, ask why, and withdraw it."""
+    """Explain what withdrawing the table means, ask for the reason, and withdraw it."""
     result = _result_or_404(study, pk)
     if result.is_withdrawn:
         messages.info(request, _("This table has already been withdrawn."))
@@ -278,7 +278,7 @@ def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> Http
 @login_required
 @require_safe
 def queue(request: SignedInRequest) -> HttpResponse:
-    """Show which runs are under way and which wait, and which workers there are."""
+    """Show which runs are in progress or waiting, and which workers exist."""
     return _rendered(request, "staff/queue/queue.html")
 
 
@@ -286,7 +286,7 @@ def queue(request: SignedInRequest) -> HttpResponse:
 @login_required
 @require_safe
 def queue_live(request: SignedInRequest) -> HttpResponse:
-    """Live part of the page."""
+    """Return the live part of the page."""
     return _rendered(request, "staff/queue/home.html" if "short" in request.GET else "staff/queue/live.html")
 
 

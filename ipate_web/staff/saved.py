@@ -14,14 +14,14 @@ from ipate_web.lists import listed_query
 from ipate_web.staff.pages import study_form
 
 PAGES = {"runs", "models", "datasets", "alliances", "ledger"}
-"""Addresses of lists that can be saved. Lists that are searched for pseudonyms are not among them."""
+"""Addresses of lists that can be saved, without lists that are searched by pseudonym."""
 MOST = 20
-"""Choices that a reader may save of a list."""
+"""Largest number of saved choices per reader and list."""
 
 
 @study_form("training.view_run")
 def list_save(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Save a choice of a list for the reader under a name; without a choice, delete what has this name."""
+    """Save a choice for a list under a name; without a choice, delete the saved choice with this name."""
     page, name = request.POST.get("page", ""), " ".join(request.POST.get("name", "").split())[:60]
     if page not in PAGES or request.method != "POST":
         raise Http404

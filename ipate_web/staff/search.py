@@ -1,6 +1,6 @@
-"""Search over what a member of staff may open: studies, pages, runs, models, datasets, alliances, people by their code.
+"""Search for staff in everything they may open: studies, pages, runs, models, datasets, alliances, people by code.
 
-What is searched for may be a pseudonym, so it is sent in the body of a request and stands in no address and no log.
+The search words may be a pseudonym, so they are sent in the body of a request and appear in no address or log.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -27,14 +27,14 @@ from ipate_web.staff.pages import groups_of
 from training.models import Alliance, Dataset, Run
 
 MOST = 6
-"""Results of a kind that are shown."""
+"""Largest number of results shown for each kind."""
 LONGEST = 200
-"""Characters that are searched for."""
+"""Maximum length of the search words."""
 
 
 @dataclass(frozen=True)
 class Hit:
-    """Page that was found; the form of a ``person`` is opened with their code filled in."""
+    """Page that was found; the form of a ``person`` opens with their code filled in."""
 
     text: str | Promise
     url: str
@@ -115,7 +115,7 @@ def _alliances(words: str, user: object) -> Iterator[Hit]:
 
 
 def _people(words: str, user: object) -> Iterator[Hit]:
-    """Yield the person whose whole code was typed, in each study whose people the user may look up."""
+    """Yield the person with exactly this code, in each study whose people the user may look up."""
     for study in studies_with_permission(user, "consent.view_holder_level").filter(rehearsal=False):
         try:
             holder = holder_named(study, words)
@@ -135,7 +135,7 @@ _KINDS: tuple[tuple[str | Promise, Callable[[str, object], Iterator[Hit]]], ...]
 
 
 def found(words: str, user: object, study: Study | None = None, can: Collection[str] = ()) -> list[Group]:
-    """Return what ``user`` may open and ``words`` occur in, by kind; pages are those of ``study``."""
+    """Return the items that contain ``words`` and that ``user`` may open, by kind; pages are those of ``study``."""
     kinds: list[tuple[str | Promise, Iterator[Hit]]] = [
         (pgettext_lazy("of a study", "Pages"), _pages(words, study, can)),
         *((name, of_kind(words, user)) for name, of_kind in _KINDS),
@@ -152,7 +152,7 @@ def found(words: str, user: object, study: Study | None = None, can: Collection[
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def search(request: SignedInRequest) -> HttpResponse:
-    """Show what was found, as a page or, for the script of the search field, as a part of one."""
+    """Show the results, as a page or, for the script of the search field, as part of one."""
     if not permissions_anywhere(request.user):
         raise PermissionDenied
     words = " ".join(request.POST.get("words", "").replace("\0", "").split())[:LONGEST]

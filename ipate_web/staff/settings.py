@@ -1,4 +1,4 @@
-"""Pages on which a study is set up: five questions at first, then its settings, in parts."""
+"""Pages for setting up a study: five initial questions, then its settings in parts."""
 
 from collections.abc import Collection, Iterable
 from copy import copy
@@ -31,7 +31,7 @@ from consent.wording.facts import FACTS, INSTEAD, TRANSLATED, TRANSLATED_FACTS, 
 from ipate_web.lists import DayInput
 from ipate_web.staff.pages import Section, faults_in, faults_show, render_page, study_form
 
-#: Whoever says nothing leaves these as they are.
+#: Facts that stay unchanged if left empty.
 _KEPT_WHERE_UNSAID = ("lawful_basis", "after_withdrawal", "after_death", "after_incapacity")
 _SHORT_TEXTS = (
     "controller_address",
@@ -43,9 +43,9 @@ _SHORT_TEXTS = (
     "retention",
     "mail_opening",
 )
-#: Name of the part with everything that people must be told and the study does not say yet.
+#: Name of the part with all facts that people must be given and that the study has not stated yet.
 _MISSING = "missing"
-#: The example of harm is the ethics committee's to write, on its own page.
+#: The ethics committee writes the example of harm, on its own page.
 _TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
 
 
@@ -83,7 +83,7 @@ PARTS = (
 
 
 class StudyForm(forms.ModelForm):
-    """Form for the settings named in ``only``, or all; those in ``fixed`` are left out."""
+    """Form for the settings in ``only``, or all; those in ``fixed`` are left out."""
 
     languages = forms.CharField(
         label=gettext_lazy("Languages"),
@@ -115,12 +115,12 @@ class StudyForm(forms.ModelForm):
         for name in fixed:
             self.fields.pop(name, None)
         if self.instance.rehearsal:
-            self.fields.pop("budget_warning", None)  # it promises nothing
+            self.fields.pop("budget_warning", None)  # a rehearsal makes no promises
         for name in ("delta", "budget_warning"):
             if name in self.fields:
                 self.fields[name].widget.attrs |= {"step": "any", "inputmode": "decimal"}
         if "delta" in self.fields:
-            self.fields["delta"].label = "δ"  # not Δ, its capital
+            self.fields["delta"].label = "δ"  # otherwise it would be capitalised as Δ
 
     def _add_translations(self) -> None:
         """Add a field for each text of the form in each other language of the site or the study."""
@@ -140,7 +140,7 @@ class StudyForm(forms.ModelForm):
 
     @property
     def rows(self) -> list[list[BoundField]]:
-        """Fields in order, each followed by the same text in the other languages."""
+        """Return the fields in order, each followed by the same text in the other languages."""
         names = [name for name in self.Meta.fields if name in self.fields]
         twins = {name: [f"{name}_{code}" for code in self.other_languages] for name in names}
         return [[self[each] for each in (name, *twins[name]) if each in self.fields] for name in names]
@@ -164,7 +164,7 @@ class StudyForm(forms.ModelForm):
 
 
 class FactsForm(StudyForm):
-    """Form for the facts in the next version of a consent form; ``study`` is the study with today's draft."""
+    """Form for the facts in the next version of a consent form; ``study`` is the study with the current draft."""
 
     def __init__(self, data: Any = None, *, study: Study) -> None:
         super().__init__(data, instance=study, only=FACTS)
@@ -173,7 +173,7 @@ class FactsForm(StudyForm):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts as they were entered; the form is valid."""
+        """Return the facts as they were entered; the form must be valid."""
         changed = copy(self.instance)
         for name, value in self.cleaned_data.items():
             setattr(changed, name, value)
@@ -181,7 +181,7 @@ class FactsForm(StudyForm):
 
 
 class NewStudyForm(forms.ModelForm):
-    """Form with the five questions that a new study begins with; the settings have the rest."""
+    """Form with the five initial questions about a new study; the settings contain the rest."""
 
     rehearsal = forms.ChoiceField(
         label=gettext_lazy("Whose data will it use?"),
@@ -224,7 +224,7 @@ class NewStudyForm(forms.ModelForm):
 
 
 def _free_slug(title: str) -> str:
-    """Return a short name for a study of this title that no study has."""
+    """Return an unused short name for a study with this title."""
     base = slugify(title)[:40].strip("-") or "study"
     taken = set(Study.objects.filter(slug__startswith=base).values_list("slug", flat=True)) | {"new"}
     return next(
@@ -236,7 +236,7 @@ def _free_slug(title: str) -> str:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def study_new(request: SignedInRequest) -> HttpResponse:
-    """Create a study; its creator becomes its operator, in a rehearsal study its data steward, too."""
+    """Create a study, whose creator becomes its operator and, in a rehearsal study, also its data steward."""
     if not request.user.has_perm("consent.add_study"):
         raise PermissionDenied
     form = NewStudyForm(request.POST or None)
@@ -252,9 +252,9 @@ def study_new(request: SignedInRequest) -> HttpResponse:
 
 @study_form("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpResponse:
-    """Change one part of a study's settings: ``part``, or that of the field in the address, or what is missing.
+    """Change one part of a study's settings: ``part``, the part of the field in the address, or missing settings.
 
-    All can change before holders can decide, and few afterwards.
+    All settings can be changed until holders can decide, but only a few afterwards.
     """
     settled = services.study_fixed(study)
     parts = [each for each in PARTS if not {*each.fields} <= {*settled}]
@@ -273,7 +273,7 @@ def study_edit(request: SignedInRequest, study: Study, part: str = "") -> HttpRe
     chosen = chosen or next((each for each in parts if wanted in each.fields), parts[0])
     form = StudyForm(request.POST or None, instance=copy(study), only=chosen.fields, fixed=settled)
     if form.is_valid():
-        with faults_show(request):  # form or policy came into force while the page was open
+        with faults_show(request):  # a form or policy came into force while the page was open
             services.study_update(study=study, acting_user=request.user, **form.cleaned_data)
             messages.success(request, _("Changes saved."))
             return redirect("staff:study", study.slug)

@@ -1,4 +1,4 @@
-"""Pages of the student models of runs: their versions, publication, threshold and stage."""
+"""Pages of runs' student models: their versions, publication, threshold and stage."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -102,7 +102,7 @@ MODELS = Listing(
 
 
 class StudentForm(forms.Form):
-    """A student with its parameters, which can learn from the public points of ``run``."""
+    """Form for a student and its parameters, to learn from the public points of ``run``."""
 
     def __init__(self, *args: Any, run: Run, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -124,7 +124,7 @@ class StudentForm(forms.Form):
         return self.cleaned_data
 
     def recipe(self) -> dict[str, Any]:
-        """Choices of the form, as ``student_ask`` takes them."""
+        """Return the choices of the form, for ``student_ask``."""
         return {
             "student_learner": self.cleaned_data["student_learner"],
             "student_parameters": chosen_parameters(self, "student_learner"),
@@ -132,12 +132,12 @@ class StudentForm(forms.Form):
 
 
 def initial_student(run: Run) -> dict[str, Any]:
-    """The student that the run asked for."""
+    """Return the student that the run requested."""
     return parameter_values("student_learner", run.student_learner, run.student_parameters)
 
 
 class PublicationForm(ReasonForm):
-    """Form for the reason to publish a version that a run would not publish automatically; empty if it would."""
+    """Form for the reason to publish a version that would not be published automatically; empty if it would."""
 
     def __init__(self, *args: Any, doubtful: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -147,7 +147,7 @@ class PublicationForm(ReasonForm):
 
 
 class ThresholdForm(forms.Form):
-    """Form for the class that a threshold is of, and for costs or a wanted sensitivity; no class for no threshold."""
+    """Form for a threshold's class, and costs or a target sensitivity; without a class there is no threshold."""
 
     class_name = forms.ChoiceField(label=gettext_lazy("Class"), required=False)
     missed = forms.FloatField(
@@ -177,7 +177,7 @@ def _run_or_404(request: SignedInRequest, study: Study, pk: str) -> Run:
 
 
 def _version_or_404(request: SignedInRequest, study: Study, pk: str, version: int) -> tuple[Run, StudentModel]:
-    """A run with one version of its student."""
+    """Return a run and one version of its student."""
     run = _run_or_404(request, study, pk)
     return run, get_object_or_404(run.students.all(), version=version)
 
@@ -185,19 +185,19 @@ def _version_or_404(request: SignedInRequest, study: Study, pk: str, version: in
 @require_safe
 @study_page("training.view_run")
 def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """The versions of a run's student, polled by the run's page while one is being trained; the page then reloads."""
+    """Show the versions of a run's student; the run's page polls this during training, then reloads."""
     row = _run_or_404(request, study, pk)
     can = request.can
     context: dict[str, Any] = {"study": study, "can": can, "run": row, "versions": run_versions(row)}
     response = render(request, "staff/runs/versions.html", context)
     if not context["versions"].busy:
-        response["HX-Refresh"] = "true"  # what the page says above them has changed, too
+        response["HX-Refresh"] = "true"  # the text above them has changed as well
     return response
 
 
 @study_form("training.propose_run")
 def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Choose a student and its parameters; a worker trains it from what the run has released."""
+    """Choose a student and its parameters, for a worker to train from the run's releases."""
     row = _run_or_404(request, study, pk)
     if not row.students.exists():
         messages.info(request, _("You can only train the student of a finished run again."))
@@ -215,7 +215,7 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
 
 @study_form("training.approve_run")
 def run_student_publish(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
-    """Explain what it means that another version is published, and publish it."""
+    """Explain what publishing another version means, and publish it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.error(request, _("This version was withdrawn. Publish a different one."))
@@ -232,7 +232,7 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
 
 @study_form("training.withdraw_model")
 def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
-    """Explain what it means to withdraw a version, and withdraw it."""
+    """Explain what withdrawing a version means, and withdraw it."""
     row, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.info(request, _("This version has already been withdrawn."))
@@ -263,7 +263,7 @@ def run_student_onnx(request: SignedInRequest, study: Study, pk: str, version: i
 def _taken(
     request: SignedInRequest, study: Study, run: Run, chosen: StudentModel, file_of: Callable[[StudentModel], ModelFile]
 ) -> HttpResponse:
-    """A file of a version, whose download is recorded; none if the version was withdrawn."""
+    """Return a file of a version and record the download; not available if the version was withdrawn."""
     if chosen.is_withdrawn:
         return render_page(request, study, "staff/runs/withdrawn.html", {"run": run, "chosen": chosen}, status=410)
     file = file_of(chosen)
@@ -286,7 +286,7 @@ def models(request: SignedInRequest, study: Study) -> HttpResponseBase:
 
 
 def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
-    """Decorator of views of the published model of a run, for those who approve runs; back to a run without one."""
+    """Decorator of views of a run's published model, for users who approve runs; redirects if there is no model."""
 
     @study_form("training.approve_run")
     @wraps(view)
@@ -302,7 +302,7 @@ def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
 
 @_page_of_published
 def model_stage(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
-    """Explain what the stages mean, and put a published model into another one."""
+    """Explain the stages, and change a published model's stage."""
     if request.method == "POST":
         with faults_show(request):
             model = model_stage_set(run=run, stage=request.POST.get("stage", ""), acting_user=request.user)
@@ -315,7 +315,7 @@ def model_stage(request: SignedInRequest, study: Study, run: Run, student: Stude
 
 @_page_of_published
 def model_threshold(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
-    """Explain what a threshold does, and choose that of a published model."""
+    """Explain thresholds, and choose a published model's threshold."""
     threshold = student.card.get("threshold") or {}
     initial = {"class_name": threshold.get("class", ""), **threshold.get("by", {})}
     form = ThresholdForm(request.POST if request.method == "POST" else None, initial=initial, run=run)

@@ -44,7 +44,7 @@ _A_PAGE = 20
 
 
 class ClosingForm(ReasonForm):
-    """Form to close a study: the reason, and the last day of its private records."""
+    """Form for closing a study: the reason, and the last day of its private records."""
 
     erase_after = DayField(label=gettext_lazy("Last day of the private records"))
 
@@ -69,7 +69,7 @@ class ClosingForm(ReasonForm):
 
     @property
     def last_day(self) -> date | None:
-        """The day that was chosen; the form is valid."""
+        """Return the chosen day; the form must be valid."""
         return self.cleaned_data.get("erase_after")
 
 
@@ -90,7 +90,7 @@ class ChangesFilter(FilterForm):
 @require_safe
 @study_page("consent.view_dashboard")
 def study_impact(request: SignedInRequest, study: Study, kind: str) -> HttpResponse:
-    """Summary for the data protection impact assessment, as PDF or Markdown; a rehearsal concerns nobody."""
+    """Return the summary for the data protection impact assessment as PDF or Markdown, except for a rehearsal."""
     makers: dict[str, tuple[Callable[[Study], str | bytes], str]] = {
         "pdf": (impact_pdf, "application/pdf"),
         "md": (impact_markdown, "text/markdown; charset=utf-8"),
@@ -106,7 +106,7 @@ def study_impact(request: SignedInRequest, study: Study, kind: str) -> HttpRespo
 @require_safe
 @study_page("training.view_run")
 def study(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Overview of a study: what to do next, what may still be used, its runs; researchers see what they can use."""
+    """Show a study's overview: next steps, remaining budgets, its runs; for researchers, what they can use."""
     policy = selectors.policy_in_force(study)
     runs = run_totals(study)
     makes_accounts = request.user.has_perm("consent.manage_accounts")
@@ -141,7 +141,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_dashboard")
 def study_budgets(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Live part of the overview: what each privacy group has used and has left."""
+    """Return the live part of the overview: each privacy group's used and remaining budget."""
     context = {
         "study": study,
         "can": request.can,
@@ -154,7 +154,7 @@ def study_budgets(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_dashboard")
 def study_budget_file(request: SignedInRequest, study: Study) -> HttpResponse:
-    """The same numbers as a file."""
+    """Download the same numbers as a file."""
     pieces = budgets_csv(budgets_of(study))
     return attachment("".join(pieces), f"{study.slug}-budget.csv", "text/csv; charset=utf-8")
 
@@ -172,7 +172,7 @@ def _usable(study: Study, can: Collection[str]) -> dict[str, Any]:
 
 
 def _taking_part(study: Study) -> dict[str, Any]:
-    """Exact numbers, for people who handle consents; the numbers must not influence runs."""
+    """Return exact numbers, only for people who handle consents; the numbers must not influence runs."""
     counts = holders_per_level(study)
     taking_part = sum(counts[level] for level in Level.values)
     return {"taking_part": taking_part, "counts": counts, "levels": [(level.label, counts[level]) for level in Level]}
@@ -180,7 +180,7 @@ def _taking_part(study: Study) -> dict[str, Any]:
 
 @study_form("consent.close_study")
 def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Explain what it means to close a study, and close it."""
+    """Explain what closing a study means, and close it."""
     if study.is_closed:
         messages.info(request, _("This study is already closed."))
         return redirect("staff:study", study.slug)
@@ -198,7 +198,7 @@ def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_configurationchange")
 def changes(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the changes, newest first, with the values before and after; auditors also find those that are sealed."""
+    """List the changes, newest first, with the values before and after; auditors also see sealed changes."""
     sealed = "consent.view_sealedchange" in request.can and request.GET.get("record") == "sealed"
     form = ChangesFilter(request.GET, models=models_recorded(sealed=sealed), people=changers(study, sealed=sealed))
     page = paginate(request, changes_of(study, sealed=sealed, **form.chosen()), _A_PAGE)

@@ -27,7 +27,7 @@ from ipate_web.staff import (
     webhooks,
 )
 
-#: Of one study, behind its short name.
+#: Pages of one study, after its short name.
 study_patterns = [
     path("", studies.study, name="study"),
     path("impact.<str:kind>", studies.study_impact, name="study_impact"),

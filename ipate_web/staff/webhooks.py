@@ -1,4 +1,4 @@
-"""Page of the programs that are told what happens in a study."""
+"""Page of the programs that are notified of a study's events."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, 
 
 
 class WebhookForm(forms.Form):
-    """Form for a new webhook; whether its address is allowed the service says."""
+    """Form for a new webhook; the service checks whether its address is allowed."""
 
     url = forms.CharField(
         label=gettext_lazy("Web address"),
@@ -38,7 +38,7 @@ class WebhookForm(forms.Form):
 
 @study_form("consent.manage_webhooks")
 def webhooks(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List webhooks and their deliveries; the form makes another one, whose secret is shown once."""
+    """List webhooks and their deliveries, with a form for a new one, whose secret is shown once."""
     form = WebhookForm(request.POST or None)
     if form.is_valid() and (made := _made(request, study, form)):
         return render_page(request, study, "staff/webhooks/made.html", {"made": made})
@@ -63,7 +63,7 @@ def _made(request: SignedInRequest, study: Study, form: WebhookForm) -> MadeEndp
 @require_POST
 @study_page("consent.manage_webhooks")
 def webhook_test(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Send an event that nothing has happened for."""
+    """Send a test event."""
     endpoint_test(endpoint=get_object_or_404(WebhookEndpoint, study=study, pk=pk))
     messages.success(request, _("A test message is on its way. Reload the list of deliveries soon to see the result."))
     return redirect("staff:webhooks", study.slug)

@@ -1,1 +1,1 @@
-"""API tokens: a program uses the REST API on behalf of a user."""
+"""API tokens, with which a program uses the REST API on behalf of a user."""

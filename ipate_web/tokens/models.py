@@ -9,7 +9,7 @@ from knox.models import AbstractAuthToken
 
 
 class Scope(models.TextChoices):
-    """Uses of a token, within what its user may do."""
+    """Permitted uses of a token, within its user's permissions."""
 
     READ = "read", _("read: studies, runs, labels, models")
     PROPOSE = "propose", _("propose: plan and propose runs, train versions of students")
@@ -27,7 +27,7 @@ class Scope(models.TextChoices):
 
 
 def every_scope() -> list[str]:
-    """All scopes: what tokens had before there were scopes."""
+    """Return all scopes, which tokens had before scopes existed."""
     return list(Scope.values)
 
 
@@ -49,10 +49,10 @@ class ApiToken(AbstractAuthToken):
 
     @property
     def scope_names(self) -> str:
-        """Its scopes in short, for a page."""
+        """Return the token's scopes in short, for a page."""
         return ", ".join(self.scopes)
 
 
 def tokens_end(user: User, **_: Any) -> None:
-    """Delete the tokens of an account that was closed."""
+    """Delete the tokens of a closed account."""
     ApiToken.objects.filter(user=user).delete()

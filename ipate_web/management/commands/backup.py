@@ -1,8 +1,8 @@
-"""Copy the database, private storage and the models into a new file of a folder, while site and workers go on.
+"""Copy the database, private storage and the models into a new file in a folder while site and workers run.
 
-The file is encrypted to IPATE_BACKUP_RECIPIENT (ipate backup_key makes the keys). Backups in that folder that are
-older than IPATE_BACKUP_DAYS are deleted. The secret keys and the journal are not in it (docs/operations.md). The keys
-of people's records go into a file of their own beside it, which takes the place of the last one.
+The file is encrypted to IPATE_BACKUP_RECIPIENT (ipate backup_key makes the keys). Backups in that folder that are older
+than IPATE_BACKUP_DAYS are deleted. The file does not contain the secret keys and the journal (docs/operations.md). The
+keys of people's records are written to a separate file next to it, which replaces the previous one.
 """
 
 import time
@@ -21,12 +21,12 @@ from ipate_web.backups.files import keys_check, keys_copy
 from ipate_web.backups.installation import backup_make, backups_prune
 from ipate_web.processes import unwind_on_signals
 
-#: Hour of the backup of a night, in IPATE_TIME_ZONE.
+#: Hour of the nightly backup, in IPATE_TIME_ZONE.
 HOUR = 3
 
 
 def night_after(now: datetime) -> datetime:
-    """The next time that it is three o'clock where ``now`` is."""
+    """Return the next time at which it is three o'clock in the time zone of ``now``."""
     night = now.replace(hour=HOUR, minute=0, second=0, microsecond=0)
     return night if night > now else night + timedelta(days=1)
 
@@ -74,7 +74,7 @@ class Command(BaseCommand):
                     self._make(folder, keep_days, unencrypted)
                 except CommandError as error:
                     self.stderr.write(f"{error} The next try is tomorrow.")
-                # Until then, the database may have been restarted.
+                # The database may be restarted while waiting.
                 connections.close_all()
         except KeyboardInterrupt:
             self.stdout.write("Stopped.")
@@ -85,10 +85,10 @@ class Command(BaseCommand):
             try:
                 keys_check()
                 path, digest = backup_make(folder, recipients)
-                # After the backup: it needs the keys of all that is in it.
+                # After the backup, because it needs the keys of everything in it.
                 keys = keys_copy(folder, recipients)
             finally:
-                # Also after a failure: what people were told of old backups holds all the same.
+                # Also after a failure, so that old backups are deleted by the promised time.
                 if folder.is_dir():
                     for old in backups_prune(folder, keep_days):
                         self.stdout.write(f"{old.name} was older than {keep_days} days or never completed; deleted.")

@@ -1,7 +1,7 @@
-"""Make a key pair for backups: the private key in a new file, the public one printed.
+"""Make a key pair for backups: write the private key to a new file and print the public key.
 
-Call it where backups are not made, or take the file away and delete it here: whoever has the private key can read every
-backup, and without it nobody can. age-keygen makes the same kind of file.
+Run it on a machine that does not make backups, or move the file elsewhere and delete it here. The private key opens
+every backup, and without it no backup can be read. age-keygen makes the same kind of file.
 """
 
 import os

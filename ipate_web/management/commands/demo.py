@@ -1,6 +1,6 @@
-"""Serve a demo study, and carry it out meanwhile: import real data, let everyone consent, run, teach students.
+"""Serve a demo study while carrying it out: import real data, record everyone's consent, run, and train students.
 
-Stopped at any moment and called again, it continues.
+It can be stopped at any time and continues when called again.
 """
 
 import json
@@ -74,7 +74,7 @@ class Command(BaseCommand):
             self.stdout.write("\nStopped. The same command continues where this one has stopped.")
 
     def run_over_sites(self, data: str, sites: int, port: int, no_serve: bool, **options: Any) -> None:
-        """A hub and several sites, one alliance, one joint run."""
+        """Run a hub and several sites with one alliance and one joint run."""
         states = joint_demo(data, sites, port, self.stdout.write, serve=not no_serve)
         if options["json"]:
             self.stdout.write(json.dumps({"runs": states}))
@@ -86,7 +86,7 @@ class Command(BaseCommand):
         with ExitStack() as stack:
             processes: list[Popen] = []
             if serve:
-                port = free_port(port)  # before the worker begins: its mails name the site
+                port = free_port(port)  # before the worker starts, because its mails contain the site's address
                 static_files_collect()
                 site = stack.enter_context(running(site_command(port), LOGS / "site.log", site_environment(port)))
                 processes.append(site)
@@ -113,7 +113,7 @@ class Command(BaseCommand):
                     time.sleep(0.3)
 
     def _carry_out(self, data: str, users: dict[str, User], processes: list[Popen]) -> list[Run]:
-        """Import the data, let everybody decide, and start the runs; return these once they have ended."""
+        """Import the data, record everyone's decision, and start the runs; return these after they have ended."""
         with progress_bar(desc=f"{data}: reading") as bar:
             try:
                 splits = catalogue_load(data, settings.DATA_DIR or None, _bar_progress(bar))
@@ -123,7 +123,7 @@ class Command(BaseCommand):
         rehearsal = rehearsal_build(data, splits, users)
         try:
             runs = runs_start(data, real, rehearsal, proposer=users["operator"], approver=users["operator2"])
-        except ValidationError as error:  # such as a share that a visitor has given to another run
+        except ValidationError as error:  # such as a share that a visitor has already given to another run
             raise CommandError(" ".join(error.messages)) from error
         _wait_for(runs, processes)
         return list(Run.objects.filter(pk__in=[run.pk for run in runs]).order_by("created_at"))
@@ -154,7 +154,7 @@ class Command(BaseCommand):
         self.stdout.write("\n")
 
     def _print_logins(self, port: int, study: Study, logins: list[Login]) -> None:
-        """Print where the site runs, who can sign in, and what goes on there."""
+        """Print where the site runs, who can sign in, and what happens there."""
         self.stdout.write(
             f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}).\n"
             f"Sign in with the password {logins[0].password} as\n"
@@ -170,7 +170,7 @@ class Command(BaseCommand):
         )
 
     def _print_places(self, port: int, study: Study, runs: list[Run]) -> None:
-        """Print the pages that show most, each with who may see it."""
+        """Print the most informative pages, each with the users who may see it."""
         rehearsed = [run for run in runs if run.rehearsal]
         places = [
             ("operator", reverse("staff:study", args=[study.slug]), "what each privacy group has used"),
@@ -202,7 +202,7 @@ def _gain(accuracy: float | None, baseline: float | None) -> str:
 
 
 def _report(run: Run) -> dict[str, Any]:
-    """Outcome of a run; ``share`` is the part of every holder's cap that it used, None in a rehearsal."""
+    """Return the outcome of a run; ``share`` is the part of every holder's cap that it used, None in a rehearsal."""
     student = run.student
     return {
         "method": run.method,

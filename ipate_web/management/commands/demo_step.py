@@ -1,7 +1,7 @@
-"""Carry out steps of the demonstration of sites in this installation, one a line, for ``manage.py demo --sites``.
+"""Carry out steps of the demo with sites in this installation, one per line, for ``manage.py demo --sites``.
 
-A line is a JSON object: ``step``, and what it is ``given``. The answer is a line of JSON, too. If a step fails, the
-answer names the error as ``failed``, the traceback goes to stderr, and the next step can follow.
+A line is a JSON object with the ``step`` and its ``given`` arguments. The response is also a line of JSON. If a step
+fails, the response contains the error as ``failed``, the traceback goes to stderr, and the next step can follow.
 """
 
 import json
@@ -39,7 +39,7 @@ from training.services.drawings import head_counts_draw
 from training.verification import checks_of
 
 SLUG = "demo-sites"
-#: Steps with the curvature of public points need no more; each is a question to all sites.
+#: Steps that use the curvature of public points need no more; each is a question to all sites.
 QUESTIONS = 15
 
 Step = Callable[..., dict[str, Any]]
@@ -102,7 +102,7 @@ def hub_sign() -> dict[str, Any]:
 
 
 def site_join(data: str) -> dict[str, Any]:
-    """At a site: describe the alliance in the form, publish it, let people consent, count them, join."""
+    """At a site: describe the alliance in the form, publish it, record people's consents, count them, and join."""
     alliance = _alliance()
     exchange(alliance)
     services.alliance_add_to_form(alliance=alliance, acting_user=_user("operator"))
@@ -117,7 +117,7 @@ def site_join(data: str) -> dict[str, Any]:
 
 
 def hub_run(mode: str, share: float) -> dict[str, Any]:
-    """At the hub: propose a run, unless the last one has not ended, and approve it."""
+    """At the hub: propose a run, unless the last one is still going on, and approve it."""
     alliance = _alliance()
     run = Run.objects.filter(alliance=alliance, joint__isnull=False).order_by("created_at").last()
     if run is None or run.status in Run.ENDED:
@@ -125,7 +125,7 @@ def hub_run(mode: str, share: float) -> dict[str, Any]:
     if run.status == Run.Status.DRAFT:
         run = run_approve(run=run, acting_user=_user("operator2"), share=share)
     if run.status == Run.Status.PLANNING:
-        run_plan(run)  # the sites ask for it at once
+        run_plan(run)  # the sites request it at once
     return {"number": run.pk.hex}
 
 
@@ -145,7 +145,7 @@ def _run_propose(alliance: Alliance, mode: str) -> Run:
 
 
 def site_run(number: str, share: float) -> dict[str, Any]:
-    """At a site: take up the run, unless that was done, and approve it."""
+    """At a site: accept the run, unless already done, and approve it."""
     alliance = _alliance()
     if taken := JointRun.objects.filter(run__alliance=alliance, content__contains=number).first():
         run = taken.run
@@ -171,7 +171,7 @@ def run_state() -> dict[str, Any]:
 
 
 def accounts_state() -> dict[str, Any]:
-    """Return this installation's faults, the largest share of a cap used, and the number of charges and repeats."""
+    """Return this installation's faults, the largest share of a cap used, and the numbers of charges and repeats."""
     study = Study.objects.get(slug=SLUG)
     snapshot = consent_snapshot(study)
     spent, caps = balances(study).of(snapshot.holders), caps_of(snapshot.epsilons, study.delta)
@@ -202,7 +202,7 @@ STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (hub_found, site_register, hub_sign, site_join, hub_run, site_run, run_state, accounts_state)
 }
-"""Steps by name, as ``manage.py demo_step`` receives it."""
+"""Steps by the name that ``manage.py demo_step`` receives."""
 
 
 class Command(BaseCommand):
@@ -213,7 +213,7 @@ class Command(BaseCommand):
             order = json.loads(line)
             try:
                 answer = _step(order["step"], order["given"])
-            except Exception as error:  # whoever asked decides whether it is tried again
+            except Exception as error:  # the caller decides whether to try again
                 answer = {"failed": f"{type(error).__name__}: {error}"}
                 with suppress(OSError):  # the log may be on a full disk
                     traceback.print_exc()

@@ -1,4 +1,4 @@
-"""``makemigrations`` for the schema alone: texts, choices and validators of a field need no migration."""
+"""``makemigrations`` for the schema only, because texts, choices and validators of a field need no migration."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from django.core.management.commands import makemigrations
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.state import ProjectState
 
-#: Arguments of fields and constraints that forms and pages read, and no database knows.
+#: Arguments of fields and constraints that forms and pages use but the database does not.
 _BEYOND_THE_SCHEMA = {
     *("choices", "editable", "error_messages", "help_text", "validators", "verbose_name"),
     *("violation_error_code", "violation_error_message"),
@@ -14,7 +14,7 @@ _BEYOND_THE_SCHEMA = {
 
 
 class SchemaAutodetector(MigrationAutodetector):
-    """Autodetector that compares and writes fields and constraints without what is beyond the schema."""
+    """Autodetector that compares and writes fields and constraints without arguments beyond the schema."""
 
     def __init__(self, from_state: ProjectState, to_state: ProjectState, questioner: Any = None) -> None:
         super().__init__(_schema_of(from_state), _schema_of(to_state), questioner)
@@ -30,7 +30,7 @@ def _schema_of(state: ProjectState) -> ProjectState:
 
 
 def _bare(part: Any) -> Any:
-    """Copy of a field or constraint without what is beyond the schema."""
+    """Return a copy of a field or constraint without arguments beyond the schema."""
     *_, args, kwargs = part.deconstruct()
     return type(part)(*args, **{name: value for name, value in kwargs.items() if name not in _BEYOND_THE_SCHEMA})
 

@@ -1,9 +1,9 @@
-"""Restore a backup into an empty place, verify it, measure how long that takes, and throw it away.
+"""Restore a backup into an empty installation, verify it, measure how long that takes, and delete it.
 
-Database, files and journal of the installation stay as they are: a new process restores into a folder of its own under
-IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL name an empty database by --database. Exit status 1: the backup
-cannot be restored, or is not whole. Studies that would be locked are no fault: someone decided, or something was
-released, since the backup was made.
+Database, files and journal of this installation stay as they are, because a new process restores into a separate folder
+under IPATE_VAR_DIR, with a copy of the journal. On PostgreSQL, name an empty database with --database. The exit status
+is 1 if the backup cannot be restored or is incomplete. Studies that would be locked are not faults: there have been
+decisions or releases since the backup.
 """
 
 import json
@@ -63,7 +63,7 @@ class Command(BaseCommand):
             facts["locked"] = re.findall(r"^(\S+) is locked:", said, re.MULTILINE)
             said, facts["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
         faults = set(re.findall(r"^ +(FAULT  .*)$", said, re.MULTILINE))
-        # What was decided or released since is missing in every backup: it locks the study, and can be settled.
+        # Every backup lacks later decisions and releases; they lock the study and can be settled.
         if faults - {f"FAULT  {JOURNAL_CHECK}"} or "whole" not in said:
             raise CommandError(f"The backup can be restored, but is not whole.\n{said}")
         for name, value in facts.items():
@@ -73,11 +73,11 @@ class Command(BaseCommand):
             report.write_text(json.dumps(facts, indent=1) + "\n")
 
     def _environment(self, folder: Path, database: str) -> dict[str, str]:
-        """Variables of an empty installation in ``folder`` with the keys of this one."""
+        """Return the variables of an empty installation in ``folder`` with the keys of this one."""
         if Path(settings.JOURNAL_DIR).is_dir():
             shutil.copytree(settings.JOURNAL_DIR, folder / "journal")
         if Path(settings.KEYS_DIR).is_dir():
-            # Without them nobody's records can be read.
+            # Without them, people's records cannot be read.
             shutil.copytree(settings.KEYS_DIR, folder / "var" / "keys")
         elsewhere = {f"IPATE_{alias.upper()}_STORAGE{end}" for alias in STORAGES for end in ("", "_OPTIONS")}
         elsewhere |= {"IPATE_MAIL", "IPATE_CACHE_URL", "IPATE_SIGN_OF_LIFE_URL", "DATABASE_URL"}
@@ -95,7 +95,7 @@ class Command(BaseCommand):
         """Run a command of the other installation; return its output and its duration in seconds.
 
         Raises:
-            CommandError: it failed.
+            CommandError: the command failed.
         """
         begun = time.monotonic()
         command = [sys.executable, str(Path(settings.BASE_DIR) / "manage.py"), *arguments]

@@ -1,8 +1,8 @@
-"""Encrypt and sign anew with today's keys what earlier ones have encrypted and signed.
+"""Encrypt and sign again, with the current keys, all data encrypted and signed with earlier ones.
 
-Call it after a key was changed, with the earlier one among its fallbacks, while site and workers are stopped. What it
-leaves are digests that were given out under an earlier key for signatures: numbers of receipts, exports, documents,
-sealed changes, codes of invitations. They need that key for as long as they are to be checked.
+Call it after a key was changed, with the earlier one among its fallbacks, while site and workers are stopped. It does
+not change digests made with an earlier signing key: numbers of receipts, exports, documents, sealed changes, codes of
+invitations. Keep that key for as long as they must be checked.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ class Command(BaseCommand):
 
 
 def _factors_encrypt() -> int:
-    """Secrets of apps and seeds of recovery codes."""
+    """Encrypt the secrets of authenticator apps and the seeds of recovery codes."""
     done = 0
     for each in Authenticator.objects.select_for_update():
         secrets = [name for name in ("secret", "seed") if name in each.data]
@@ -74,7 +74,7 @@ def _webhooks_encrypt() -> int:
 
 
 def _heads_sign() -> tuple[int, int]:
-    """Sign the heads of all chains; return how many were signed, and how many had a wrong signature."""
+    """Sign the heads of all chains; return how many were signed, and how many had an invalid signature."""
     signed = forged = 0
     for model in (ChainHead, InstallationHead):
         for head in model.objects.select_for_update():

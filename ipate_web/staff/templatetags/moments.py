@@ -1,4 +1,4 @@
-"""Template tag for moments as staff read them: with seconds and zone, and for programs in ``datetime``."""
+"""Template tag for dates and times on staff pages: with seconds and zone, and machine-readable in ``datetime``."""
 
 from datetime import datetime
 
@@ -15,10 +15,10 @@ register = template.Library()
 
 @register.simple_tag
 def moment(value: datetime | None, seconds: bool = True) -> SafeString | str:
-    """Moment in the reader's zone, which is named.
+    """Return a time in the reader's time zone, with the zone's name.
 
     Args:
-        value: the moment; None makes a dash.
+        value: the time; None is shown as a dash.
         seconds: whether seconds are shown. Without them, not even ``datetime`` reveals more than the minute, for
             readers who must not learn how long a computation took.
     """
@@ -32,7 +32,7 @@ def moment(value: datetime | None, seconds: bool = True) -> SafeString | str:
 
 @register.filter
 def moment_text(value: datetime, seconds: bool = True) -> str:
-    """The same as plain text, for captions and files."""
+    """Return the same as plain text, for captions and files."""
     local = timezone.localtime(value)
     clock = local.strftime("%H:%M:%S" if seconds else "%H:%M")
     return f"{date_format(local, 'SHORT_DATE_FORMAT')} {clock} {zone_name(local)}"
