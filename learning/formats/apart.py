@@ -1,8 +1,8 @@
-"""Reading of uploaded files in a separate process, with limits, so that a file can only harm its own reader.
+"""Reader of uploaded files in a separate, limited process, so that a file can only harm its own reader.
 
-Libraries that read strangers' files may be tricked into taking all memory, running forever, or executing a file's
-content. Each file is therefore read in a process with limited memory and time, and without network, other programs, or
-the settings of the site. Its answer comes as JSON and arrays, never as pickle.
+Libraries may be tricked by a stranger's file into taking all memory, running forever, or executing its content. Each
+file is therefore read in a process with limited memory and time, without access to the network, other programs or the
+site's settings. The process answers with JSON and arrays, never with pickle.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from learning.formats.schema import Schema
 logger = logging.getLogger(__name__)
 
 _MB = 1 << 20
-#: A reader that waits for its disk takes no processor time.
+#: A reader that waits for its disk uses no processor time.
 _PATIENCE = 2
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """Limits for a reader: memory in MB in addition to that of its programs, and seconds of processor time."""
+    """Limits for a reader: memory in MB, in addition to its programs' memory, and seconds of processor time."""
 
     memory: int
     seconds: int
 
 
 def draft_apart(path: Path, allowance: Allowance, *, private: bool) -> Draft:
-    """Draft of a schema for a file, as `schema_draft` makes it.
+    """Return the draft of a schema for a file, as made by `schema_draft`.
 
     Args:
         allowance: Limits on the resources for reading the file.
-        private: Whether the draft may reveal nothing but the names and kinds of columns.
+        private: Whether the draft may reveal only the names and kinds of columns.
 
     Raises:
-        DataError: the file cannot be read, contains too little information, or exceeds the limits.
+        DataError: The file cannot be read, contains too little information, or exceeds the limits.
     """
     with scratch_folder() as folder:
         answer = _answer({"ask": "draft", "path": str(path.absolute()), "private": private}, folder, allowance, silent)
@@ -74,7 +74,7 @@ def read_apart(
     progress: Progress | None = None,
     report: Report,
 ) -> Rows:
-    """Records of a file, as `read_file` reads them, if it has this SHA-256; errors go to the report."""
+    """Return the records of a file, as read by `read_file`, if it has this SHA-256. Errors are added to the report."""
     request = {
         "ask": "rows",
         "path": str(path.absolute()),
@@ -96,7 +96,7 @@ def read_apart(
             setattr(faults, changed, Counter(answer[changed]))
         faults.records, faults.balance = answer["records"], Balance.from_json(answer["balance"])
         report.take(faults, path)
-        # The file of records goes with its folder, and stays mapped as long as they are used.
+        # The file of records is deleted with its folder, but stays mapped while the records are used.
         return RowFiles(folder).rows(answer["rows"], no_rows(schema), labels=labels, holders=holders)
 
 
@@ -104,7 +104,7 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
     """Return the answer to a request; its arrays are in the folder.
 
     Raises:
-        DataError: it was refused, or the process did not end well.
+        DataError: The request was refused, or the process failed.
     """
     answer = _process(request, folder, allowance, progress)
     if "refused" in answer:
@@ -123,14 +123,14 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
 
 
 def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
-    """Return the answer of a reading process, or how it ended; it has ended when this returns."""
+    """Return the answer of a reading process, or how it ended. The process has ended when this returns."""
     request = request | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
     with ConfinedProcess("learning.formats.apart") as process, process.within(_PATIENCE * allowance.seconds):
         try:
             process.stdin.write(json.dumps(request).encode())
             process.stdin.close()
         except BrokenPipeError:
-            pass  # how it ended says more
+            pass  # how the process ended is more informative
         try:
             while True:
                 step, _array = frame_read(process.stdout)
@@ -139,7 +139,7 @@ def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progre
             ended = process.ended()
     if process.late or ended == -SIGXCPU:
         return {"slow": True}
-    if ended == -SIGKILL:  # by the kernel, as the machine has no memory left
+    if ended == -SIGKILL:  # by the kernel, because the machine is out of memory
         return {"exhausted": True}
     if ended != 0:
         return {"failed": f"it ended with {ended}"}
@@ -150,13 +150,13 @@ def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progre
 _LIMIT = _("Check where the file comes from. If it is right, split it, or save it as CSV.")
 
 
-# --- The process, which is asked through standard input and answers in a folder
+# --- The process, which reads requests from standard input and answers in a folder
 
 
 def main() -> None:
-    """Do what is asked, confined, and write the answer; whatever goes wrong is part of it."""
-    # Readers import these where they use them. Here they come first: once confined, no file but the named ones opens,
-    # and what libraries take would count as the file's memory.
+    """Carry out the request in confinement and write the answer, which reports any error."""
+    # Readers import these when they use them. Here they come first, because a confined process can only open the named
+    # files, and the memory of libraries would count as the file's.
     import pyarrow.compute
     import pyarrow.csv
     import pyarrow.parquet  # noqa: F401
@@ -172,15 +172,15 @@ def main() -> None:
 
 
 def answered(request: dict[str, Any], folder: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Answer to what is asked, or why there is none: ``refused``, ``exhausted`` or ``failed``; arrays in the folder."""
+    """Return the answer to a request, with arrays in the folder, or ``refused``, ``exhausted`` or ``failed``."""
     try:
         return _ANSWERS[request["ask"]](request, folder, progress)
     except DataError as error:
         return {"refused": fault_to_json(error)}
     except MemoryError:
         return {"exhausted": True}
-    except Exception as error:  # a library met what it did not expect
-        # Where, not what: a message may repeat a record.
+    except Exception as error:  # unexpected by a library
+        # Report the place but not the message, which may repeat a record.
         where = [f"{each.filename}:{each.lineno}" for each in traceback.extract_tb(error.__traceback__)[-3:]]
         return {"failed": f"{type(error).__name__} at {', '.join(where)}"}
 
@@ -220,7 +220,7 @@ def _rows(request: dict[str, Any], folder: Path, progress: Callable[[int, int], 
 
 
 def fault_to_json(fault: DataError) -> dict[str, Any]:
-    """A fault as JSON, with sentences that can still be translated."""
+    """Return an error as JSON, with sentences that can still be translated."""
     return {
         "problem": _sentence(fault.problem),
         "remedy": _sentence(fault.remedy),
@@ -231,7 +231,7 @@ def fault_to_json(fault: DataError) -> dict[str, Any]:
 
 
 def fault_from_json(document: dict[str, Any]) -> DataError:
-    """The fault that `fault_to_json` wrote."""
+    """Return the error from the result of `fault_to_json`."""
     place = {name: document[name] for name in ("file", "row", "column")}
     return DataError(sentence_from_json(document["problem"]), sentence_from_json(document["remedy"]), **place)
 
@@ -241,7 +241,7 @@ def _sentence(text: str) -> Any:
 
 
 def sentence_from_json(document: Any) -> str:
-    """A sentence of an answer."""
+    """Return a sentence from its JSON form."""
     return Sentence.from_json(document) if isinstance(document, dict) else document
 
 

@@ -1,4 +1,4 @@
-"""Arrays that other programs saved (npz, mat, idx): read from their files, and checked against a schema."""
+"""Reader of arrays saved by other programs (npz, mat, idx), which are checked against a schema."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Array = npt.NDArray[np.generic]
 
 
 def array_missing(name: str, remedy: str) -> DataError:
-    """DataError for an array that a file lacks."""
+    """Return a DataError for an array that a file lacks."""
     return DataError(_("The array is missing."), remedy, column=name)
 
 
 def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) -> Rows | None:
-    """Records of arrays ``x``, ``y`` and ``holder``, if the report has no fault; their number is that of ``x``.
+    """Return the records in arrays ``x``, ``y`` and ``holder``, as many as in ``x``; None if the report has faults.
 
     >>> report = Report()
     >>> checked_rows(ImageSchema(1, 2, 1, ("a", "b")), report, {"x": np.zeros((1, 3)), "y": np.array([2])})
@@ -61,7 +61,7 @@ def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) ->
 
 
 def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[Any] | None:
-    """Records in the schema's shape; images of whole bytes stay bytes, a quarter of the size of numbers.
+    """Return records in the schema's shape. Images of bytes stay bytes, a quarter of the size of numbers.
 
     >>> checked_features(np.full((1, 1, 2), 255, np.uint8), ImageSchema(1, 2, 1, ("a", "b")), Report()).tolist()
     [[[255, 255]]]
@@ -101,7 +101,7 @@ def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[An
 
 
 def checked_labels(y: Array, classes: Sequence[str], records: int, report: Report) -> npt.NDArray[np.int64] | None:
-    """Class numbers, one per record.
+    """Return class numbers, one per record.
 
     >>> checked_labels(np.array([1, 0]), ("no", "yes"), 2, Report()).tolist()
     [1, 0]
@@ -114,7 +114,7 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
 
 
 def checked_targets(y: Array, target: Target, records: int, report: Report) -> npt.NDArray[np.int64] | None:
-    """Codes of targets, one per record: y has a column for each part, and may be flat if there is only one.
+    """Return codes of targets, one per record. y has a column for each part, and may be flat if there is only one.
 
     >>> from learning.outcomes import Numbers
     >>> checked_targets(np.array([0.5, 1.0]), Numbers(0, 1), 2, Report()).tolist()
@@ -141,7 +141,7 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
 
 
 def unknown_classes(y: Array, classes: int, report: Report, column: str | None = None) -> None:
-    """Report every whole number that is not one of so many classes."""
+    """Report every integer that is not the number of one of ``classes`` classes."""
     report.add_rows(
         np.flatnonzero((y < 0) | (y >= classes)).tolist(),  # type: ignore[operator]
         lambda place: Sentence(
@@ -153,7 +153,7 @@ def unknown_classes(y: Array, classes: int, report: Report, column: str | None =
 
 
 def checked_holders(holders: Array, records: int, report: Report) -> list[str] | None:
-    """Pseudonyms, one per record.
+    """Return pseudonyms, one per record.
 
     >>> checked_holders(np.array(["ada", "ben"]), 2, Report())
     ['ada', 'ben']
@@ -168,7 +168,7 @@ def checked_holders(holders: Array, records: int, report: Report) -> list[str] |
 
 
 def _one_each(array: Array, kinds: str, name: str, records: int, problem: str, remedy: str, report: Report) -> bool:
-    """Whether an array is a list of such values; the report says so, too, if there is not one per record."""
+    """Return whether an array is a list of such values; if there is not one per record, the report also says so."""
     listed = array.dtype.kind in kinds and array.ndim == 1
     if not listed or len(array) != records:
         text = Sentence(problem, type=array.dtype, shape=array.shape, count=records)
@@ -188,9 +188,9 @@ ARRAYS = ("x", "y", "holder")
 def idx_arrays(
     images: Path, labels: Path | None, schema: Schema, report: Report, progress: Progress
 ) -> dict[str, Array]:
-    """Pixels ``x`` and, if there is a file of labels, ``y``; ``progress`` counts bytes. The format has no holders.
+    """Return pixels ``x`` and, with a file of labels, ``y``. ``progress`` counts bytes. The format has no holders.
 
-    The report has the faults of both files, each with its own.
+    The report contains the faults of both files, each with its file name.
     """
     arrays: dict[str, Array] = {}
     with report.noting():
@@ -211,12 +211,12 @@ def idx_arrays(
             unknown_classes(y, len(schema.classes), inner)
             report.take(inner, labels)
     if report.count:
-        arrays.pop("y", None)  # its faults are reported, and the images still counted
+        arrays.pop("y", None)  # its faults have been reported, but the images are still counted
     return arrays
 
 
 def idx_shape(path: Path) -> tuple[int, ...]:
-    """Lengths of the axes that an idx file of bytes announces; empty for any other file."""
+    """Return the lengths of the axes that an idx file of bytes declares; empty for any other file."""
     with open_content(path) as content:
         magic = content.stream.read(4)
         axes = magic[3] if magic[:3] == _UNSIGNED_BYTES and len(magic) == 4 else 0
@@ -225,12 +225,12 @@ def idx_shape(path: Path) -> tuple[int, ...]:
 
 
 def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) -> dict[str, Array]:
-    """Images ``x`` of ``X`` (height, width, channels, n) with labels of ``y`` (n, 1), numbered 1 to ``classes``.
+    """Return images ``x`` from ``X`` (height, width, channels, n) and labels from ``y`` (n, 1), 1 to ``classes``.
 
-    The last number means class 0: SVHN writes the digit 0 as 10. The format has no holders.
+    The last number means class 0, because SVHN writes the digit 0 as 10. The format has no holders.
 
     Raises:
-        DataError: the file is not a valid MATLAB file, or is larger than the reader accepts.
+        DataError: The file is not a valid MATLAB file, or is larger than the reader accepts.
     """
     mat_shapes(path)
     with _sound_mat(path):
@@ -246,10 +246,10 @@ def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) 
 
 
 def mat_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shape of each array of a MATLAB file, from its header only.
+    """Return the shape of each array of a MATLAB file, from its header only.
 
     Raises:
-        DataError: the file is not a valid MATLAB file, or is larger than the reader accepts.
+        DataError: The file is not a valid MATLAB file, or is larger than the reader accepts.
     """
     with _sound_mat(path):
         shape_of = {name: tuple(shape) for name, shape, _kind in scipy.io.whosmat(path)}
@@ -259,10 +259,10 @@ def mat_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, Array]:
-    """The wanted arrays of an npz file. Arrays of Python objects are refused, because they would need pickle.
+    """Return the requested arrays of an npz file. Arrays of Python objects are refused, because they require pickle.
 
     Raises:
-        DataError: the file is not a valid npz file, or is larger than the reader accepts.
+        DataError: The file is not a valid npz file, or is larger than the reader accepts.
     """
     npz_shapes(path)
     with _sound_npz(path), np.load(path, allow_pickle=False) as archive:
@@ -273,10 +273,10 @@ def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, A
 
 
 def npz_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and type of each array that a reader looks for, from its header only.
+    """Return the shape and type of each array that a reader looks for, from its header only.
 
     Raises:
-        DataError: the file is not a valid npz file, or is larger than the reader accepts.
+        DataError: The file is not a valid npz file, or is larger than the reader accepts.
     """
     shape_of = {}
     with _sound_npz(path), zipfile.ZipFile(path) as archive:
@@ -295,7 +295,7 @@ def npz_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
 
 
 def _read_array(path: Path, axes: int, progress: Progress) -> npt.NDArray[np.uint8]:
-    """Magic number (zeros, type, number of axes), the length of each axis, then the values."""
+    """Read a magic number (zeros, type, number of axes), the length of each axis, and then the values."""
     with open_content(path) as content:
         magic = content.stream.read(4)
         if magic != _UNSIGNED_BYTES + bytes([axes]):

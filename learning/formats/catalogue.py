@@ -1,7 +1,7 @@
 """Catalogue of known datasets: files, publishers, licences, schemas, splits.
 
-A split is fixed, so that private, public and test records never mix from one run to the next; the shuffles use a fixed
-seed. Public records keep their true labels for evaluation only: what a student learns comes from the vote.
+Splits are fixed, by shuffles with a fixed seed, so that private, public and test records never mix between runs. Public
+records keep their true labels for evaluation only, because students learn from the vote.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DIGITS = tuple("0123456789")
 
 @dataclass(frozen=True)
 class Splits:
-    """Split of a dataset: private records with holders; public and test records without."""
+    """Split of a dataset: private records with holders, and public and test records without."""
 
     private: Rows
     public: Rows
@@ -41,7 +41,7 @@ class KnownDataset:
     """Source and licence of a dataset, its folder in the data directory, and its files.
 
     Attributes:
-        files: SHA-256 of the uncompressed content, by name.
+        files: SHA-256 of each file's uncompressed content, by name.
     """
 
     title: str
@@ -56,11 +56,11 @@ class KnownDataset:
 def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Progress | None = None) -> Splits:
     """Load a known dataset from ``data_dir`` after verifying its checksums.
 
-    A file may be plain, ``.gz``, or inside any zip file of its folder. ``digits`` comes with scikit-learn and needs no
-    files.
+    A file may be plain, ``.gz``, or inside any zip file in its folder. ``digits`` is included in scikit-learn and needs
+    no files.
 
     Raises:
-        DataError: a file is missing or differs; the message says where to get it, where to put it, and how to check it.
+        DataError: A file is missing or differs; the message says where to get it, where to put it and how to check it.
 
     >>> splits = catalogue_load("digits")
     >>> len(splits.private), len(splits.public), len(splits.test), splits.schema.shape
@@ -74,7 +74,7 @@ def catalogue_files(name: str, data_dir: Path | str | None = None) -> tuple[Path
     """Return the paths of a known dataset's files, after verifying their checksums.
 
     Raises:
-        DataError: as `catalogue_load`.
+        DataError: See `catalogue_load`.
     """
     if name not in CATALOGUE:
         raise DataError(f"There is no known dataset “{name}”.", f"Choose one of: {', '.join(CATALOGUE)}.")
@@ -112,7 +112,7 @@ def _shuffled(count: int) -> np.ndarray:
 
 
 def _split_digits(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """1,300 private digits, each owned by a holder of its own; 300 public, 197 for the test."""
+    """Split into 1,300 private digits, each with its own holder, 300 public digits, and 197 for the test."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -126,7 +126,7 @@ def _split_digits(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
 
 
 def _split_mnist(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """The 60,000 training images are private, a holder each; of the test images the first 9,000 are public."""
+    """Split: 60,000 private training images with a holder each; the first 9,000 test images are public."""
     schema = ImageSchema(28, 28, 1, _DIGITS)
     train_images, train_labels, test_images, test_labels = paths
     private = read_file(train_images, schema, label_file=train_labels, holders=False, progress=progress)
@@ -136,7 +136,7 @@ def _split_mnist(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
 
 
 def _split_adult(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """``adult.data`` is private, a holder per row; of ``adult.test`` the first 13,000 rows are public."""
+    """Split: ``adult.data`` is private with a holder per row; the first 13,000 rows of ``adult.test`` are public."""
     schema = _table_schema("adult")
     train, test = paths
     private = read_file(train, schema, member="adult.data", holders=False, progress=progress)
@@ -145,7 +145,7 @@ def _split_adult(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
 
 
 def _split_diabetes(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """Split by patient: 60,000 private, 9,000 public, the remaining 2,518 for the test; with all their records."""
+    """Split by patient, with all their records: 60,000 private, 9,000 public, and 2,518 for the test."""
     schema = _table_schema("diabetes")
     rows = read_file(paths[0], schema, member="diabetic_data.csv", progress=progress)
     _, patient = np.unique(np.array(rows.holders), return_inverse=True)
@@ -172,4 +172,4 @@ CATALOGUE: dict[str, KnownDataset] = {
     )
     for name, known in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
 }
-"""By name, as catalogue.toml describes them."""
+"""Datasets by name, as described in catalogue.toml."""

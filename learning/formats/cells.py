@@ -1,4 +1,4 @@
-"""Tables of spreadsheets and statistics programs: Parquet, Excel, Stata, SAS, SPSS and ARFF."""
+"""Reader of tables from spreadsheets and statistics programs: Parquet, Excel, Stata, SAS, SPSS and ARFF."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from learning.formats.rows import ROWS, Balance, DataError, Report
 from learning.formats.schema import TabularSchema
 from learning.formats.values import Vector, blank_rows, cell, taken
 
-if TYPE_CHECKING:  # it takes a tenth of a second to import, which most commands need not spend
+if TYPE_CHECKING:  # the import takes a tenth of a second, which most commands need not spend
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -35,7 +35,7 @@ _CHUNK = 10_000
 def parquet_batches(
     path: Path, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
 ) -> Iterator[Batch]:
-    """Records of a Parquet file; rows are counted from 1. A value that is null reads as an empty one."""
+    """Yield the records of a Parquet file, with rows counted from 1. A null value is read as an empty one."""
     with open_parquet(path) as file, sound_parquet(path):
         check_names(file.schema_arrow.names, schema, wanted, report, row=None)
         present = _plain(file.schema_arrow, wanted, report)
@@ -56,7 +56,7 @@ def parquet_batches(
 
 
 class _Others:
-    """The columns of a file that are not wanted, read only where a row holds nothing in those that are."""
+    """Columns of a file that are not requested. They are read only for rows whose requested columns are all empty."""
 
     def __init__(self, file: parquet.ParquetFile, names: list[str]) -> None:
         self._file, self._names = file, list(dict.fromkeys(names))
@@ -65,7 +65,7 @@ class _Others:
         self._empty: tuple[int, set[int]] = (-1, set())
 
     def are_empty(self, row: int) -> bool:
-        """Whether they hold nothing in a row, counted from 0."""
+        """Return whether they are all empty in a row, counted from 0."""
         if not self._names:
             return True
         group = int(np.searchsorted(self._ends, row, side="right"))
@@ -86,7 +86,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _nulls(column: pa.ChunkedArray) -> list[object]:
-    """The cells of a column that cannot be read, for all that matters: empty texts, and something else."""
+    """Return placeholders for the cells of an unreadable column: an empty text for null, otherwise 1."""
     return ["" if is_null else 1 for is_null in column.is_null().to_pylist()]
 
 
@@ -97,10 +97,10 @@ def _is_opaque(kind: pa.DataType) -> bool:
 
 
 def open_parquet(path: Path) -> parquet.ParquetFile:
-    """Open a file, unless it has more numbers than may be read.
+    """Open a Parquet file, unless it contains more numbers than may be read.
 
     Raises:
-        DataError: the file cannot be opened, is no sound Parquet file, or too large.
+        DataError: The file cannot be opened, is not a valid Parquet file, or is too large.
     """
     from pyarrow import parquet
 
@@ -111,7 +111,7 @@ def open_parquet(path: Path) -> parquet.ParquetFile:
 
 
 def sound_parquet(path: Path) -> AbstractContextManager[None]:
-    """Turn what pyarrow raises about a broken file into DataErrors."""
+    """Convert the errors that pyarrow raises for a broken file to DataErrors."""
     import pyarrow as pa
 
     return sound(
@@ -123,7 +123,7 @@ def sound_parquet(path: Path) -> AbstractContextManager[None]:
 
 
 def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
-    """Names of the wanted columns that can be read: there once, and of plain values."""
+    """Return the names of the requested columns that can be read: those that occur once and contain plain values."""
     names = []
     for name in dict.fromkeys(schema.names):
         if name not in wanted or schema.names.count(name) > 1:
@@ -142,7 +142,7 @@ def values_of(column: pa.Array) -> list[object]:
     return list(Vector(column))
 
 
-#: Rows that are looked at to find a header.
+#: Number of rows searched for a header.
 _FIRST = 100
 _AGAIN = _("Save it again with the program that made it, or as CSV.")
 
@@ -152,15 +152,15 @@ class FileRecords:
     """Records of a file.
 
     Attributes:
-        rows: Row of each record, as the program that made the file counts them, and its cells: texts, and numbers; an
-            empty text where nothing is known.
-        count: Number of records that the file announces, at least 1.
-        remarks: What someone should know who declares the columns.
-        ordered_by: Column of moments of an extract of a health system, whose rows of a person become one. Which columns
-            such a file has follows from what occurs: others than the schema's are left out, and its others are empty.
-        counted: Columns of an extract that say what was recorded, and nothing where it was not.
-        balance: What became of the resources or rows of an extract.
-        above: Rows above the header that are not empty.
+        rows: Row number of each record, as counted by the program that made the file, and its cells: texts and numbers,
+            with an empty text for unknown values.
+        count: Number of records that the file declares, at least 1.
+        remarks: Remarks for the person who declares the columns.
+        ordered_by: Column of times in an extract of a health system, in which several rows of a person become one. Such
+            a file has the columns that occur: those not in the schema are ignored, and missing ones are empty.
+        counted: Columns of an extract that say what was recorded; they are empty where nothing was recorded.
+        balance: Outcome of the resources or rows of an extract.
+        above: Numbers of the rows above the header that are not empty.
     """
 
     names: list[str]
@@ -174,26 +174,26 @@ class FileRecords:
 
 
 def open_records(path: Path, kind: str, declared: Collection[str] = ()) -> FileRecords:
-    """Records of a file of one of `KINDS`; what is wrong may also show while they are read.
+    """Return the records of a file of one of `KINDS`; some errors only show while they are read.
 
-    The names of ``declared`` columns tell the header of a sheet from titles above it.
+    The names of ``declared`` columns distinguish the header of a sheet from titles above it.
 
     Raises:
-        DataError: the file is not sound.
+        DataError: The file is not valid.
     """
     with sound_cells(path, kind):
         return _sheet(path, declared) if kind == "Excel" else KINDS[kind](path)
 
 
 def sound_cells(path: Path, kind: str) -> AbstractContextManager[None]:
-    """Turn what the libraries raise about a broken file into DataErrors."""
+    """Convert the errors that libraries raise for a broken file to DataErrors."""
     return sound(path, Sentence(_("The file is not a valid %(format)s file."), format=kind), _AGAIN, Exception)
 
 
 def record_batches(
     path: Path, kind: str, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
 ) -> Iterator[Batch]:
-    """Records of such a file, found by the names of its columns."""
+    """Yield the records of such a file, whose columns are found by name."""
     records, size = open_records(path, kind, {column.name for column in schema.columns}), path.stat().st_size
     report.balance.above_header(records.above)
     if records.balance is not None:
@@ -219,7 +219,7 @@ def record_batches(
 
 
 def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> bool:
-    """Whether a row has no cells beyond the named columns; otherwise the report says so."""
+    """Return whether a row has no cells beyond the named columns; otherwise the report says so."""
     beyond = [value for value in row[columns:] if value != ""]
     if beyond:
         problem = Sentence(_("The row has a cell beyond the last named column: “%(value)s”."), value=shown(beyond[0]))
@@ -230,7 +230,7 @@ def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> b
 
 
 def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
-    """The first sheet of a workbook; its header names the columns. Rows are counted as Excel does."""
+    """Return the records of a workbook's first sheet, whose header names the columns. Rows are counted as in Excel."""
     from python_calamine import CalamineWorkbook
 
     workbook = CalamineWorkbook.from_path(path)
@@ -238,7 +238,7 @@ def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
     limits.check_numbers(sheet.total_height, sheet.total_width)
     rows = ([cell(value) for value in row] for row in sheet.iter_rows())
     first = list(itertools.islice(rows, _FIRST))
-    left = 0  # columns without any cell, which a sheet may have before its table
+    left = 0  # number of empty columns, which may precede a table in a sheet
     while first and left < len(first[0]) - 1 and all(row[left] == "" for row in first):
         left += 1
     if left:
@@ -260,7 +260,7 @@ def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
 
 
 def _statistics(reader: str) -> Callable[[Path], FileRecords]:
-    """Records of a file that pyreadstat reads; values that have a label are read as this."""
+    """Return a reader of files that pyreadstat reads, in which labelled values are read as their labels."""
 
     def records(path: Path) -> FileRecords:
         import pyreadstat
@@ -278,7 +278,7 @@ def _statistics(reader: str) -> Callable[[Path], FileRecords]:
 def _parts(
     read: Callable[..., Any], path: Path, count: int | None, labels: Mapping[str, Mapping[Any, str]]
 ) -> Iterator[list[object]]:
-    """Records in parts; a file that does not announce their number is read at once."""
+    """Yield records in parts; a file that does not declare their number is read in one go."""
     start = 0
     while True:
         part = {"row_offset": start, "row_limit": _CHUNK} if count is not None else {}
@@ -292,7 +292,7 @@ def _parts(
 
 
 def _arff(path: Path) -> FileRecords:
-    """Records of an ARFF file; ``?`` is a value that is not known."""
+    """Return the records of an ARFF file; ``?`` is an unknown value."""
     import arff
 
     def rows() -> Iterator[list[object]]:
@@ -306,7 +306,7 @@ def _arff(path: Path) -> FileRecords:
 
 
 def _extract(facts: Callable[[Path, Balance], Iterator[Fact]]) -> Callable[[Path], FileRecords]:
-    """Records of a file of a health system."""
+    """Return a reader of files of a health system."""
 
     def records(path: Path) -> FileRecords:
         balance = Balance()
@@ -333,4 +333,4 @@ KINDS: dict[str, Callable[[Path], FileRecords]] = {
     "FHIR": _extract(fhir_facts),
     "OMOP": _extract(omop_facts),
 }
-"""By what `files.kind_of` and the suffix call a file."""
+"""Kinds of files, by the result of `files.kind_of` or by suffix."""

@@ -1,7 +1,7 @@
 """Codes of public classifications, grouped into their chapters.
 
-A group is a regular expression for the codes in it, so that a file of records and a published model, whose format has
-nothing but regular expressions for parts of a text, group alike.
+Groups are regular expressions for codes, because the format of published models supports nothing else for parts of a
+text. Codes in a file and codes given to a model are therefore grouped in the same way.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from common.sentences import gettext_noop as _
 
 @dataclass(frozen=True)
 class CodeSystem:
-    """A classification.
+    """Classification, such as ICD-10.
 
     Attributes:
-        label: What its codes are of.
-        source: Who publishes it, and the list that the groups are taken from.
-        code: Regular expression that matches anything spelled like a code.
-        groups: Names and regular expressions; no code fits two.
+        label: What its codes stand for.
+        source: Publisher, and the list that the groups are taken from.
+        code: Regular expression that matches everything spelled like a code.
+        groups: Names and regular expressions; no code matches two.
         examples: Correctly spelled codes.
-        has_others: Whether there is another group, “other”, for codes that fit no group.
+        has_others: Whether there is another group, “other”, for codes that match no group.
     """
 
     name: str
@@ -61,7 +61,7 @@ class CodeSystem:
 
 
 def _beginning(*groups: tuple[str, str], rest: str) -> tuple[tuple[str, str], ...]:
-    """Groups by how their codes begin."""
+    """Return groups defined by the first characters of their codes."""
     return tuple((name, f"(?:{begin}){rest}") for name, begin in groups)
 
 
@@ -191,4 +191,4 @@ CODE_SYSTEMS = {
         has_others=True,
     ),
 }
-"""By the name that a schema gives as the type of a column."""
+"""Code systems by the name that a schema gives as the type of a column."""

@@ -1,9 +1,9 @@
-"""Declared columns of a table: their form in a document, and how they become numbers.
+"""Declared columns of a table: their form in a document, and how their values are encoded as numbers.
 
-A kind of column is one class: its fields are those of its JSON document, of the JSON Schema and of the import page.
+Each kind of column is a class. Its fields are those of its JSON document, the JSON Schema and the import page.
 
 Everything here is declared in public before any private row is read: category lists, value ranges, scaling. Anything
-learned from private rows (a mean, the categories that occur) would be a separate release, outside the ledger.
+learned from private rows (a mean, the categories that occur) would be a separate release outside the ledger.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RULES = {
     ANY: _("the last declared value that occurs"),
     ALL: _("all codes that occur"),
 }
-"""How a holder's values of a column become one, in words."""
+"""Rules for combining a holder's values of a column into one, in words."""
 
 SPELLINGS = _("Other spellings, one per line")
 Missing = Annotated[
@@ -87,8 +87,8 @@ class _Column:
     """Column of a table.
 
     Attributes:
-        uses: Names of the kind on the import page, with words for them.
-        rules: Names in ``RULES`` of what can become of several values of a holder; the first where none is declared.
+        uses: Names of the uses of this kind on the import page, with descriptions.
+        rules: Names in ``RULES`` of the ways to combine several values of a holder; the first one is the default.
     """
 
     __pydantic_config__ = DECLARED
@@ -107,7 +107,7 @@ class HolderColumn(_Column):
 
 @dataclass(frozen=True)
 class IgnoredColumn(_Column):
-    """Column that is in the file and not used."""
+    """Column of the file that is not used."""
 
     uses = {"ignore": _("not used")}
     role: Literal["ignore"] = field(default="ignore", kw_only=True, repr=False)
@@ -128,13 +128,13 @@ class LabelColumn(_Column):
 
 
 class Dated:
-    """Common base of columns of dates: each date becomes the time between it and a reference.
+    """Common base of columns of dates. Each date is converted to the time between it and a reference.
 
     Attributes:
         until: End of the time: a date (year, month, day), or the name of a column of dates.
         since: Start of the time, instead of ``until``.
         unit: One of ``DATE_UNITS``.
-        written: One of ``DATE_ORDERS``: how this column, and the one it refers to, write a date.
+        written: One of ``DATE_ORDERS``, used for the dates of this column and of its reference column.
     """
 
     name: str
@@ -145,7 +145,7 @@ class Dated:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Values that say that nothing is known."""
+        """Values that mean that the value is unknown."""
         raise NotImplementedError
 
     @property
@@ -154,7 +154,7 @@ class Dated:
         raise NotImplementedError
 
     def check_reference(self) -> None:
-        """Check the declaration. Raises DataError."""
+        """Check the declaration; raise DataError if it is invalid."""
         problem = _("The schema does not say from which date to count.")
         if self.until and self.since:
             raise DataError(problem, _("Give either until or since."), column=self.name)
@@ -165,22 +165,22 @@ class Dated:
 
     @property
     def reference(self) -> str:
-        """A date, or the name of a column of dates; empty if the column has no dates."""
+        """Reference of the dates: a date, or the name of a column of dates; empty if the column has no dates."""
         return self.since or self.until or ""
 
     @property
     def reference_column(self) -> str | None:
-        """Name of the column with the reference of each record; None if all have the same."""
+        """Name of the column with the reference of each record; None if all records have the same reference."""
         return self.reference if day_number(self.reference, "ymd") is None else None
 
     def durations(self, values: Sequence[object], references: Sequence[object] = ()) -> list[object]:
-        """Time of each date, in the unit. A number within the range is such a time already.
+        """Return the time of each date in the column's unit. A number within the range is already such a time.
 
-        Unknown values stay as they are written; values that are not dates become None. If the reference is not known,
-        neither is the time.
+        Unknown values stay as they are written, and values that are not dates become None. If the reference is unknown,
+        so is the time.
 
         Args:
-            references: Of the column that it refers to, if it does.
+            references: Values of the reference column, if there is one.
         """
         fixed = day_number(self.reference, "ymd")
         days = {value: day_number(value, self.written) for value in {*map(str, values), *map(str, references)}}
@@ -220,16 +220,16 @@ class Dated:
             yield DataError(problem, remedy, row=place + 1, column=self.name)
 
     def _is_duration(self, value: object) -> bool:
-        """Whether a value is a time already."""
+        """Return whether a value is already a time."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class TargetColumn(_Column, Dated):
-    """A number to learn if the schema declares a target, or the later of two dates whose difference is learned.
+    """Number to learn if the schema declares a target, or the later of two dates whose difference is learned.
 
-    ``part`` says which number of the target it holds, see `learning.outcomes.Target.parts`; ``spellings`` maps values
-    of the file to numbers, such as “dead” to 1.
+    ``part`` is the part of the target that it contains, see `learning.outcomes.Target.parts`. ``spellings`` maps values
+    in the file to numbers, such as “dead” to 1.
 
     >>> seen = TargetColumn("seen", "time", since="came")
     >>> seen.durations(["2026-03-01"], ["2026-02-01"])
@@ -261,7 +261,7 @@ class TargetColumn(_Column, Dated):
             self.check_reference()
 
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float64]:
-        """Numbers (n,); NaN for values that are not numbers."""
+        """Return numbers (n,); NaN for values that are not numbers."""
         known = {key(written): meant for written, meant in self.spellings}
         if not known:
             return numbers(values)
@@ -283,7 +283,7 @@ class TargetColumn(_Column, Dated):
 
 @dataclass(frozen=True)
 class TextColumn(_Column):
-    """Texts, the only input that is learned from.
+    """Texts, which are then the only input that is learned from.
 
     The first ``length`` bytes of UTF-8 are kept.
 
@@ -332,11 +332,11 @@ class TextColumn(_Column):
 
 
 LONGEST_TEXT = 1 << 16
-"""Bytes of a text that can be kept."""
+"""Number of bytes of a text that can be kept."""
 
 
 def text_bytes(text: str, length: int) -> bytes:
-    """UTF-8 of a text without null bytes, cut between two characters so that it has at most so many bytes.
+    """Return the UTF-8 of a text without null bytes, cut between two characters to at most ``length`` bytes.
 
     >>> text_bytes("née", 2)
     b'n'
@@ -346,7 +346,7 @@ def text_bytes(text: str, length: int) -> bytes:
 
 
 def texts(x: npt.NDArray[np.uint8]) -> list[str]:
-    """Texts of encoded records.
+    """Return the texts of encoded records.
 
     >>> texts(TextColumn("note", 4).encode(["née", "a"]))
     ['née', 'a']
@@ -355,7 +355,7 @@ def texts(x: npt.NDArray[np.uint8]) -> list[str]:
 
 
 class Notes(NamedTuple):
-    """Numbers of values that are clipped to the range, unknown to the schema (“other”), and missing."""
+    """Numbers of values that are clipped to the range, undeclared (“other”), and missing."""
 
     clipped: int = 0
     unknown: int = 0
@@ -378,20 +378,20 @@ class FeatureColumn(Protocol):
             Features, shape (len(values), len(features)).
 
         Raises:
-            DataError: the first value that the column does not allow; its row is the 1-based place within ``values``.
+            DataError: A value is not allowed; the error has its 1-based position in ``values`` as its row.
         """
         ...
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        """Every value that the column does not allow, as ``encode`` raises it."""
+        """Yield an error, the same that ``encode`` raises, for every value that the column does not allow."""
         ...
 
     def notes(self, values: Sequence[object]) -> Notes:
-        """Count the values, all allowed, that encoding changes or leaves open."""
+        """Count the allowed values that encoding clips or that are undeclared or missing."""
         ...
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
-        """Whether each value, all of them allowed, lies outside of the column's declaration."""
+        """Return whether each of the allowed values lies outside the column's declaration."""
         ...
 
 
@@ -399,7 +399,7 @@ class FeatureColumn(Protocol):
 class NumericColumn(_Column):
     """Number, clipped to the range and scaled to [0, 1].
 
-    Where ``missing`` markers are declared, a second feature marks missing values, and the first is then 0.
+    If ``missing`` markers are declared, a second feature marks missing values, for which the first is 0.
 
     >>> NumericColumn("age", 0, 100, missing=("?",)).encode(["25", "?", "300"]).tolist()
     [[0.25, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -454,7 +454,7 @@ class NumericColumn(_Column):
         return ~unknown & ((found < self.minimum) | (found > self.maximum))
 
     def _fault(self, value: object) -> tuple[str, str]:
-        """Problem and remedy of a value that is no finite number."""
+        """Return the problem and remedy for a value that is not a finite number."""
         if not isinstance(value, int | float | str | np.number) or isinstance(value, bool):
             return Sentence(_("%(value)s is not a number."), value=repr(value)), self._remedy
         if isinstance(value, int):
@@ -478,7 +478,7 @@ class NumericColumn(_Column):
 
 @dataclass(frozen=True)
 class DateColumn(NumericColumn, Dated):
-    """Date, which becomes the time until a reference, or since one: a number, clipped and scaled like others.
+    """Date, converted to the time until or since a reference, which is clipped and scaled like other numbers.
 
     >>> born = DateColumn("born", 0, 120, until="2026-01-01")
     >>> [round(float(number), 1) for number in born.durations(["1976-01-01", "50"])]
@@ -517,7 +517,7 @@ class DateColumn(NumericColumn, Dated):
 
 @dataclass(frozen=True)
 class _OneHotColumn(_Column, ABC):
-    """Column whose values have places: each sets the feature of its place, a declared ``missing`` marker none."""
+    """Column whose values each set the feature at their position; a declared ``missing`` marker sets none."""
 
     role: Literal["feature"] = field(default="feature", kw_only=True, repr=False)
 
@@ -548,19 +548,19 @@ class _OneHotColumn(_Column, ABC):
 
     @abstractmethod
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Number of the feature of each value, ``_NONE`` or ``_UNDECLARED``."""
+        """Return the number of the feature of each value, ``_NONE`` or ``_UNDECLARED``."""
 
     @abstractmethod
     def _fault(self, value: str) -> tuple[str, str]:
-        """Problem and remedy of a value that is not declared."""
+        """Return the problem and remedy for a value that is not declared."""
 
 
 @dataclass(frozen=True)
 class CategoricalColumn(_OneHotColumn):
     """One of the declared values, one-hot encoded.
 
-    A declared ``missing`` marker sets none of the features. With ``other``, one more feature stands for every
-    undeclared value; without it such a value is an error.
+    A declared ``missing`` marker sets none of the features. With ``other``, an additional feature stands for every
+    undeclared value; without it, such a value is an error.
 
     >>> CategoricalColumn("sex", ("Female", "Male"), missing=("?",)).encode(["Male", "?"]).tolist()
     [[0.0, 1.0], [0.0, 0.0]]
@@ -614,10 +614,10 @@ class CategoricalColumn(_OneHotColumn):
 
 @dataclass(frozen=True)
 class CodeColumn(_OneHotColumn):
-    """Code of a classification, by its chapter or main group.
+    """Code of a classification, represented by its chapter or main group.
 
-    It is one-hot by the group in one of ``CODE_SYSTEMS``; values in ``missing`` set none. With ``several``, a value may
-    contain several codes separated by semicolons, and sets the group of each.
+    It is one-hot encoded by its group in one of ``CODE_SYSTEMS``; values in ``missing`` set no feature. With
+    ``several``, a value may contain several codes separated by semicolons, and sets the feature of each code's group.
 
     >>> int(CodeColumn("diagnosis", "icd9").encode(["250.83"]).sum())
     1
@@ -638,7 +638,7 @@ class CodeColumn(_OneHotColumn):
 
     @property
     def codes(self) -> CodeSystem:
-        """The classification of its codes."""
+        """Classification that the codes belong to."""
         return CODE_SYSTEMS[self.type]
 
     @property
@@ -655,7 +655,7 @@ class CodeColumn(_OneHotColumn):
         return np.maximum.reduceat(each, np.cumsum([0, *map(len, named[:-1])]))
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Place of the last group among several codes, if all can be read."""
+        """Return the position of each value's group, the last of several; undeclared if any code cannot be read."""
         return mapped(values, self._place, np.int64)
 
     def _place(self, cell: object) -> int:
@@ -669,7 +669,7 @@ class CodeColumn(_OneHotColumn):
         return max(known) if len(known) == len(groups) else _UNDECLARED
 
     def _named(self, value: str) -> list[str]:
-        """The codes that a value names, and markers for “not known”; at least one."""
+        """Return the codes in a value, and markers for unknown values; at least one."""
         if not self.several or value in self.missing:
             return [value]
         return [code for part in value.split(SEVERAL) if (code := part.strip(" \t"))] or [""]
@@ -690,7 +690,7 @@ KINDS: tuple[Any, ...] = (
 """Kinds of columns, in the order of the import page."""
 
 SEVERAL = ";"
-"""Separator between the codes of a value that names several."""
+"""Separator between several codes in a value."""
 _NONE, _UNDECLARED = -1, -2
 _NO_MARKERS = _("Write a finite number, or declare in the schema's “missing” how unknown values are written.")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
@@ -700,7 +700,7 @@ _LONGEST = 60
 
 
 def shown(value: object) -> str:
-    r"""A value as messages show it: shortened, and with a mark for each character that cannot be printed.
+    r"""Return a value as shown in messages: shortened, with a mark for each character that cannot be printed.
 
     >>> shown("a" * 100) == "a" * 60 + "…", shown("a\x00b")
     (True, 'a�b')

@@ -1,7 +1,7 @@
-"""Several records of a holder as one, by rules that the schema declares.
+"""Combination of a holder's records into one, by rules that the schema declares.
 
-What becomes of a holder's records follows from these records and the schema alone. A rule looks at what is known; where
-nothing is known, nothing is known of the holder.
+The result depends only on the holder's records and the schema. A rule uses the known values; if there are none, the
+holder's value is unknown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Combinable = NumericColumn | CategoricalColumn | CodeColumn | LabelColumn | Targ
 
 
 def rules_of(column: object) -> tuple[str, ...]:
-    """Rules that values of such a column can be combined by; the first where none is declared.
+    """Return the rules that can combine values of such a column; the first one is the default.
 
     >>> rules_of(CodeColumn("diagnosis", "icd10", several=True))
     ('last', 'all')
@@ -55,7 +55,7 @@ By = Annotated[Text, Field(description="Column of dates or numbers that orders t
 
 @dataclass(frozen=True)
 class OneRecord:
-    """How the records of a holder become one."""
+    """Rules that combine the records of a holder into one."""
 
     __pydantic_config__ = DECLARED
     by: By = ""
@@ -67,14 +67,14 @@ class OneRecord:
     ] = ()
 
     def rule(self, name: str) -> str:
-        """The rule of a column."""
+        """Return the rule of a column."""
         return dict(self.rules).get(name, LAST)
 
     def check(self, columns: Mapping[str, object]) -> None:
-        """Check it against the declared columns, by name.
+        """Check the rules against the declared columns, by name.
 
         Raises:
-            DataError: it names no column, or a rule that its column cannot have.
+            DataError: A column does not exist, or cannot have its rule.
         """
         if self.by and self.by not in columns:
             problem = Sentence(_("Records are ordered by “%(name)s”, which is not a declared column."), name=self.by)
@@ -87,11 +87,11 @@ class OneRecord:
                 raise DataError(problem, remedy, column=name)
 
     def moments(self, values: Sequence[object]) -> list[tuple[float, str] | None]:
-        """Return each record's sort value, a day or a number, and its notation; None if it is neither."""
+        """Return each record's sort value, a day or a number, with its notation; None if it is neither."""
         return [_moment(value, self.written) for value in values]
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        """Yield an error for every value that records cannot be ordered by."""
+        """Yield an error for every value that cannot be used to order records."""
         for place, moment in enumerate(self.moments(values)):
             if moment is None:
                 problem = Sentence(_("“%(value)s” is neither a date nor a number."), value=shown(values[place]))
@@ -107,7 +107,7 @@ def _moment(value: object, written: str) -> tuple[float, str] | None:
     if len(text) > len("2026-03-31"):
         with suppress(ValueError):
             moment = datetime.fromisoformat(text)
-            if moment.tzinfo is not None:  # in another time zone it may be another day
+            if moment.tzinfo is not None:  # in another time zone it may be a different day
                 text = moment.astimezone(UTC).isoformat()
     day = day_number(text, written)
     if day is not None:
@@ -123,11 +123,11 @@ def combined(
     classes: Sequence[str],
     one: OneRecord,
 ) -> tuple[dict[str, list[object]], list[str]]:
-    """The values of one record for each holder, in the order in which they first occur, and the holders.
+    """Return the values of one record per holder, in the order in which holders first occur, and the holders.
 
     Args:
-        columns: Values by column, all of them allowed; an empty answer is one that is not known.
-        classes: In order, for the rule ``any`` of a label.
+        columns: Allowed values by column; an empty value is unknown.
+        classes: Class names in order, for the rule ``any`` of a label.
     """
     owners = list(dict.fromkeys(holders))
     number_of = {name: number for number, name in enumerate(owners)}
@@ -150,7 +150,7 @@ def _values(
     rule: str,
     classes: Sequence[str],
 ) -> list[object]:
-    """A value of each owner, whose values stand together from ``starts`` on."""
+    """Return a value for each owner, whose values are contiguous and begin at ``starts``."""
     missing = getattr(column, "missing", ("",))
     unknown_ones = {"", *missing} - {written for written, _meant in getattr(column, "spellings", ())}
     known = ~are_missing(values, tuple(unknown_ones))
@@ -169,7 +169,7 @@ def _values(
         unknown = missing[0] if missing else ""
         return [unknown if place < 0 else values[place % len(values)] for place in chosen.tolist()]
     count = np.bincount(owner[known], minlength=len(starts))
-    if rule == COUNT:  # of 1 where something is known, and 0
+    if rule == COUNT:  # counts 1 for each known value, 0 for others
         return np.add.reduceat(np.array(values, np.int64), starts).tolist()
     present = [value for value, is_known in zip(values, known, strict=True) if is_known]
     if isinstance(column, TargetColumn):
@@ -177,7 +177,7 @@ def _values(
     else:
         assert isinstance(column, NumericColumn), "others have no such rule"
         found = numbers(present).clip(column.minimum, column.maximum)
-    if rule == MEAN:  # in order, so that it follows from the owner's own numbers, bit for bit
+    if rule == MEAN:  # in order, so that the mean depends only on the owner's own numbers, bit for bit
         made = np.bincount(owner[known], found, len(starts)) / np.maximum(count, 1)
     else:
         made = np.full(len(starts), np.inf if rule == MINIMUM else -np.inf)
@@ -188,7 +188,7 @@ def _values(
 
 
 def _places(column: Combinable, values: list[Any], classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Places of values in the order in which they are declared."""
+    """Return the positions of values in the order in which they are declared."""
     if isinstance(column, LabelColumn):
         place = {name: number for number, name in enumerate(classes)}
         spelled = {key(name): name for name in classes} | {key(each): meant for each, meant in column.spellings}

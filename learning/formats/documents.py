@@ -1,4 +1,4 @@
-"""Schemas as JSON documents, for files and for the database, and the JSON Schema of such a document."""
+"""Schemas as JSON documents, for files and the database, and the JSON Schema of such a document."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DOCUMENT: TypeAdapter[Schema] = TypeAdapter(Annotated[Schema, Field(discriminat
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a document that declares what a dataset holds.
+    """Return the JSON Schema (2020-12) of a document that declares the content of a dataset.
 
     >>> sorted(json_schema()["$defs"])[:2]
     ['CategoricalColumn', 'CodeColumn']
@@ -30,7 +30,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def schema_to_json(schema: Schema) -> dict[str, Any]:
-    """Schema as a JSON-serialisable dict that ``schema_from_json`` reads back.
+    """Return a schema as a JSON-serialisable dict; ``schema_from_json`` is the inverse.
 
     >>> from learning.formats.schema import ImageSchema
     >>> schema = ImageSchema(8, 8, 1, ("0", "1"))
@@ -41,10 +41,10 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
 
 
 def schema_from_json(document: Any) -> Schema:
-    """Schema declared by a JSON document.
+    """Return the schema declared by a JSON document.
 
     Raises:
-        DataError: names every error in the document.
+        DataError: Lists every error in the document.
     """
     try:
         return _DOCUMENT.validate_python(document)
@@ -61,7 +61,7 @@ def outcome_of(document: Any) -> Outcome:
 
 
 def records_alike(document: Any, other: Any) -> bool:
-    """Whether records under two stored schemas are encoded alike, however their files are written.
+    """Return whether two stored schemas encode records in the same way, even if their files are written differently.
 
     >>> columns = [{"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100}]
     >>> table = {"kind": "table", "columns": columns, "classes": ["no", "yes"]}
@@ -75,7 +75,7 @@ def records_alike(document: Any, other: Any) -> bool:
 
 
 def _alike(schema: TabularSchema) -> tuple[object, ...]:
-    """Return the parts of a schema that must be equal for records to mean the same."""
+    """Return the parts of a schema that must be equal for encoded records to have the same meaning."""
     rules = None if schema.one_record is None else {(c.name, schema.one_record.rule(c.name)) for c in schema.features}
     return schema.features, schema.outcome, rules
 
@@ -96,7 +96,7 @@ _KINDS = ("numbers", "times", "labels")
 
 
 def _fault(document: Any, details: ErrorDetails) -> DataError:
-    """A fault that pydantic found, in the words of this project, with the column that it is about."""
+    """Return a fault found by pydantic in this project's words, with the column that it is about."""
     place = [part for part in details["loc"] if part not in ("table", "image")]
     if place[:1] == ["target"]:
         place = ["target", *(part for part in place[1:] if part not in _KINDS)]
@@ -141,7 +141,7 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
 
 
 def _path(place: list[int | str]) -> Iterator[str]:
-    """Names on the way to a place, with lists counted from 1; without those that only choose a model."""
+    """Yield the names on the path to a place, with lists counted from 1, without those that only select a model."""
     for part in place:
         if isinstance(part, int):
             yield str(part + 1)

@@ -1,8 +1,8 @@
-"""Draft of a schema from the header and the first records of a file, for someone to correct.
+"""Draft of a schema from the header and the first records of a file, for a person to correct.
 
-A schema is public. What a draft took from private records, a largest value or a rare word, would become public with it.
-So of private records a draft has the names and kinds of columns alone: ranges, values and classes come from public
-records, or from whoever declares the schema.
+A schema is public. Anything that a draft takes from private records, such as a largest value or a rare word, would be
+published with it. A draft of private records therefore contains only the names and kinds of columns. Ranges, values and
+classes come from public records, or from the person who declares the schema.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_COLUMNS = 1000
 _MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "k.A.", "-")
 _HOLDER = re.compile(r"holder|pseudonym|patient|person|subject|participant|proband|\bwho\b|\bwer\b|user", re.IGNORECASE)
 _LABEL = re.compile(r"label|class|target|outcome|diagnosis|result|krank|\by\b|income|readmitted", re.IGNORECASE)
-#: How columns of codes are called; the first system that knows all values is the column's.
+#: Common names of columns of codes. The first system that knows all values is used for the column.
 _CODED = (
     (re.compile(r"diag|icd|cond", re.IGNORECASE), ("icd9", "icd10")),
     (re.compile(r"(?<![a-z])atc(?![a-z])|drug|medic|medik|wirkstoff", re.IGNORECASE), ("atc",)),
@@ -50,12 +50,12 @@ _CODED = (
 )
 _IDENTIFIER = re.compile(r"(?<![a-z])(ids?|uuid|key|codes?|nr|plz|zip|postcode|phone|iban|mrn)(?![a-z])")
 _BIRTH = re.compile(r"birth|born|geb|(?<![a-z])dob(?![a-z])", re.IGNORECASE)
-#: Years of ages: the dates of birth of a file do not say how old people get.
+#: Range of ages in years, because the dates of birth in a file do not show how old people get.
 _AGES = 120
-#: Numbers that begin with 0 are written as names are.
+#: Numbers that begin with 0 are treated as names.
 _CODE = re.compile(r"0\d+")
 _FEW, _LONG, _FAR = 10, 7, 10
-#: Numbers below 0 are slips where no more than one of so many cells holds one.
+#: Negative numbers are treated as errors if at most one in this many cells is negative.
 _RARE = 20
 _LENGTH = 2000
 _POINT, _COMMA = re.compile(r"[+-]?\d+\.\d+"), re.compile(r"[+-]?\d+,\d+")
@@ -63,10 +63,10 @@ _POINT, _COMMA = re.compile(r"[+-]?\d+\.\d+"), re.compile(r"[+-]?\d+,\d+")
 
 @dataclass(frozen=True)
 class Draft:
-    """Schema as a JSON document, perhaps not yet sound, and what could not be told from the file.
+    """Schema as a JSON document, possibly not yet valid, and remarks about what could not be determined from the file.
 
-    ``facts`` are of the first records, by column: the share of values that are not known (``missing``), and either the
-    five ``quantiles`` of numbers or how many ``values`` there are. Of private records they are a secret.
+    ``facts`` describe the first records by column: the share of unknown values (``missing``), and either the five
+    ``quantiles`` of numbers or the number of different ``values``. For private records they are secret.
     """
 
     document: dict[str, Any]
@@ -75,17 +75,17 @@ class Draft:
 
 
 def schema_draft(path: Path, *, private: bool = False) -> Draft:
-    """Draft of a schema for a file; of ``private`` records only names and kinds of columns.
+    """Return the draft of a schema for a file. For ``private`` records, it contains only names and kinds of columns.
 
     Raises:
-        DataError: the file cannot be read, or tells too little.
+        DataError: The file cannot be read, or contains too little information.
     """
     draft = _draft(path)
     return _without_values(draft) if private else draft
 
 
 def schema_complete(document: dict[str, Any], public: dict[str, Any]) -> dict[str, Any]:
-    """Take into the draft of a private table what the schema of ``public`` records declares of the same columns."""
+    """Add to the draft of a private table what the schema of ``public`` records declares for the same columns."""
     declared = {each["name"]: each for each in public.get("columns", []) if each["role"] != "holder"}
     columns = [declared.get(each["name"], each) for each in document.get("columns", [])]
     if not any(each["name"] in declared for each in columns):
@@ -95,7 +95,7 @@ def schema_complete(document: dict[str, Any], public: dict[str, Any]) -> dict[st
 
 
 def _without_values(draft: Draft) -> Draft:
-    """Return the draft without anything that a value of a record shows through."""
+    """Return the draft without anything that reveals a value of a record."""
     if _CLASSES in draft.remarks:  # drafted from the shapes of arrays
         return draft
     document = {name: value for name, value in draft.document.items() if name != "window"}
@@ -111,7 +111,7 @@ def _without_values(draft: Draft) -> Draft:
 
 
 def _kind_of(column: dict[str, Any], missing: list[str]) -> dict[str, Any]:
-    """Return the draft of a column without range, values and its own markers of what is not known."""
+    """Return a column's draft without range, values and its own markers for unknown values."""
     if column["role"] != "feature":
         return column
     kept = {**column, "missing": missing}
@@ -231,7 +231,7 @@ def _of_cells(path: Path, kind: str) -> Draft:
 
 
 def _of_extract(draft: Draft, records: cells.FileRecords) -> Draft:
-    """The draft with what an extract of a health system says of its columns, and no class that was only guessed."""
+    """Return the draft with what an extract of a health system declares for its columns, without a guessed class."""
     declared: dict[str, dict[str, Any]] = {
         records.ordered_by: {"name": records.ordered_by, "role": "ignore"},
         **{name: {"name": name, **_RECORDED} for name in records.counted},
@@ -289,7 +289,7 @@ def _of_text(path: Path) -> Draft:
 
 
 def _split(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]]:
-    """Rows of cells that are not blank, and the lines where they begin."""
+    """Return rows of cells that are not blank, and the numbers of the lines where they begin."""
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     rows, places, start = [], [], 1
     try:
@@ -312,7 +312,7 @@ def _too_wide(columns: int) -> DataError:
 
 
 def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[int], options: dict[str, Any]) -> Draft:
-    """Draft from records, and their places in the file."""
+    """Return a draft made from records and their positions in the file."""
     if len(names) < 2:
         problem = Sentence(_("The file has only one column, “%(name)s”."), name=shown(names[0] if names else ""))
         raise DataError(problem, _("Separate the columns with commas, semicolons or tabs."))
@@ -348,7 +348,7 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[i
 
 
 def _text(column: dict[str, Any], values: Sequence[str]) -> dict[str, Any]:
-    """The column as one of texts if it is not used and holds sentences."""
+    """Return the column as a text column if it has no other use and contains sentences."""
     if column["role"] != "ignore" or sum(" " in value for value in values) * 2 < len(values):
         return column
     return {"name": column["name"], "role": "text", "length": _LENGTH}
@@ -364,7 +364,7 @@ def _facts(values: list[str], decimal: str) -> dict[str, Any]:
 
 
 def _label(names: list[str], values: dict[str, list[str]], holder: str | None) -> str | None:
-    """The column that is named like classes, or else the last one, if it has few values."""
+    """Return the column with a name typical for classes, or else the last one if it has few values."""
     named = [name for name in names if _LABEL.search(name)]
     for name in (*reversed(named), names[-1]):
         if name != holder and 2 <= len({value for value in values[name] if value}) <= _MOST_CLASSES:
@@ -414,9 +414,9 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
 
 
 def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether numbers are names of something: their column says so, or how they are written, or that none comes twice.
+    """Return whether numbers identify something, judging by the column's name, their notation, or their uniqueness.
 
-    Records are counted, or kept under numbers, that say nothing of people; codes have no order.
+    Such numbers only count or identify records and say nothing about people; codes have no order.
     """
     words = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
     if _IDENTIFIER.search(words) or any(_CODE.fullmatch(value) for value in known):
@@ -429,7 +429,7 @@ def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bo
 
 
 def _usual(numbers: Sequence[float]) -> tuple[float, float]:
-    """Ends of the numbers, without those that lie far beyond all others: a slip, or a code for what is not known."""
+    """Return the ends of the numbers without extreme outliers, which may be errors or codes for unknown values."""
     low, quarter, middle, high_quarter, high = np.quantile(numbers, (0.01, 0.25, 0.5, 0.75, 0.99))
     spread = _FAR * max(high_quarter - quarter, high - low if high_quarter == quarter else 0.0)
     near = [number for number in numbers if abs(number - middle) <= spread] if spread > 0 else []
@@ -437,7 +437,7 @@ def _usual(numbers: Sequence[float]) -> tuple[float, float]:
 
 
 def round_range(low: float, high: float) -> tuple[int | float, int | float]:
-    """A range of round numbers around one: it begins at 0 where it can, and ends at 1, 2 or 5 times a power of ten.
+    """Return a range of round numbers around a range: from 0 if possible, up to 1, 2 or 5 times a power of ten.
 
     >>> round_range(18, 83), round_range(0.2, 0.7), round_range(-3, 4), round_range(5, 5)
     ((0, 100), (0, 1), (-5, 5), (0, 5))
@@ -446,26 +446,26 @@ def round_range(low: float, high: float) -> tuple[int | float, int | float]:
 
 
 def _rounded_up(number: float) -> int | float:
-    """The next of 1, 2, 5, 10, … above a positive number, whole where it is 1 or more."""
+    """Return the next of 1, 2, 5, 10, … above a positive number, as an integer from 1 on."""
     power = 10.0 ** math.floor(math.log10(number))
     least = next(step * power for step in (1, 2, 5, 10) if step * power >= number)
     return round(least) if least >= 1 else round(least, 12)
 
 
 def _numbers(values: Iterable[str], decimal: str) -> list[float]:
-    """All values as numbers; empty where one is none."""
+    """Return all values as numbers; empty if any is not a number."""
     found = [as_number(value, decimal) for value in values]
     return [] if None in found else [each for each in found if each is not None]
 
 
 def _written(values: Sequence[str]) -> str | None:
-    """The order in which all values are dates, if there is one."""
+    """Return the order of year, month and day in which all values are dates, or None."""
     fitting = (written for written in DATE_ORDERS if all(day_number(value, written) is not None for value in values))
     return next(fitting, None) if values else None
 
 
 def _years_until(day: str, known: Sequence[str], written: str) -> dict[str, int]:
-    """Return the whole years between which the ``known`` dates are before ``day``."""
+    """Return the range, in whole years, of the time from the ``known`` dates to ``day``."""
     end = day_number(day, "ymd")
     days = [number for value in known if (number := day_number(value, written)) is not None]
     assert end is not None and days, "the column was found to hold dates"
@@ -475,9 +475,9 @@ def _years_until(day: str, known: Sequence[str], written: str) -> dict[str, int]
 
 
 def _code_system(name: str, values: Sequence[str]) -> str | None:
-    """The classification that a column's name speaks of and whose codes all its values are.
+    """Return the classification that a column's name suggests and that contains all its values.
 
-    Letters alone may be both: supplementary factors of ICD-9 and chapters of ICD-10, of which more people write.
+    Codes of letters can be ambiguous: supplementary factors of ICD-9 or chapters of ICD-10, which is more common.
     """
     for called, systems in _CODED:
         if not values or not called.search(name):
@@ -490,7 +490,7 @@ def _code_system(name: str, values: Sequence[str]) -> str | None:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """The separator that splits most lines alike, into more than one cell."""
+    """Return the separator that splits most lines into the same number of cells, more than one."""
 
     def alike(separator: str) -> tuple[int, int]:
         try:
@@ -504,7 +504,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names columns: it holds no number, and few words that the rows below it hold, too."""
+    """Return whether the first row is a header: it contains no number, and few words that occur in the rows below."""
     if any(_numbers([cell], decimal) for cell in first for decimal in (".", ",")):
         return False
     count = sum(

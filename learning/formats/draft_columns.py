@@ -1,4 +1,4 @@
-"""What a draft says of single columns: cells that do not fit the others, and words that may be values or not."""
+"""Remarks of a draft about single columns: cells that do not match the others, and words that may be values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from learning.formats.columns import shown
 from learning.formats.values import has_thousands, number
 
 PERHAPS_VALUES = ("NA", "None")
-"""Words for what is not known that are values of some columns, such as countries and complications."""
+"""Words for unknown values that are valid values of some columns, such as countries and complications."""
 _PLACES = 5
-#: A column is of numbers where at least so many cells hold one for each that holds none, of so many different ones.
+#: A column is numeric if at least this many cells are numbers for each that is not, and this many are different.
 _FOR_EACH, _DIFFERENT = 4, 4
-#: More different numbers than a code has, or all but every fifth number different.
+#: More different numbers than a code has, or at least four in five numbers different.
 _MORE_THAN_CODES, _FIFTH = 12, 5
 _FEW, _RARE = 5, 20
 
 
 def as_number(value: str, decimal: str) -> float | None:
-    """Return the finite number that a cell holds, with commas between its thousands or not, None if it holds none."""
+    """Return the finite number in a cell, with or without thousands commas; None if there is none."""
     if decimal == ",":
         value = "" if "." in value else value.replace(",", ".")
     elif has_thousands(value):
@@ -33,10 +33,10 @@ def as_number(value: str, decimal: str) -> float | None:
 
 
 def most_numbers(counts: Mapping[str, int], decimal: str) -> list[float]:
-    """Return the different numbers of a column, empty if it is not one of numbers; a few cells may hold something else.
+    """Return the different numbers of a column; empty if it is not one of numbers. A few cells may contain other text.
 
     Args:
-        counts: Of each value that is known.
+        counts: Number of cells with each known value.
     """
     by_value = {value: as_number(value, decimal) for value in counts}
     found = [each for each in by_value.values() if each is not None]
@@ -52,7 +52,7 @@ def column_remarks(column: dict[str, Any], values: Sequence[str], places: Sequen
     """Yield remarks for the person who accepts the draft of a column.
 
     Args:
-        places: Of the cells, in the file.
+        places: Positions of the cells in the file.
     """
     name, missing = shown(column["name"]), column.get("missing", ())
     if column.get("type") == "numeric":
@@ -90,7 +90,7 @@ _THOUSANDS = _(
 )
 _ONCE = _("%(column)s: one class occurs in a single row (row %(row)d).")
 OF_VALUES = frozenset((_ONE_NEGATIVE, _NEGATIVE, _PERHAPS, _ONCE))
-"""Templates of the remarks in which values of records show; the others say what cannot be read."""
+"""Templates of the remarks that reveal values of records; the others say what cannot be read."""
 
 
 def _cells(one: str, several: str, name: str, places: Sequence[int], total: int) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _cells(one: str, several: str, name: str, places: Sequence[int], total: int)
 
 
 def _thousands(name: str, values: Sequence[str], places: Sequence[int]) -> Iterator[str]:
-    """Yield that every number with a mark in it may be a whole number of thousands."""
+    """Yield a remark that every number with a mark in it may be a whole number of thousands."""
     for mark in (",", "."):
         marked = [(at, value) for at, value in zip(places, values, strict=True) if mark in value]
         if marked and all(has_thousands(value.replace(".", ",")) for _at, value in marked):

@@ -1,7 +1,7 @@
-"""Invented rows of a schema, for writing programs before one sees any data.
+"""Invented rows of a schema, for writing programs before seeing any data.
 
-They follow from the schema, which is public, and a seed. They tell nothing about people, not even which values are
-frequent: every declared value is as likely as any other.
+They depend on the schema, which is public, and a seed. They reveal nothing about people, not even which values are
+frequent, because all declared values are equally likely.
 """
 
 import re
@@ -14,11 +14,11 @@ from learning.formats.schema import Schema, TabularSchema
 from learning.outcomes import Target
 
 _WHOLE = (2, 1e15)
-"""Ranges between which numbers with whole ends are drawn as whole numbers."""
+"""Ranges with integer ends from which numbers are drawn as integers."""
 
 
 def example_rows(schema: Schema, count: int, seed: int) -> tuple[list[Any], list[str]]:
-    """Return ``count`` invented rows in the form that predictions take, and the outcome of each in usual notation.
+    """Return ``count`` invented rows in the form used for predictions, and the outcome of each in the usual notation.
 
     >>> from learning.formats.columns import CategoricalColumn
     >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))

@@ -1,8 +1,8 @@
 """Records of health systems as one flat table.
 
-Each row is everything known about a person at a moment; the schema defines how the rows of a person become one. The
-columns depend on the file; those that a schema does not declare are left out, and declared ones that the file lacks are
-not known.
+Each row contains everything known about a person at one time; the schema defines how a person's rows are combined. The
+columns depend on the file. Columns not in the schema are ignored, and declared columns that are missing in the file are
+unknown.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from learning.formats.codes import CODE_SYSTEMS
 
 PERSON, MOMENT, SEX, BORN = "person", "date", "sex", "born"
-"""Columns that every extract has: pseudonym, moment, sex and date of birth."""
+"""Columns of every extract: pseudonym, time, sex and date of birth."""
 YES = "yes"
 """Value of a condition that was recorded."""
 _CONDITION = "condition: "
 _PARTIAL = re.compile(r"(\d{4})(?:-(\d{2}))?", re.ASCII)
-#: How the systems of ICD codes are called in FHIR (addresses) and in OMOP (vocabularies: ICD10CM, ICD10GM, ICD9CM).
+#: Names of the systems of ICD codes in FHIR (addresses) and in OMOP (vocabularies: ICD10CM, ICD10GM, ICD9CM).
 _ICD = (
     ("icd10", re.compile(r"icd-?10|2\.16\.840\.1\.113883\.6\.(?:3|90)$", re.IGNORECASE)),
     ("icd9", re.compile(r"icd-?9", re.IGNORECASE)),
@@ -28,7 +28,7 @@ _BARE = re.compile(r"^(?:|SNOMED|(?:https?://)?snomed\.info/sct|urn:oid:2\.16\.8
 
 
 class Fact(NamedTuple):
-    """Something that is known of a person at a moment; the moment may be empty."""
+    """Fact about a person at a time; the time may be empty."""
 
     person: str
     moment: str
@@ -37,10 +37,10 @@ class Fact(NamedTuple):
 
 
 class Extract(NamedTuple):
-    """A flat table.
+    """Flat table made from facts.
 
     Attributes:
-        names: Names of the columns; the first are those that every extract has.
+        names: Names of the columns, beginning with those of every extract.
         rows: Values by column.
         counted: Columns of conditions, whose values say that they were recorded; without a record, nothing is known.
     """
@@ -51,7 +51,7 @@ class Extract(NamedTuple):
 
 
 def flat(facts: Iterable[Fact]) -> Extract:
-    """Return a row for each person and moment, or several if a column has several values then.
+    """Return a row for each person and time, or several if a column has several values at that time.
 
     >>> flat([Fact("a", "", "sex", "male"), Fact("a", "2026-01-01", "x", 1), Fact("a", "2026-01-01", "x", 2)]).rows[1:]
     [{'person': 'a', 'date': '2026-01-01', 'x': 1}, {'person': 'a', 'date': '2026-01-01', 'x': 2}]
@@ -71,19 +71,19 @@ def flat(facts: Iterable[Fact]) -> Extract:
 
 
 def filled(person: str, moment: str, values: Mapping[str, object]) -> Iterator[Fact]:
-    """Facts of the values that are known."""
+    """Yield facts for the values that are known."""
     for column, value in values.items():
         if column and value not in (None, ""):
             yield Fact(person, moment, column, value)
 
 
 def named(code: str, unit: str) -> str:
-    """Name of a column of measurements: those in other units are others."""
+    """Return the name of a column of measurements, which is different for each unit."""
     return f"{code} [{unit}]" if unit else code
 
 
 def condition_name(codings: Sequence[tuple[str, str]]) -> list[str]:
-    """Names of the columns of a condition that was coded (system, code) in one or several ways, in any order.
+    """Return the names of the columns of a condition with one or several codes (system, code), in any order.
 
     ICD codes are grouped by chapter. Without an ICD code, the name is the SNOMED code or, failing that, the code and
     name of the alphabetically first system.
@@ -111,7 +111,7 @@ def condition_name(codings: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def day(value: object) -> str:
-    """Return a date as text; of a year or a month its middle."""
+    """Return a date as text, using the middle of a year or a month."""
     text = "" if value is None else str(value).strip()
     partial = _PARTIAL.fullmatch(text)
     if not partial:

@@ -1,7 +1,7 @@
 """FHIR resources as facts about people: Patient, Observation and Condition, from a bundle, NDJSON, or a zip file.
 
-A resource counts for a patient only if it names that patient, by FHIR's rules for references. Resources that cannot be
-attributed, or that do not assert anything, are left out and counted with the reason.
+A resource is attributed to a patient only if it refers to that patient, by FHIR's rules for references. Resources that
+cannot be attributed, or that do not assert anything, are left out and counted with the reason.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from learning.formats.table import text_of
 
 _NOT_SO = {"entered-in-error", "refuted", "cancelled"}
 _UNSURE = {"unconfirmed", "provisional", "differential"}
-#: ICD-10-GM's diagnostic certainty: excluded, suspected, state after. G, confirmed, is the only one that counts.
+#: ICD-10-GM's diagnostic certainty: excluded, suspected, state after. Only G, confirmed, is used.
 _CERTAINTY = re.compile(r"diagnosesicherheit", re.IGNORECASE)
 _NOT_CONFIRMED = {"A", "V", "Z"}
 _READ = ("Patient", "Observation", "Condition")
 _REFERENCE = re.compile(r"(?:(?P<base>[a-z][a-z0-9+.-]*://\S+?)/)?(?P<kind>[A-Za-z]+)/(?P<id>[^/?#\s]+)")
 _FULL_URL = re.compile(r"(?P<base>[a-z][a-z0-9+.-]*://\S+?)/[A-Za-z]+/[^/?#\s]+")
 _HISTORY = re.compile(r"/_history/[^/]*$")
-#: Code systems whose codes are names of columns as they are; those of others carry the system's name.
+#: Code systems whose codes are used as column names unchanged; other codes are prefixed with the system's name.
 _WELL_KNOWN = (
     ("http://loinc.org", "https://loinc.org", "urn:oid:2.16.840.1.113883.6.1"),
     ("http://snomed.info/sct", "https://snomed.info/sct", "urn:oid:2.16.840.1.113883.6.96"),
@@ -59,7 +59,7 @@ _REPLACED = _("The patient was merged into another.")
 
 
 class _Resource(NamedTuple):
-    """A resource with its place in the file (from 1), its address, and whether it was deleted."""
+    """Resource with its position in the file (from 1), its address, and whether it was deleted."""
 
     place: int
     url: str
@@ -77,23 +77,23 @@ class _Resource(NamedTuple):
 
     @property
     def base(self) -> str:
-        """Address of the server that the resource came from; empty if its address does not tell."""
+        """Address of the server that the resource came from; empty if its own address does not show it."""
         found = _FULL_URL.fullmatch(_HISTORY.sub("", self.url))
         return found["base"].rstrip("/") if found else ""
 
 
 @dataclass
 class _Patients:
-    """Patients that can be referred to: by address, by server and id, and by identifier."""
+    """Patients that can be referred to by address, by server and id, or by identifier."""
 
     by_url: dict[str, str] = field(default_factory=dict)
     by_id: dict[str, str] = field(default_factory=dict)
     """Server of each patient by id."""
     by_identifier: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
-    """By id the reference that has replaced a patient."""
+    """Reference that has replaced a patient, by the patient's id."""
     servers: set[str] = field(default_factory=set)
-    """Servers that references of the file name."""
+    """Servers in the references of the file."""
 
     def add(self, resource: _Resource) -> None:
         name, base = resource.id, resource.base
@@ -111,7 +111,7 @@ class _Patients:
                 self.merged[name] = str(_dict(link.get("other")).get("reference", ""))
 
     def subject(self, resource: _Resource) -> tuple[str, str]:
-        """Id of the patient that a resource is about; or empty, and the reason."""
+        """Return the id of the patient that a resource is about, or an empty id and the reason."""
         subject = _dict(resource.content.get("subject"))
         reference = subject.get("reference")
         by_reference = self._referred(reference.strip(), resource.base) if isinstance(reference, str) else ("", "")
@@ -173,10 +173,10 @@ class _Patients:
 
 
 def fhir_facts(path: Path, balance: Balance) -> Iterator[Fact]:
-    """Facts of the Patient, Observation and Condition resources of a file; the balance counts every resource.
+    """Yield facts from the Patient, Observation and Condition resources of a file. The balance counts every resource.
 
     Raises:
-        DataError: the file is not valid JSON, is one page of several, or contains no patient, or two with the same id.
+        DataError: The file is not valid JSON, is one of several pages, or contains no patient or two with the same id.
     """
     resources = _latest_versions(list(_resources(path, balance)), balance)
     patients = _Patients()
@@ -199,7 +199,7 @@ def fhir_facts(path: Path, balance: Balance) -> Iterator[Fact]:
 
 
 def _read(resource: _Resource, patients: _Patients) -> tuple[list[Fact], str]:
-    """Facts that a resource states, or the reason for which it is left out."""
+    """Return the facts that a resource states, or the reason why it is left out."""
     content = resource.content
     if resource.kind == "Patient":
         if not resource.id:
@@ -231,7 +231,7 @@ def _read(resource: _Resource, patients: _Patients) -> tuple[list[Fact], str]:
 
 
 def _measurements(content: Mapping[str, Any], person: str) -> tuple[list[Fact], str]:
-    """Values of an observation and of its components; or the reason why there is none."""
+    """Return the values of an observation and of its components, or the reason why there are none."""
     moment = _moment(content, "effectiveDateTime", "effectivePeriod", "effectiveInstant", "issued")
     facts, reasons = [], Counter[str]()
     for part in map(_dict, (content, *_list(content.get("component")))):
@@ -246,7 +246,7 @@ def _measurements(content: Mapping[str, Any], person: str) -> tuple[list[Fact], 
 
 
 def _measured(part: Mapping[str, Any]) -> tuple[str, object, str]:
-    """Name and value of an observation or of a component, or the reason for which it has none."""
+    """Return the name and value of an observation or a component, or the reason why it has no value."""
     code, quantity = _code(part.get("code")), _dict(part.get("valueQuantity"))
     if not code:
         return "", None, _NO_CODE
@@ -266,7 +266,7 @@ def _measured(part: Mapping[str, Any]) -> tuple[str, object, str]:
 
 
 def _latest_versions(resources: list[_Resource], balance: Balance) -> list[_Resource]:
-    """The latest version of each resource, without those that were deleted; the others are left out."""
+    """Return the latest version of each resource unless it was deleted. All other versions are left out."""
     versions: dict[tuple[str, ...], list[_Resource]] = {}
     for resource in resources:
         key = (resource.kind, resource.base, resource.id) if resource.id else ("", "", str(resource.place))
@@ -289,7 +289,7 @@ def _latest_versions(resources: list[_Resource], balance: Balance) -> list[_Reso
 
 
 def _latest(same: list[_Resource]) -> _Resource | None:
-    """The latest of several versions; None if it was deleted, or if they do not say which is the latest."""
+    """Return the latest of several versions; None if it was deleted, or if it is unclear which is the latest."""
     if any(each.deleted for each in same):
         return None
     first = same[0]
@@ -307,7 +307,7 @@ def _version(resource: _Resource) -> tuple[int, str]:
 
 
 def _resources(path: Path, balance: Balance) -> Iterator[_Resource]:
-    """Every resource of a file, with its place."""
+    """Yield every resource of a file with its position."""
     names: list[str | None] = [None]
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -332,7 +332,7 @@ def _resources(path: Path, balance: Balance) -> Iterator[_Resource]:
             resource = _entry(place, entry)
             balance.see(_part(resource))
             key = f"{resource.kind}/{resource.id}" if resource.id else f"#{place}"
-            if is_history and key in newest:  # its entries go from the newest to the oldest
+            if is_history and key in newest:  # its entries are ordered from newest to oldest
                 balance.leave_out(_part(resource), _OLD, place=place)
                 continue
             newest.add(key)
@@ -367,7 +367,7 @@ def _documents(path: Path, member: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _next(text: str, place: int) -> int:
-    """Place where the next document begins."""
+    """Return the position where the next document begins."""
     while place < len(text) and text[place].isspace():
         place += 1
     return place
@@ -378,13 +378,13 @@ def _part(resource: _Resource) -> str:
 
 
 def _identifier(identifier: Mapping[str, Any]) -> tuple[str, str] | None:
-    """System and value of an identifier; None if it has no value."""
+    """Return the system and value of an identifier; None if it has no value."""
     value = str(identifier.get("value") or "").strip()
     return (str(identifier.get("system") or "").strip(), value) if value else None
 
 
 def _certainty(content: Mapping[str, Any]) -> str:
-    """ICD-10-GM's diagnostic certainty of a coding or a condition; empty if it states none."""
+    """Return ICD-10-GM's diagnostic certainty of a coding or a condition; empty if it has none."""
     for extension in map(_dict, _list(content.get("extension"))):
         if _CERTAINTY.search(str(extension.get("url", ""))):
             return str(_dict(extension.get("valueCoding")).get("code") or extension.get("valueCode") or "").upper()
@@ -402,7 +402,7 @@ def _moment(resource: Mapping[str, Any], *names: str) -> str:
 
 
 def _code(concept: Any) -> str:
-    """Name of a concept, regardless of the order of its codings: LOINC, SNOMED, then by system; else its text."""
+    """Return a concept's name for any order of its codings: LOINC, SNOMED, the first system, or else its text."""
     codings = _codes(concept)
     for systems in _WELL_KNOWN:
         if found := sorted(code for system, code in codings if system in systems):

@@ -1,4 +1,4 @@
-"""Files as streams of uncompressed bytes, and the check that they are the files they claim to be."""
+"""Files as streams of uncompressed bytes, and the check that they have the expected content."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FHIR = _("Save its contents as a table: CSV, Excel or Parquet. For FHIR, use a 
 _CONVERT = _("Save it as npz or CSV with the program that created it.")
 _WRITE_CSV = _("Save it as CSV with write.csv.")
 _UNPACK = _("Unpack it, and choose the file that contains the records.")
-#: How files of other kinds begin: first bytes, where they stand, the kind, and what to do about one that is not read.
+#: Signatures of other kinds of files: first bytes, their position, the kind, and a remedy if it is not supported.
 _KINDS = (
     (b"PAR1", 0, "Parquet", ""),
     (b"MATLAB 5.0", 0, "MATLAB", ""),
@@ -84,12 +84,12 @@ _TEXT = (
     (re.compile(rb'\s*(\{\s*"|\[\s*\{)'), "JSON", _FHIR),
 )
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".bmp")
-"""Of the images that are read, in lower case."""
+"""Suffixes of supported images, in lower case."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """Uncompressed bytes of a file, and how much of the file itself has been read."""
+    """Uncompressed bytes of a file, with the amount of the file itself that has been read."""
 
     stream: IO[bytes]
     position: Callable[[], int]
@@ -98,10 +98,10 @@ class Content:
 
 @contextmanager
 def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
-    """Open a plain, gzip or zip file for reading; of a zip file the only member, or the named one.
+    """Open a plain, gzip or zip file for reading; of a zip file, the only member or the named one.
 
     Raises:
-        DataError: the file is missing, or damaged, which may also show while it is read.
+        DataError: The file is missing, or is damaged, which may also show while it is read.
     """
     try:
         raw = path.open("rb")
@@ -127,7 +127,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
 
 
 class _Bounded(io.RawIOBase):
-    """Stream of unpacked bytes, which fails beyond as many as the packed file may hold."""
+    """Stream of unpacked bytes that fails beyond the amount that the packed file may contain."""
 
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, most: int) -> None:
         self._stream, self._most, self._read = stream, most, 0
@@ -151,10 +151,10 @@ def _content(stream: IO[bytes] | gzip.GzipFile, raw: IO[bytes], path: Path) -> C
 
 
 def kind_of(path: Path) -> str:
-    """Format that the content declares, such as ``Parquet``; empty for text and anything else.
+    """Return the format indicated by the content, such as ``Parquet``; empty for text and everything else.
 
     Raises:
-        DataError: the file cannot be opened, or is of a format that is not read; it says which.
+        DataError: The file cannot be opened, or has an unsupported format, which the error names.
     """
     try:
         with path.open("rb") as file:
@@ -177,14 +177,14 @@ def kind_of(path: Path) -> str:
 
 
 def _is_fhir(path: Path) -> bool:
-    """Whether a file, packed or not, begins with a JSON object that has a resource type somewhere near its start."""
+    """Return whether a file, packed or not, begins with a JSON object that has a resource type near its start."""
     with open_content(path) as content:
         start = content.stream.read(_FIRST_RESOURCE)
     return start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith((b"{", b"[")) and bool(_RESOURCE_TYPE.search(start))
 
 
 def extract_kind(names: list[str]) -> str:
-    """Kind of health system that an archive's files come from: ``OMOP``, ``FHIR``, or empty for others.
+    """Return the kind of health system that an archive's files come from: ``OMOP``, ``FHIR``, or empty for others.
 
     >>> extract_kind(["a/PERSON.csv", "a/measurement.csv"]), extract_kind(["Patient.ndjson"]), extract_kind(["a.csv"])
     ('OMOP', 'FHIR', '')
@@ -218,28 +218,28 @@ def _kind_of_archive(path: Path) -> str:
 
 
 def cannot_open(path: Path, error: OSError) -> DataError:
-    """DataError for a file that is missing or not readable."""
+    """Return a DataError for a file that is missing or not readable."""
     problem = Sentence(_("The file cannot be opened (%(error)s)."), error=error.strerror)
     return DataError(problem, _("Check its name and place."), file=path)
 
 
 @contextmanager
 def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> Iterator[None]:
-    """Turn a library's exceptions about a broken file into DataErrors.
+    """Convert a library's exceptions about a broken file to DataErrors.
 
     Args:
-        problem: Message that the file is broken; ``%(error)s`` stands for the library's message.
-        remedy: What to do about it.
+        problem: Message that the file is broken; ``%(error)s`` is replaced by the library's message.
+        remedy: Advice about what to do.
 
     Raises:
-        DataError: the file is missing, not readable, or broken.
+        DataError: The file is missing, not readable, or broken.
     """
     try:
         yield
     except DataError as error:
         raise error.at(file=path) from None
     except MemoryError:
-        raise  # says nothing about the file; some libraries' is one of their own errors, too
+        raise  # not about the file, although some libraries derive their own errors from it
     except (*_UNSOUND, *unsound) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise cannot_open(path, error) from error
@@ -248,7 +248,7 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
 
 
 def holds(path: Path, member: str) -> bool:
-    """Whether this is a zip file with such a member."""
+    """Return whether this is a zip file with such a member."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -259,7 +259,7 @@ def check_sha256(path: Path, expected: str, member: str | None = None) -> None:
     """Verify the SHA-256 (hexadecimal) of the uncompressed content.
 
     Raises:
-        DataError: the content differs.
+        DataError: The content differs.
     """
     digest = hashlib.sha256()
     with open_content(path, member) as content:
@@ -274,7 +274,7 @@ def check_sha256(path: Path, expected: str, member: str | None = None) -> None:
 
 
 def members(archive: zipfile.ZipFile) -> list[str]:
-    """Names of the files in an archive, without those that a Mac or Windows adds."""
+    """Return the names of the files in an archive, without those that macOS or Windows add."""
     return [
         name
         for name in archive.namelist()
@@ -286,10 +286,10 @@ def members(archive: zipfile.ZipFile) -> list[str]:
 
 
 def check_different(names: Iterable[str]) -> None:
-    """Check that the names of an archive's files differ, because only one of two with the same name would be read.
+    """Check that all names in an archive differ, because only one of two files with the same name would be read.
 
     Raises:
-        DataError: two are the same.
+        DataError: Two names are the same.
     """
     for name, count in Counter(names).most_common(1):
         if count > 1:

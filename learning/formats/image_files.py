@@ -1,7 +1,7 @@
-"""Images as files in a zip archive: PNG, JPEG, TIFF, BMP and DICOM, each with its class and perhaps its holder.
+"""Images as files in a zip archive (PNG, JPEG, TIFF, BMP and DICOM), each with its class and possibly its holder.
 
-The class of an image is the folder that it is in, or is given by a table, in the archive or next to it, with the
-columns ``file``, ``class`` and ``holder``. A DICOM file without a row in a table belongs to its Patient ID.
+The class of an image is the name of its folder, or is given by a table in the archive or next to it, with the columns
+``file``, ``class`` and ``holder``. A DICOM file without a row in a table belongs to its Patient ID.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ FRAMES = _("The image has %(count)d frames.")
 EACH_FRAME = _("Save each frame as a separate file.")
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _PALETTE = "PALETTE COLOR"
-#: Read as RGB; of those that begin with YBR, pydicom makes RGB.
+#: Photometric interpretations that are read as RGB; pydicom converts those that begin with YBR.
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _BITS = (1, 8, 16, 32)
 _OTHERWISE = _("Save it as PNG, or leave it out.")
 
 
 def is_dicom(start: bytes) -> bool:
-    """Whether a file begins like DICOM; the first 132 bytes are enough."""
+    """Return whether a file begins like DICOM; the first 132 bytes are enough."""
     return start[128:132] == b"DICM"
 
 
 def dicom_image(content: bytes, window: tuple[float, float] | None) -> tuple[Image.Image, str]:
-    """Image and Patient ID of a DICOM file; grey values after the modality's rescaling, seen through a window.
+    """Return the image and Patient ID of a DICOM file, with rescaled grey values shown through a window.
 
     Args:
-        window: Centre and width; without it, all values that the file could hold are seen.
+        window: Centre and width; if None, all values that the file could contain are shown.
 
     Raises:
-        DataError: its pixels are of a kind that is not handled, or contradict each other.
+        DataError: Its pixels are of an unsupported kind, or contradict each other.
     """
     import pydicom
     from pydicom.pixels import apply_color_lut, pixel_array
@@ -82,7 +82,7 @@ def dicom_image(content: bytes, window: tuple[float, float] | None) -> tuple[Ima
 
 
 def dicom_look(content: bytes) -> tuple[int, int, bool, tuple[float, float] | None]:
-    """Height, width, whether a DICOM file has colours, and the window that it asks for."""
+    """Return height, width, whether a DICOM file has colours, and the window that it requests."""
     import pydicom
 
     file = pydicom.dcmread(io.BytesIO(content), stop_before_pixels=True)
@@ -93,13 +93,13 @@ def dicom_look(content: bytes) -> tuple[int, int, bool, tuple[float, float] | No
 
 
 def windowed(values: npt.NDArray[np.float64], window: tuple[float, float]) -> npt.NDArray[np.uint8]:
-    """Values as bytes: 0 at the lower end of a window of this centre and width, 255 at its upper end."""
+    """Return values as bytes: 0 at the lower end of a window of this centre and width, 255 at its upper end."""
     centre, width = window
     return np.round(((values - centre) / width + 0.5).clip(0, 1) * 255).astype(np.uint8)
 
 
 def _check(file: Any) -> None:
-    """Refuse what the attributes say of the pixels and no branch handles."""
+    """Raise an error for attributes of the pixels that are not supported."""
     if floats := next((name for name in ("FloatPixelData", "DoubleFloatPixelData") if name in file), None):
         raise _not_handled(floats, "…")
     if "PixelData" not in file:
@@ -124,7 +124,7 @@ def _check(file: Any) -> None:
 
 
 def _measured(pixels: npt.NDArray[Any], file: Any) -> tuple[npt.NDArray[np.float64], float, float]:
-    """Return the scanner's measurements, with the least and greatest value that it could have written."""
+    """Return the scanner's measurements, with the smallest and largest value that it could have written."""
     from pydicom.pixels import apply_modality_lut
 
     if _value(file, "ModalityLUTSequence", None):
@@ -139,12 +139,12 @@ def _measured(pixels: npt.NDArray[Any], file: Any) -> tuple[npt.NDArray[np.float
 
 
 def _bytes(colours: npt.NDArray[Any], bits: int) -> npt.NDArray[np.uint8]:
-    """Colours of so many bits as bytes."""
+    """Return colours of this many bits as bytes."""
     return colours if bits == 8 else np.round(colours * (255 / (2.0**bits - 1))).astype(np.uint8)
 
 
 def _value(file: Any, name: str, otherwise: Any) -> Any:
-    """The value of an attribute; one that is empty is as good as missing."""
+    """Return the value of an attribute, or ``otherwise`` if it is missing or empty."""
     value = getattr(file, name, None)
     return otherwise if value is None or value == "" else value
 
@@ -173,7 +173,7 @@ _NOT_READ = _("The image cannot be read (%(error)s).")
 
 @dataclass(frozen=True)
 class Entry:
-    """An image in an archive: its member, class and holder; empty if not given."""
+    """Image in an archive: its member, class and holder, which are empty if not given."""
 
     member: str
     label: str = ""
@@ -182,10 +182,10 @@ class Entry:
 
 @contextmanager
 def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFile, list[Entry]]]:
-    """Open an archive and its images, in its order, or that of the table.
+    """Open an archive and its images, in the order of the archive or of the table.
 
     Raises:
-        DataError: the archive or the table is broken, or names files that do not exist.
+        DataError: The archive or the table is broken, or contains names of files that do not exist.
     """
     problem, remedy = _("The zip file is not valid (%(error)s)."), _("Create it again.")
     with sound(path, problem, remedy), zipfile.ZipFile(path) as archive:
@@ -211,9 +211,9 @@ def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFil
 def image_arrays(
     path: Path, table: Path | None, schema: ImageSchema, wanted: Sequence[str], report: Report, progress: Progress
 ) -> dict[str, Array]:
-    """Images ``x`` of bytes, brought to the schema's size, with class numbers ``y`` and pseudonyms ``holder``.
+    """Return images ``x`` as bytes in the schema's size, with class numbers ``y`` and pseudonyms ``holder``.
 
-    Faults name the file as their column.
+    Faults have the file as their column.
     """
     size = path.stat().st_size
     with open_images(path, table) as (archive, entries):
@@ -268,10 +268,10 @@ class Look:
     """Properties of the first images of an archive.
 
     Attributes:
-        sizes: Height and width, with how many have them.
-        channels: 3 if one has colours, else 1.
-        classes: Names, sorted.
-        window: Centre and width by which the first DICOM file asks to be shown.
+        sizes: Height and width, with the number of images that have them.
+        channels: 3 if an image has colours, else 1.
+        classes: Class names, sorted.
+        window: Centre and width requested by the first DICOM file.
     """
 
     sizes: Counter[tuple[int, int]]
@@ -284,7 +284,7 @@ def look(path: Path, first: int = 200) -> Look:
     """Look at the first images of an archive.
 
     Raises:
-        DataError: one cannot be read.
+        DataError: An image cannot be read.
     """
     sizes: Counter[tuple[int, int]] = Counter()
     channels, window = 1, None
@@ -306,7 +306,7 @@ def look(path: Path, first: int = 200) -> Look:
 
 
 def _read(archive: zipfile.ZipFile, member: str, schema: ImageSchema) -> tuple[npt.NDArray[np.uint8], str]:
-    """Pixels of an image in the schema's size and colours, and the Patient ID of a DICOM file."""
+    """Return the pixels of an image in the schema's size and colours, and the Patient ID of a DICOM file."""
     with _readable():
         most = limits.most_content(archive.getinfo(member).compress_size)
         if archive.getinfo(member).file_size > most:
@@ -328,7 +328,7 @@ def _readable() -> Iterator[None]:
             yield
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # each library has its own
+    except Exception as error:  # each library raises its own errors
         remedy = _("Save it as PNG, JPEG, TIFF or uncompressed DICOM, or leave it out.")
         raise DataError(Sentence(_NOT_READ, error=type(error).__name__), remedy) from error
 
@@ -337,7 +337,7 @@ def _picture(content: bytes, schema: ImageSchema) -> Image.Image:
     opened = Image.open(io.BytesIO(content), formats=_FORMATS)
     if (frames := getattr(opened, "n_frames", 1)) > 1:
         raise DataError(Sentence(FRAMES, count=frames), EACH_FRAME)
-    opened.draft("RGB", (2 * schema.width, 2 * schema.height))  # JPEG alone: decodes no larger than it needs
+    opened.draft("RGB", (2 * schema.width, 2 * schema.height))  # for JPEG only: decodes no more pixels than needed
     image: Image.Image = ImageOps.exif_transpose(opened)
     if image.mode.startswith(("I", "F")):  # 16 bits and more
         values = np.asarray(image, np.float64)
@@ -349,7 +349,7 @@ def _picture(content: bytes, schema: ImageSchema) -> Image.Image:
 
 
 def _sized(image: Image.Image, width: int, height: int, fit: str) -> Image.Image:
-    """An image in the declared size; black surrounds what is padded."""
+    """Return an image in the declared size; padding is black."""
     if image.size == (width, height):
         return image
     match fit:
@@ -372,7 +372,7 @@ def _is_visible(name: str) -> bool:
 
 
 def _is_image(archive: zipfile.ZipFile, name: str) -> bool:
-    """Whether a member is an image, by its suffix, or, without one, by how a DICOM file begins."""
+    """Return whether a member is an image, judging by its suffix or, without one, by the start of a DICOM file."""
     suffix = PurePosixPath(name).suffix.lower()
     if not _is_visible(name) or suffix in IMAGE_SUFFIXES:
         return _is_visible(name)
@@ -383,7 +383,7 @@ def _is_image(archive: zipfile.ZipFile, name: str) -> bool:
 
 
 def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
-    """Images in the order of a table; a file may be named with its folders or without."""
+    """Return the images in the order of a table; files may be listed with or without their folders."""
     check_text(lines)
     delimiter = max(SEPARATORS, key=lines[0].count) if lines else ","
     reader = csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
@@ -419,10 +419,10 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
 
 
 def _whole_rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows, which must have as many cells as the header: an extra cell could name another person.
+    """Yield the rows, which must have as many cells as the header: an extra cell could belong to another person.
 
     Raises:
-        DataError: a row has more or fewer, or its quotes do not match.
+        DataError: A row has more or fewer cells, or its quotes do not match.
     """
     try:
         for row in reader:

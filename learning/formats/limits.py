@@ -9,20 +9,20 @@ from common.sentences import gettext_noop as _
 from learning.formats.rows import DataError
 
 MOST_NUMBERS = 1_000_000_000
-"""Numbers in the encoded records of one file: 4 GB."""
+"""Largest count of numbers in the encoded records of one file: 4 GB."""
 LEAST_CONTENT = 256 << 20
-"""Uncompressed bytes that a compressed file may hold however small it is."""
+"""Uncompressed bytes that a compressed file may contain even if it is small."""
 MOST_GROWTH = 200
-"""Beyond that, how many times its size a compressed file may hold; real data compress 3 to 50 times."""
+"""Largest factor of compression beyond that; real data compress 3 to 50 times."""
 LONGEST_LINE = 1 << 20
-"""Characters of a line of a table."""
+"""Largest number of characters in a line of a table."""
 
 
 def check_numbers(*shape: int) -> None:
     """Check that an array of this shape may be read.
 
     Raises:
-        DataError: it is too large.
+        DataError: The array is too large.
     """
     if prod(shape) > MOST_NUMBERS:
         problem = Sentence(
@@ -34,12 +34,12 @@ def check_numbers(*shape: int) -> None:
 
 
 def most_content(size: int) -> int:
-    """Bytes that a compressed file of this size may hold."""
+    """Return the number of bytes that a compressed file of this size may contain."""
     return max(LEAST_CONTENT, MOST_GROWTH * size)
 
 
 def unpacked_too_large(most: int) -> DataError:
-    """DataError for a compressed file that holds more than ``most`` bytes."""
+    """Return a DataError for a compressed file that contains more than ``most`` bytes."""
     problem = Sentence(
         _("When unpacked, the file grows to more than %(most)s MB, far more than real data would."),
         most=f"{most >> 20:,}",

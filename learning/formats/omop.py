@@ -1,7 +1,7 @@
 """Tables of the OMOP common data model as facts about people: person, measurement and condition_occurrence.
 
-What a number of a concept means follows from the table ``concept``, where the extract has one. Rows that name no
-person, concept or value, or cannot be read, are left out and counted with their reason.
+The table ``concept``, if the extract has one, defines the meaning of concept numbers. Rows that lack a person, concept
+or value, or cannot be read, are left out and counted with their reason.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from learning.formats.rows import Balance, DataError
 from learning.formats.table import text_of
 
 _PERSON, _MEASUREMENT, _CONDITION, _CONCEPT = "person", "measurement", "condition_occurrence", "concept"
-#: Concepts of sex; 0 and 8551 say that it is not known.
+#: Concepts of sex; 0 and 8551 mean unknown.
 _SEXES = {"8507": "male", "8532": "female", "8521": "other", "8570": "other"}
 #: Concept of the operator “=”.
 _EQUAL = "4172703"
 _NONE = ("", "0")
-#: Vocabularies whose codes are names of columns as they are; those of others carry the vocabulary's name.
+#: Vocabularies whose codes are used as column names unchanged; other codes are prefixed with the vocabulary's name.
 _WELL_KNOWN = ("LOINC", "SNOMED", "UCUM", "")
 
 _WIDTH = _("The row has a different number of cells from the header.")
@@ -44,22 +44,22 @@ class _Concept:
 
     @property
     def name(self) -> str:
-        """The code, with its vocabulary unless that is the usual one."""
+        """Name of a concept: its code, with its vocabulary unless that is the usual one."""
         return self.code if self.vocabulary in _WELL_KNOWN else f"{self.code} ({self.vocabulary})"
 
 
 class _Row(NamedTuple):
-    """A row of a table: its cells by name in lower case, and its 1-based line in the file."""
+    """Row of a table: its cells by lower-case name, and its 1-based line in the file."""
 
     table: str
     place: int
     cells: dict[str, str]
 
     def required(self, name: str) -> str:
-        """The cell of a column that the table must have.
+        """Return the cell of a column that the table must have.
 
         Raises:
-            DataError: it has no such column.
+            DataError: The table has no such column.
         """
         if name not in self.cells:
             problem = Sentence(_("The table %(table)s has no column %(name)s."), table=f"{self.table}.csv", name=name)
@@ -67,11 +67,11 @@ class _Row(NamedTuple):
         return self.cells[name]
 
     def get(self, name: str) -> str:
-        """The cell of a column that the table may lack."""
+        """Return the cell of a column that the table may lack."""
         return self.cells.get(name, "")
 
     def number(self, name: str) -> str:
-        """The cell of a column of numbers of concepts or people; some programs write 1 as 1.0."""
+        """Return the cell of a column with numbers of concepts or people; some programs write 1 as 1.0."""
         return self.cells.get(name, "").removesuffix(".0")
 
 
@@ -79,19 +79,19 @@ class _Vocabulary(dict[str, _Concept]):
     """Concepts of the table ``concept`` by number."""
 
     def of(self, number: str) -> _Concept | None:
-        """The concept with a number, which is its own name where the table does not have it; None of 0."""
+        """Return the concept with a number; a number that is not in the table is its own name, and 0 gives None."""
         return None if number in _NONE else self.get(number) or _Concept("", number)
 
     def mapped(self, row: _Row, standard: str, source: str) -> _Concept | None:
-        """The standard concept of a row, else the source concept that the vocabulary knows."""
+        """Return the standard concept of a row, or else the source concept that the vocabulary contains."""
         return self.of(row.number(standard)) or self.get(row.number(source))
 
 
 def omop_facts(path: Path, balance: Balance) -> Iterator[Fact]:
-    """Facts of the tables of a zip file; the balance counts every row of person, measurement and condition_occurrence.
+    """Yield facts from the tables of a zip file. The balance counts every row of the three tables.
 
     Raises:
-        DataError: a table lacks a column that it must have, or is there twice.
+        DataError: A table lacks a required column, or occurs twice.
     """
     with zipfile.ZipFile(path) as archive:
         tables = {PurePosixPath(name).name.lower(): name for name in members(archive)}
@@ -157,9 +157,9 @@ def _condition(row: _Row, person: str, vocabulary: _Vocabulary) -> tuple[list[Fa
 
 
 def _table(path: Path, member: str, table: str, balance: Balance) -> Iterator[_Row]:
-    """Rows of a table that can be read; the others are left out.
+    """Yield the rows of a table that can be read; the others are left out.
 
-    The model's tables separated by tabs know no quotation marks, and none has a cell of several lines.
+    In the model's tab-separated tables, quotation marks have no special meaning, and cells never span several lines.
     """
     with open_content(path, member) as content:
         text = text_of(content.stream)
@@ -174,7 +174,7 @@ def _table(path: Path, member: str, table: str, balance: Balance) -> Iterator[_R
                 continue
             cells = line.split("\t" if tabs else ",")
             if not tabs:
-                with suppress(csv.Error):  # a quotation mark that is not closed is part of the text
+                with suppress(csv.Error):  # an unclosed quotation mark is part of the text
                     cells = next(csv.reader([line], strict=True))
             if len(cells) != len(names):
                 balance.leave_out(table, _WIDTH, place=place)

@@ -1,6 +1,6 @@
-"""Reader for any file that a schema describes, by the format of its name or its first bytes.
+"""Reader for any file that a schema describes; the format is determined by its name or its first bytes.
 
-The person who imports a file sees the first records as they are encoded, in words and pictures.
+The person who imports a file is shown the first records as they are encoded, in words and pictures.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ FIRST = 5
 
 
 def format_of(path: Path) -> str:
-    """Format in which a file is read: what its content says, else its name, else table or idx.
+    """Return the format of a file according to its content, or else its name, or else table or idx.
 
     Raises:
-        DataError: it cannot be opened, or is of a format that is not read; it says which.
+        DataError: The file cannot be opened, or has an unsupported format, which the error names.
     """
     kind = kind_of(path) or _SUFFIXES.get(path.suffix.lower(), "")
     if kind:
@@ -71,17 +71,17 @@ def read_file(
     progress: Progress | None = None,
     report: Report | None = None,
 ) -> Rows:
-    """All records of a CSV, Parquet, npz, mat or idx file, with labels and holders where asked for.
+    """Return all records of a CSV, Parquet, npz, mat or idx file, with labels and holders if requested.
 
     Args:
-        label_file: Holds the labels of an idx file, or says the class and holder of each image of a zip file.
-        member: The file to read within a zip file.
-        holders: Whether holders are read. The formats mat and idx know none: ask without, and give
-            ``Rows.one_holder_per_row`` if each record has its own.
-        report: Where everything that is wrong goes; then the records without a fault are returned.
+        label_file: File with the labels of an idx file, or with the class and holder of each image in a zip file.
+        member: File to read within a zip file.
+        holders: Whether holders are read. The formats mat and idx have none: read without, and use
+            ``Rows.one_holder_per_row`` if each record has its own holder.
+        report: Receives all errors; the records without errors are then returned.
 
     Raises:
-        DataError: everything that is wrong, unless there is a ``report``.
+        DataError: Contains all errors, if there is no ``report``.
     """
     faults, kept = Report() if report is None else report, RowLists()
     read_into(
@@ -101,7 +101,7 @@ def read_file(
 
 
 def no_rows(schema: Schema) -> Array:
-    """Return an array of no records."""
+    """Return an array without records."""
     return np.empty((0, *schema.shape), schema.dtype)
 
 
@@ -117,7 +117,7 @@ def read_into(
     progress: Progress | None,
     report: Report,
 ) -> None:
-    """Give a keeper the records that `read_file` returns; errors go to the report."""
+    """Pass the records that `read_file` returns to a keeper; errors are added to the report."""
     followed, own = progress or silent, Report()
     with own.noting():
         kind = "table" if member else format_of(path)
@@ -146,9 +146,9 @@ def read_into(
 
 
 def preview(schema: Schema, rows: Rows) -> list[dict[str, Any]]:
-    """The first records, each with ``cells`` by column or an ``image``.
+    """Return the first records, each with ``cells`` by column or an ``image``.
 
-    ``holder`` and ``class``, or another outcome, are empty if the records have none.
+    ``holder`` and ``class`` (or another outcome) are empty if the records have none.
 
     >>> from learning.formats.schema import TabularSchema
     >>> table = TabularSchema((NumericColumn("age", 0, 100),), ("no", "yes"))
@@ -178,7 +178,7 @@ def _arrays(
     report: Report,
     progress: Progress,
 ) -> dict[str, Array]:
-    """The wanted arrays of a file, as far as they are there."""
+    """Return the requested arrays that a file contains."""
     match kind:
         case "npz":
             arrays = npz_arrays(path, wanted, report)
@@ -196,7 +196,7 @@ def _arrays(
 
 
 def _batches(path: Path, kind: str, encoder: RecordEncoder, member: str | None, progress: Progress) -> Iterator[Batch]:
-    """Records of a table."""
+    """Yield the records of a table."""
     names = wanted_names(encoder.schema, labels=encoder.labels, holders=encoder.holders)
     if kind == "Parquet":
         return parquet_batches(path, encoder.schema, names, encoder.report, progress)
@@ -222,7 +222,7 @@ def _values(columns: tuple[FeatureColumn, ...], record: np.ndarray) -> list[list
 
 
 def _picture(record: np.ndarray) -> str:
-    """PNG of an image as a data URL; if it does not have exactly three colour channels, only the first is shown."""
+    """Return a PNG of an image as a data URL; without exactly three colour channels, only the first is shown."""
     pixels = np.round(record * 255).astype(np.uint8)
     if pixels.ndim == 3 and pixels.shape[2] != 3:
         pixels = pixels[:, :, 0]

@@ -1,4 +1,4 @@
-"""Records of a table, column by column, as files give them: checked, reported on, and encoded."""
+"""Records of a table, checked, reported and encoded column by column as they are read from a file."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from learning.formats.schema import TabularSchema
 from learning.formats.values import Vector, are_missing, taken
 
 Labels = npt.NDArray[np.int64]
-#: Lines of a file of names that are decoded at once.
+#: Number of lines of a file of names that are decoded at once.
 _LINES = 1000
 
 
 class Keeper(Protocol):
-    """Keeps encoded records, part by part."""
+    """Storage for encoded records, which are added part by part."""
 
     def add(self, x: npt.NDArray[Any], y: Labels | None, holders: Sequence[str] | None) -> None:
-        """Keep some more records, with labels and holders where they have them."""
+        """Add more records, with labels and holders if they have them."""
 
 
 class RowLists:
-    """Keeps records in memory."""
+    """Records kept in memory."""
 
     def __init__(self) -> None:
         self._x: list[npt.NDArray[Any]] = []
@@ -41,13 +41,13 @@ class RowLists:
         self._holders: list[str] = []
 
     def add(self, x: npt.NDArray[Any], y: Labels | None, holders: Sequence[str] | None) -> None:
-        """Keep some more records."""
+        """Add more records."""
         self._x.append(x)
         self._y += [] if y is None else [y]
         self._holders += holders or ()
 
     def rows(self, empty: npt.NDArray[Any], *, labels: bool, holders: bool) -> Rows:
-        """Return the records; ``empty`` is an array of none. Labels and holders are left out unless all have them."""
+        """Return the records, or ``empty`` if there are none, with labels and holders only if all records have them."""
         x = np.concatenate(self._x) if self._x else empty
         y = np.concatenate(self._y) if self._y else np.empty(0, np.int64)
         has_labels, has_holders = labels and len(y) == len(x), holders and len(self._holders) == len(x)
@@ -55,7 +55,7 @@ class RowLists:
 
 
 class RowFiles:
-    """Keeps records in the files of a folder. One object writes them, and another reads them from a mapped file."""
+    """Records kept in files of a folder. One object writes them, and another reads them through a memory map."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,7 +64,7 @@ class RowFiles:
         self.counts = {"x": 0, "y": 0, "holders": 0}
 
     def add(self, x: npt.NDArray[Any], y: Labels | None, holders: Sequence[str] | None) -> None:
-        """Write some more records."""
+        """Write more records."""
         self.kind, self.shape = x.dtype.str, x.shape[1:]
         self._append("x", len(x), np.ascontiguousarray(x).data if x.size else b"")
         if y is not None:
@@ -78,7 +78,7 @@ class RowFiles:
             file.write(content)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `rows` has to know of what was written."""
+        """Return the information about the written records that `rows` needs."""
         return {"kind": self.kind, "shape": self.shape, "counts": self.counts}
 
     def rows(self, written: dict[str, Any], empty: npt.NDArray[Any], *, labels: bool, holders: bool) -> Rows:
@@ -93,7 +93,7 @@ class RowFiles:
 
 
 class NameFile(Sequence[str]):
-    """Names in the lines of a file, which is mapped: those that are asked for are decoded, some lines at once."""
+    """Names in the lines of a memory-mapped file, decoded when accessed, several lines at once."""
 
     def __init__(self, path: Path) -> None:
         self._content = np.memmap(path, np.uint8, "r")
@@ -142,10 +142,10 @@ _NO_ROLE = {
 
 
 def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[str]:
-    """Names of the columns that are read.
+    """Return the names of the columns that are read.
 
     Raises:
-        DataError: no column has a role that is asked for.
+        DataError: No column has a requested role.
     """
     names = {column.name for column in schema.features}
     dated = [column for column in schema.dates if column.name in names or labels]
@@ -160,18 +160,18 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
 
 
 def _of_persons(schema: TabularSchema) -> set[str]:
-    """Columns that say which records become one, and in which order; a file without them has one record of each."""
+    """Return the columns used to combine and order a person's records; a file without them has one record each."""
     if schema.one_record is None or schema.holder is None:
         return set()
     return {schema.holder.name, *([schema.one_record.by] if schema.one_record.by else [])}
 
 
 ABOVE = 20
-"""Rows in which a header is looked for."""
+"""Number of rows searched for a header."""
 
 
 def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) -> int | None:
-    """Return the place of the row that names declared columns: the first row, or one of nothing but their names."""
+    """Return the index of the row with the names of declared columns: the first row, or a row of only their names."""
     for place, row in enumerate(rows[:ABOVE]):
         names = [cell for cell in row if cell]
         named = sum(name in declared for name in names)
@@ -181,16 +181,16 @@ def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) ->
 
 
 def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) -> int:
-    """Return the place of the header among the first rows, some of which may be empty or titles.
+    """Return the index of the header among the first rows, some of which may be empty or titles.
 
-    Where no row names declared columns, it is the first one that fills more cells than a title: a title has one cell in
-    a table of several columns, or fewer than half of them.
+    If no row contains the names of declared columns, it is the first row that is too full for a title: a title has one
+    cell in a table of several columns, or fills fewer than half of them.
 
     >>> header_place([["Study 7"], [], ["who", "age"], ["ada", "5"]])
     2
 
     Raises:
-        DataError: the first row that may be the header leaves columns without a name.
+        DataError: The first row that may be the header leaves columns without a name.
     """
     filled = [[place for place, cell in enumerate(row) if cell] for row in rows]
     if (place := declared_header(rows, declared)) is not None:
@@ -199,7 +199,7 @@ def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) 
     for place, places in enumerate(filled[:ABOVE]):
         if not places or (width > 1 and places[0] == 0 and (len(places) == 1 or 2 * len(places) < width)):
             continue
-        if len(places) < width and places != list(range(1, width)):  # an index needs no name
+        if len(places) < width and places != list(range(1, width)):  # an index column needs no name
             problem = Sentence(_("The file has no header with the names of all %(count)d columns."), count=width)
             raise DataError(problem, _("Keep one row of names above the records, without a title."))
         return place
@@ -209,7 +209,7 @@ def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) 
 def check_names(
     names: Sequence[str], schema: TabularSchema, wanted: set[str], report: Report, *, row: int | None
 ) -> None:
-    """Check the names of a file's columns; the report says what is wrong with them."""
+    """Check the names of a file's columns, and add errors to the report."""
     declared = [column.name for column in schema.columns]
     for name in sorted(set(names) - set(declared)):
         problem, remedy = _("The schema does not declare this column."), _("Declare it, even if it is to be ignored.")
@@ -224,7 +224,7 @@ def check_names(
 
 
 class RecordEncoder:
-    """Encoder of a file's records, chunk by chunk; faulty records are left out, and the report says why."""
+    """Encoder of a file's records, chunk by chunk. Faulty records are left out and reported."""
 
     def __init__(self, schema: TabularSchema, report: Report, keeper: Keeper, *, labels: bool, holders: bool) -> None:
         self.schema, self.report, self.labels, self.holders = schema, report, labels, holders
@@ -233,10 +233,10 @@ class RecordEncoder:
         self._single: list[Columns] = []
 
     def add(self, columns: Columns, rows: Sequence[int]) -> None:
-        """Take in records with their row numbers.
+        """Add records with their row numbers.
 
         Raises:
-            DataError: they are too many.
+            DataError: There are too many records.
         """
         self._read = self._read or bool(rows)
         self._count += len(rows)
@@ -259,7 +259,7 @@ class RecordEncoder:
         holder = self.schema.holder
         if self._has_answers(columns):
             faults = self.schema.answer_faults(columns)
-            if combining is not None:  # an empty one is not known
+            if combining is not None:  # an empty value is unknown
                 faults = (fault for fault in faults if columns[fault.column or ""][(fault.row or 1) - 1] != "")
             self._note(faults, rows, faulty)
         if (self.holders or combining is not None) and holder and holder.name in columns:
@@ -280,7 +280,7 @@ class RecordEncoder:
             self._encode(columns, len(places))
 
     def _combining(self, columns: Columns) -> OneRecord | None:
-        """Return the rule that combines a person's records into one, if the file names its people."""
+        """Return the rule for combining a person's records, if the file has a column that identifies people."""
         one, holder = self.schema.one_record, self.schema.holder
         if one is None or holder is None:
             return None
@@ -290,7 +290,7 @@ class RecordEncoder:
         return one if holder.name in columns else None
 
     def _counted(self, columns: Columns, one: OneRecord) -> Columns:
-        """Columns whose values are counted as 1 where something is known, whatever it is, or as nothing."""
+        """Return columns in which known values are replaced by 1 and unknown values are empty, to be counted."""
         changed: dict[str, Sequence[object]] = {}
         for column in self.schema.features:
             if one.rule(column.name) == COUNT and column.name in columns:
@@ -299,7 +299,7 @@ class RecordEncoder:
         return {**columns, **changed}
 
     def _combine(self) -> None:
-        """Make one record of those of each holder, and encode them."""
+        """Combine the records of each holder into one, and encode them."""
         one, holder, schema = self.schema.one_record, self.schema.holder, self.schema
         assert one is not None and holder is not None
         columns = {name: [value for part in self._single for value in part[name]] for name in self._single[0]}
@@ -343,7 +343,7 @@ class RecordEncoder:
         return self.labels and bool(answers) and all(column.name in columns for column in answers)
 
     def end(self) -> None:
-        """Keep what can be kept only when all was read; that there were no records at all is a fault of the file."""
+        """Store records that need the whole file; a file without any records is a fault."""
         if not self._read and not self.report.count:
             self.report.add(DataError(_("The file contains no records."), _("Add records.")))
         if self._single:
@@ -359,7 +359,7 @@ class RecordEncoder:
                 self.report.count += 1
 
     def _durations(self, columns: Columns, rows: Sequence[int], faulty: set[int]) -> Columns:
-        """Dates as numbers, once for all that follows; the columns that they refer to stay as they are."""
+        """Convert dates to numbers once for all later steps; reference columns stay unchanged."""
         changed: dict[str, Sequence[object]] = {}
         for column in self.schema.dates:
             reference = column.reference_column
@@ -368,11 +368,11 @@ class RecordEncoder:
             values, references = columns[column.name], columns[reference] if reference is not None else ()
             durations = column.durations(values, references)
             self._note(column.date_faults(values, durations, references), rows, faulty)
-            changed[column.name] = [column.least if each is None else each for each in durations]  # told once
+            changed[column.name] = [column.least if each is None else each for each in durations]  # reported only once
         return {**columns, **changed}
 
     def _decimal(self, columns: Columns, rows: Sequence[int], faulty: set[int]) -> Columns:
-        """Numbers with a decimal comma as numbers with a point; one that has a point already could mean thousands."""
+        """Convert decimal commas to points. A number that already has a point is a fault: it could mean thousands."""
         if self.schema.decimal != ",":
             return columns
         changed: dict[str, Sequence[object]] = {}
@@ -397,7 +397,7 @@ class RecordEncoder:
                         column=column.name,
                     )
                     self._note([fault], rows, faulty)
-                    values[place] = 0  # told once
+                    values[place] = 0  # reported only once
                 else:
                     values[place] = value.replace(",", ".")
             changed[column.name] = values
@@ -405,7 +405,7 @@ class RecordEncoder:
 
 
 def pseudonym_faults(names: Iterable[object], column: str) -> Iterator[DataError]:
-    """Every pseudonym that no holder can have; its row is the 1-based place.
+    """Yield an error, with the 1-based position as its row, for every pseudonym that no holder can have.
 
     >>> [str(fault) for fault in pseudonym_faults(["ada", "", "=1+1"], "who")][0]
     "row 2, column who: The record does not belong to anyone. Enter its holder's pseudonym, or remove the record."

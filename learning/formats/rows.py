@@ -1,4 +1,4 @@
-"""Results of readers: records, errors, and a report with all errors, changes and the balance of rows or resources."""
+"""Results of readers: records, errors, and a report of all errors, changes and the balance of rows or resources."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from common.spreadsheets import CsvWriter
 
 
 class DataError(ValueError):
-    """Unusable data: where (file, row, column), what is wrong, and what to do.
+    """Error in data: its place (file, row, column), the problem, and what to do.
 
-    ``row`` counts from 1, as an editor counts lines; ``remedy`` is the sentence that says what to do. Pages translate
-    both where they are a ``Sentence`` or marked for translation.
+    ``row`` counts from 1, like line numbers in an editor; ``remedy`` is a sentence about what to do. Pages translate
+    both if they are a ``Sentence`` or marked for translation.
 
     >>> print(DataError("“x” is no number.", "Write a number.", file="a.csv", row=3, column="age"))
     a.csv, row 3, column age: “x” is no number. Write a number.
@@ -46,7 +46,7 @@ class DataError(ValueError):
         super().__init__(f"{', '.join(place)}: {message}" if place else message)
 
     def at(self, *, file: str | PathLike[str] | None = None, row: int | None = None) -> DataError:
-        """The same error with file and row filled in by the reader."""
+        """Return the same error with file and row filled in by the reader."""
         return DataError(
             self.problem,
             self.remedy,
@@ -57,7 +57,7 @@ class DataError(ValueError):
 
 
 def as_numbers(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Records as they are learned from: bytes of images as pixels in [0, 1], everything else as it is.
+    """Return records as they are used for learning: bytes of images as pixels in [0, 1], all others unchanged.
 
     >>> as_numbers(np.full((1, 1, 2), 255, np.uint8)).tolist()
     [[[1.0, 1.0]]]
@@ -68,7 +68,7 @@ def as_numbers(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def is_text(x: npt.NDArray[Any]) -> bool:
-    """Whether records are texts: bytes of UTF-8, which are no numbers.
+    """Return whether records are texts, that is, bytes of UTF-8 instead of numbers.
 
     >>> is_text(np.zeros((1, 4), np.uint8)), is_text(np.zeros((1, 2, 2), np.uint8))
     (True, False)
@@ -82,9 +82,9 @@ class Rows:
 
     Attributes:
         x: (n, features) float32 for tables; (n, height, width) or (n, height, width, channels) for images, float32 in
-            [0, 1] or the bytes that files hold of them (uint8); (n, bytes) UTF-8 filled up with 0 for texts (uint8).
+            [0, 1] or uint8 as in files; (n, bytes) uint8 for texts, UTF-8 padded with 0.
         y: int64 class numbers (n,), or None if unknown.
-        holders: pseudonyms, one per record, or None for public data.
+        holders: Pseudonyms, one per record, or None for public data.
 
     >>> rows = Rows(np.zeros((2, 3), np.float32), np.array([0, 1]), ["ada", "ben"])
     >>> len(rows), rows[np.array([1])].holders
@@ -104,7 +104,7 @@ class Rows:
         return len(self.x)
 
     def __getitem__(self, which: slice | npt.NDArray[np.bool_] | npt.NDArray[np.integer]) -> Rows:
-        """Records at these positions, in this order."""
+        """Return the records at these positions, in this order."""
         positions = np.arange(len(self))[which]
         return Rows(
             self.x[positions],
@@ -113,10 +113,10 @@ class Rows:
         )
 
     def one_holder_per_row(self, prefix: str) -> Rows:
-        """The same records, each with a holder of its own, named by its place: ``prefix-00001`` and so on.
+        """Return the same records, each with its own holder, named by position: ``prefix-00001`` and so on.
 
         Raises:
-            DataError: the pseudonym is invalid.
+            DataError: The pseudonym is invalid.
         """
         try:
             prefix = canonical(f"{prefix}-1").removesuffix("-1")
@@ -125,12 +125,12 @@ class Rows:
         return replace(self, holders=_Numbered(prefix, len(self)))
 
     def without_holders(self) -> Rows:
-        """The same records as public data, without holders."""
+        """Return the same records as public data, without holders."""
         return replace(self, holders=None)
 
 
 class _Numbered(Sequence[str]):
-    """Pseudonyms of as many people, ``prefix-01`` and so on, which are made when they are asked for."""
+    """Pseudonyms of this many people, ``prefix-01`` and so on, generated when accessed."""
 
     def __init__(self, prefix: str, count: int) -> None:
         self._prefix, self._places, self._width = prefix, range(1, count + 1), len(str(count))
@@ -150,13 +150,13 @@ class _Numbered(Sequence[str]):
         return f"{self._prefix}-{place:0{self._width}d}"
 
 
-#: Places that are kept of the items left out for one reason.
+#: Number of places that are stored for the items left out for one reason.
 _PLACES = 20
 
 
 @dataclass
 class LeftOut:
-    """Items that were left out for one reason: how many, and where the first of them are in the file."""
+    """Items that were left out for one reason: their number, and the places of the first ones in the file."""
 
     count: int = 0
     places: list[int] = field(default_factory=list)
@@ -164,7 +164,7 @@ class LeftOut:
 
 @dataclass
 class BalancePart:
-    """Counts of one table, or of one kind of resource, of a file."""
+    """Counts for one table, or for one kind of resource, of a file."""
 
     seen: int = 0
     used: int = 0
@@ -193,15 +193,15 @@ class Balance:
     parts: dict[str, BalancePart] = field(default_factory=dict)
 
     def see(self, part: str, count: int = 1) -> None:
-        """Count items that the reader met."""
+        """Count items that the reader found."""
         self._part(part).seen += count
 
     def use(self, part: str, count: int = 1) -> None:
-        """Count items that a record was made of."""
+        """Count items that became part of a record."""
         self._part(part).used += count
 
     def refuse(self, part: str, count: int = 1) -> None:
-        """Count items with an error, which the report names."""
+        """Count items with an error, which is in the report."""
         self._part(part).refused += count
 
     def leave_out(self, part: str, reason: str, *, place: int | None = None) -> None:
@@ -249,7 +249,7 @@ class Balance:
         """Check that every item is accounted for.
 
         Raises:
-            DataError: the reader met more or fewer items than it decided about.
+            DataError: The reader found more or fewer items than it decided about.
         """
         for name, part in self.parts.items():
             if part.seen != part.decided:
@@ -260,7 +260,7 @@ class Balance:
                 )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The balance as JSON; `from_json` reads it."""
+        """Return the balance as JSON; `from_json` is the inverse."""
         return [
             {
                 "part": name,
@@ -278,7 +278,7 @@ class Balance:
 
     @classmethod
     def from_json(cls, document: list[dict[str, Any]]) -> Balance:
-        """The balance that `to_json` wrote."""
+        """Return the balance from the result of `to_json`."""
         balance = cls()
         for each in document:
             left_out = {_read(line["reason"]): LeftOut(line["count"], line["places"]) for line in each["left_out"]}
@@ -286,7 +286,7 @@ class Balance:
         return balance
 
     def lines(self) -> Iterator[str]:
-        """The balance as English text, a line for each part and reason."""
+        """Yield the balance as English text, with a line for each part and reason."""
         for name, part in self.parts.items():
             yield f"{name}: {part.seen:,} seen, {part.used:,} used, {part.refused:,} refused."
             for reason, each in part.left_out.items():
@@ -298,10 +298,10 @@ class Balance:
 
 
 ROWS = _("rows")
-"""The part for a table on its own, and for the rows made from an extract."""
+"""Part for a table of its own, and for the rows made from an extract."""
 
 IMAGES = _("images")
-"""The part of images, in files or arrays."""
+"""Part for images, in files or arrays."""
 
 
 def _written(reason: str) -> Any:
@@ -313,13 +313,13 @@ def _read(reason: Any) -> str:
 
 
 MOST = 10_000
-"""Faults that a report keeps; the rest is counted."""
+"""Number of faults that a report stores; further ones are only counted."""
 
 _SHOWN = 20
 
 
 class DataErrors(DataError):
-    """Several faults at once; place, problem and remedy are those of the first."""
+    """Several errors at once; place, problem and remedy are those of the first."""
 
     def __init__(self, report: Report) -> None:
         first = report.faults[0]
@@ -334,7 +334,7 @@ class DataErrors(DataError):
 
 
 def write_faults(file: TextIO, faults: Iterable[DataError], count: int) -> None:
-    """Write faults as CSV, in English; no cell can be mistaken for a formula by a spreadsheet program."""
+    """Write faults as CSV, in English, with cells that spreadsheet programs cannot mistake for formulas."""
     writer = CsvWriter(file)
     writer.writerow(["file", "row", "column", "problem", "what to do"])
     written = 0
@@ -348,14 +348,14 @@ def write_faults(file: TextIO, faults: Iterable[DataError], count: int) -> None:
 
 @dataclass
 class Report:
-    """Faults of files, with their places, and what reading them changed.
+    """Faults of files with their places, and changes made while reading them.
 
     Attributes:
         faults: The first `MOST` faults.
-        clipped: Number of values by column that were set to the end of their range.
-        unknown: Number of values by column that stand for “other”, being undeclared.
-        missing: Number of values by column that are not known.
-        records: Number of records before those of each holder became one.
+        clipped: Number of values per column that were set to the end of their range.
+        unknown: Number of values per column that count as “other” because they are undeclared.
+        missing: Number of unknown values per column.
+        records: Number of records before those of each holder were combined.
         balance: Outcome of each row or resource that was read.
 
     >>> report = Report()
@@ -381,7 +381,7 @@ class Report:
     def add_rows(
         self, places: Iterable[int], problem: Callable[[int], str], remedy: Sentence | str, column: str | None = None
     ) -> None:
-        """Add a fault for each of these records, counted from 0; their problems are worded only as far as kept."""
+        """Add a fault for each of these records, counted from 0; only the problems of stored faults are worded."""
         for place in places:
             if len(self.faults) < MOST:
                 self.add(DataError(problem(place), remedy, row=place + 1, column=column))
@@ -390,14 +390,14 @@ class Report:
 
     @contextmanager
     def noting(self, file: Path | None = None) -> Iterator[None]:
-        """Add a raised DataError as a fault, of this file if one is given."""
+        """Add a raised DataError as a fault, with this file if one is given."""
         try:
             yield
         except DataError as error:
             self.add(error.at(file=file))
 
     def take(self, other: Report, file: Path) -> None:
-        """Take over what another report says of a file."""
+        """Copy the content of another report about a file."""
         self.add(*(fault.at(file=file if fault.file is None else None) for fault in other.faults))
         self.count += other.count - len(other.faults)
         self.clipped += other.clipped
@@ -407,7 +407,7 @@ class Report:
         self.balance.take(other.balance)
 
     def raise_faults(self) -> None:
-        """Raise what was found, as one DataError or several as DataErrors; do nothing if nothing was found."""
+        """Raise the faults as one DataError, or several as DataErrors; do nothing if there are none."""
         if self.count == 1:
             raise self.faults[0]
         if self.count:

@@ -40,12 +40,13 @@ _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 @dataclass(frozen=True)
 class TabularSchema:
-    """Records of a table: CSV or Parquet, or arrays with one place for each number of an encoded record.
+    """Records of a table: CSV or Parquet, or arrays with one position for each number of an encoded record.
 
-    Instead of classes it may declare another ``target``; then columns with the role target contain its parts.
+    Instead of classes, it may declare another ``target``; columns with the role target then contain its parts.
 
-    Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped. ``decimal``
-    is the decimal mark of numbers in files. With ``one_record`` all records of a holder in a file become one.
+    Without ``header``, columns are identified by their order. Lines that start with ``comment`` are skipped.
+    ``decimal`` is the decimal mark of numbers in files. With ``one_record``, all records of a holder in a file are
+    combined into one.
 
     >>> from learning.formats.columns import CategoricalColumn, NumericColumn
     >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))
@@ -149,7 +150,7 @@ class TabularSchema:
 
     @property
     def answers(self) -> tuple[LabelColumn | TargetColumn, ...]:
-        """Columns with the outcome to learn from a record; none if files of the schema cannot contain it."""
+        """Columns with the outcome to learn; empty if files of the schema cannot contain it."""
         if self.target is None:
             return (self.label,) if self.label else ()
         return self.targets if len(self.targets) == len(self.target.parts) else ()
@@ -170,7 +171,7 @@ class TabularSchema:
 
     @property
     def text(self) -> TextColumn | None:
-        """The column of texts that are learned from; None where records are numbers."""
+        """Column of texts to learn from; None if records are numbers."""
         return next((column for column in self.columns if isinstance(column, TextColumn)), None)
 
     @property
@@ -200,10 +201,10 @@ class TabularSchema:
         """Encode records given by column name, such as JSON objects or lines of a file.
 
         Returns:
-            Features in [0, 1], shape (n, features); of texts their bytes, see `Rows`.
+            Features in [0, 1], shape (n, features); for texts, their bytes, see `Rows`.
 
         Raises:
-            DataError: names the record (from 1) and the column.
+            DataError: Contains the number of the record (from 1) and the column.
         """
         rows = list(rows)
         names = {column.name for column in self.features}
@@ -215,7 +216,7 @@ class TabularSchema:
         return self.encode_columns({name: [row[name] for row in rows] for name in names}, len(rows))
 
     def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[Any]:
-        """Encode records given column by column: the fast path for files."""
+        """Encode records given column by column, the faster way used for files."""
         if self.text is not None:
             return self.text.encode(values[self.text.name])
         encoded = np.empty((count, len(self.feature_names)), np.float32)
@@ -227,10 +228,10 @@ class TabularSchema:
         return encoded
 
     def outside(self, rows: Sequence[Mapping[str, object]]) -> list[list[str]]:
-        """Return the columns of each valid record whose values lie outside the schema's declaration.
+        """Return, for each valid record, the columns whose values lie outside the schema's declaration.
 
-        A number beyond its range counts as the end of the range, and a category that is not declared as “other”: the
-        model has seen nothing like it.
+        A number out of range counts as the end of the range, and an undeclared category as “other”. The model has not
+        been trained on such values.
         """
         names: list[list[str]] = [[] for _row in rows]
         for column in self.features:
@@ -245,7 +246,7 @@ class TabularSchema:
         return {key(name): numbers[name] for name in self.classes} | {key(each): numbers[to] for each, to in spellings}
 
     def encode_answers(self, columns: Mapping[str, Sequence[object]]) -> npt.NDArray[np.int64]:
-        """Class numbers, or codes of the target (n,), of the columns of `answers`."""
+        """Return class numbers, or codes of the target (n,), from the columns of `answers`."""
         if self.target is None:
             assert self.label is not None, "it has an answer"
             return self.encode_labels(columns[self.label.name])
@@ -253,7 +254,7 @@ class TabularSchema:
         return self.target.coded([numbers[part] for part in self.target.parts])
 
     def answer_faults(self, columns: Mapping[str, Sequence[object]]) -> Iterator[DataError]:
-        """Every value of the columns of `answers` that says nothing that could be learned."""
+        """Yield an error for every value in the columns of `answers` that cannot be learned."""
         if self.target is None:
             assert self.label is not None, "it has an answer"
             yield from self.label_faults(columns[self.label.name])
@@ -269,7 +270,7 @@ class TabularSchema:
                 yield DataError(problem, self.target.remedy(column.part), row=place + 1, column=column.name)
 
     def encode_labels(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Class numbers (n,) of class names or their declared spellings."""
+        """Return class numbers (n,) for class names or their declared spellings."""
         for fault in self.label_faults(values):
             raise fault
         return mapped(values, lambda value: self._class_numbers[key(value)], np.int64)
@@ -292,11 +293,11 @@ class TabularSchema:
 
 @dataclass(frozen=True)
 class ImageSchema:
-    """Images of one size: idx, mat or npz; or files of images, which are brought to that size.
+    """Images of one size (idx, mat or npz), or files of images that are resized to it.
 
-    ``fit`` says how files of images are brought to that size: ``pad`` (all of it, black around it), ``crop`` (its
-    middle) or ``stretch``. ``window`` is the centre and width of the values that a DICOM file, or one of 16 bits, is
-    seen through; without it, all that it could hold.
+    ``fit`` is the way to resize files of images: ``pad`` (the whole image with black around it), ``crop`` (its middle)
+    or ``stretch``. ``window`` is the centre and width of the displayed values of DICOM and 16-bit files; if None, all
+    possible values are displayed.
 
     >>> ImageSchema(1, 2, 1, ("dark", "light")).encode([[[0, 0.5]]]).shape
     (1, 1, 2)
@@ -322,11 +323,11 @@ class ImageSchema:
         Field(description="Centre and width of the values of DICOM files, after rescaling, and of images of 16 bits."),
     ] = None
 
-    dtype: ClassVar = np.float32  # bytes of files are kept as they are
+    dtype: ClassVar = np.float32  # bytes of files stay bytes
 
     @property
     def target(self) -> None:
-        """No target: from images, only classes are learned."""
+        """None, because only classes can be learned from images."""
 
     @property
     def outcome(self) -> Outcome:
@@ -353,7 +354,7 @@ class ImageSchema:
         return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
 
     def outside(self, rows: Sequence[object]) -> list[list[str]]:
-        """Nothing for any image, because pixels beyond 0 and 1 are refused."""
+        """Return an empty list for each image, because pixels outside [0, 1] are refused."""
         return [[] for _row in rows]
 
     def encode(self, rows: Iterable[object]) -> npt.NDArray[np.float32]:
@@ -363,7 +364,7 @@ class ImageSchema:
             Images, shape (n, *shape).
 
         Raises:
-            DataError: names the image (from 1).
+            DataError: Contains the number of the image (from 1).
         """
         images = list(rows)
         encoded = np.empty((len(images), *self.shape), np.float32)
@@ -385,7 +386,7 @@ class ImageSchema:
         return f"Give images of {' × '.join(map(str, self.shape))} numbers between 0 and 1."
 
 
-#: Most characters of a class: it stands in the heads of tables.
+#: Largest number of characters of a class name, because it is shown in table headings.
 LONGEST_CLASS = 200
 FITS = ("pad", "crop", "stretch")
 Schema = TabularSchema | ImageSchema

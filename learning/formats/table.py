@@ -1,4 +1,4 @@
-"""Tables of separated values (CSV), plain, gzip or inside a zip file."""
+"""Reader of tables of separated values (CSV), plain, gzip or inside a zip file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHUNK = 10_000
 _BLOCK = 1 << 20
 _NEWLINE, _RETURN = b"\n\r"
 SEPARATORS = (",", ";", "\t", "|")
-#: What bytes that are no UTF-8 are read as, so that they can be found by row and column.
+#: Characters that invalid UTF-8 bytes are decoded to, so that they can be reported by row and column.
 _NO_TEXT = re.compile("[\udc80-\udcff]")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
@@ -40,15 +40,15 @@ _BEFORE = 20
 _AS_UTF8 = _("Save it as UTF-8: Excel calls this “CSV UTF-8”.")
 
 Line = tuple[int, list[str]]
-"""The line of the file where a record starts (from 1), and its cells."""
+"""Line of the file where a record starts (from 1), and its cells."""
 
 
 def table_batches(
     path: Path, member: str | None, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
 ) -> Iterator[Batch]:
-    """Records of a CSV file, with the lines where they start; ``progress`` counts bytes.
+    """Yield the records of a CSV file, with the lines where they start; ``progress`` counts bytes.
 
-    Columns are found by the names in the header, in any order; without a header, by their order in the schema.
+    Columns are found by their names in the header, in any order; without a header, by their order in the schema.
     """
     with open_content(path, member) as content:
         check_beginning(content.stream)
@@ -86,7 +86,7 @@ def _batch(chunk: list[Line], names: list[str], schema: TabularSchema, wanted: s
 
 
 class Lines:
-    """Lines of a text one by one, or blocks of whole lines, with never more than one block in memory.
+    """Lines of a text one by one, or as blocks of whole lines, with at most one block in memory.
 
     Attributes:
         number: Number of lines read so far.
@@ -99,7 +99,7 @@ class Lines:
         self._waiting: deque[bytes] = deque()
 
     def __iter__(self) -> Iterator[str]:
-        """Yield lines; comments are blank ones, so that line numbers stay right."""
+        """Yield lines, with comments replaced by blank lines so that line numbers stay correct."""
         while self._waiting or self._next():
             line = self._waiting.popleft().decode("utf-8", "surrogateescape")
             self.number += 1
@@ -113,11 +113,11 @@ class Lines:
             yield line
 
     def is_between_blocks(self) -> bool:
-        """Whether all lines of the blocks that were read have been yielded."""
+        """Return whether all lines of the blocks read so far have been yielded."""
         return not self._waiting
 
     def take_block(self) -> bytes:
-        """Return whole lines that have not been read, which are then not yielded; empty at the end."""
+        """Return whole lines that have not been read and will not be yielded; empty at the end."""
         if not self._waiting:
             return next(self._blocks, b"")
         block = b"".join(self._waiting)
@@ -135,7 +135,7 @@ class Lines:
 
 
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Whole lines of a file, some megabytes at a time, without a byte order mark."""
+    """Yield whole lines of a file, a few megabytes at a time, without a byte order mark."""
     rest = stream.read(_BLOCK).removeprefix(codecs.BOM_UTF8)
     while rest:
         more = stream.read(_BLOCK)
@@ -148,7 +148,7 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 class _WholeBlocks:
-    """Reader of blocks in which nothing is unusual, column by column."""
+    """Reader of blocks without anything unusual, column by column."""
 
     def __init__(self, schema: TabularSchema, names: list[str], wanted: set[str]) -> None:
         self._delimiter, self._comment = schema.delimiter, schema.comment.encode()
@@ -156,11 +156,11 @@ class _WholeBlocks:
         self._names = [str(place) for place in range(len(names))]
 
     def batch(self, block: bytes, before: int, report: Report) -> Batch | None:
-        """Return the records of a block, or None where single lines have to be looked at.
+        """Return the records of a block, or None if its lines must be examined one by one.
 
         Args:
             block: Whole lines.
-            report: Where blank lines are counted.
+            report: Counts blank lines.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
@@ -190,7 +190,7 @@ class _WholeBlocks:
         return columns, (before + 1 + np.flatnonzero(~is_blank)).tolist()
 
     def _is_usual(self, block: bytes, letters: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
-        """Whether both this project and Arrow read the same in a block, or Arrow refuses it."""
+        """Return whether this project and Arrow read a block in the same way, or Arrow refuses it."""
         returns = np.flatnonzero(letters == _RETURN)
         return bool(
             self._places
@@ -205,7 +205,7 @@ class _WholeBlocks:
         )
 
     def _has_plain_quotes(self, letters: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
-        """Whether quotes only enclose whole cells, each on one line, and never appear inside a cell."""
+        """Return whether quotes only enclose whole cells, each on one line, and never appear inside a cell."""
         quotes = np.flatnonzero(letters == ord('"'))
         opening, closing = quotes[::2], quotes[1::2]
         if len(opening) != len(closing):
@@ -220,20 +220,20 @@ class _WholeBlocks:
 
 
 def text_of(stream: IO[bytes]) -> io.TextIOWrapper:
-    """Text of a file; bytes that are not UTF-8 become surrogates.
+    """Return the text of a file; bytes that are not UTF-8 become surrogates.
 
     Raises:
-        DataError: it is text in another encoding, or not text.
+        DataError: The file contains text in another encoding, or is not text.
     """
     check_beginning(stream)
     return io.TextIOWrapper(cast(io.BufferedReader, stream), "utf-8-sig", errors="surrogateescape", newline="")
 
 
 def check_beginning(stream: IO[bytes]) -> None:
-    """Check that a stream, not read so far, contains UTF-8 text.
+    """Check that a stream, at its beginning, contains UTF-8 text.
 
     Raises:
-        DataError: it is text in another encoding, or not text.
+        DataError: The stream contains text in another encoding, or is not text.
     """
     start = cast(io.BufferedReader, stream).peek(_BEGINNING)[:_BEGINNING]
     if start[:2] in _UTF16:
@@ -247,7 +247,7 @@ def check_text(lines: Iterable[str]) -> None:
     """Check lines that were read by `text_of`.
 
     Raises:
-        DataError: one is not UTF-8.
+        DataError: A line is not UTF-8.
     """
     for row, line in enumerate(lines, 1):
         if _NO_TEXT.search(line):
@@ -255,7 +255,7 @@ def check_text(lines: Iterable[str]) -> None:
 
 
 def not_utf8(text: str, row: int, column: str | None = None) -> DataError:
-    """DataError for text that is not UTF-8, with the text read as Latin-1."""
+    """Return a DataError for text that is not UTF-8, showing the text read as Latin-1."""
     written = text.encode("utf-8", "surrogateescape").decode("latin-1")
     place = max(0, next(_NO_TEXT.finditer(text)).start() - _BEFORE)
     text = _("The file is probably Latin-1 text (Windows) instead of UTF-8: “%(value)s”.")
@@ -264,7 +264,7 @@ def not_utf8(text: str, row: int, column: str | None = None) -> DataError:
 
 
 def separator_line(line: str) -> str:
-    """Return the separator that the first line of a file declares, as Excel writes it; empty if it declares none.
+    """Return the separator declared by the first line of a file, as written by Excel; empty if there is none.
 
     >>> separator_line("sep=;"), separator_line("a;b")
     (';', '')
@@ -274,7 +274,7 @@ def separator_line(line: str) -> str:
 
 
 def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Line]:
-    """Records that can be read, to the end of the last one that begins in a block of lines; others are counted."""
+    """Yield the records that can be read, up to the last one that begins in a block of lines; others are counted."""
     texts, before = iter(lines), lines.number
     reader = csv.reader(texts, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
     while True:
@@ -286,7 +286,7 @@ def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Li
         except csv.Error as error:
             problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
             report.add(DataError(problem, _("Check its quotes."), row=start))
-            lines_read = before + reader.line_num + 1 - start  # a quote that is not closed takes more than one
+            lines_read = before + reader.line_num + 1 - start  # a quote that is not closed spans more than one line
             report.balance.see(ROWS, lines_read)
             report.balance.refuse(ROWS, lines_read)
         else:
@@ -303,9 +303,9 @@ def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Li
 def _header(
     lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report
 ) -> tuple[list[str], list[Line]] | None:
-    """Names of the file's columns, and rows below them that were read meanwhile.
+    """Return the names of the file's columns, and the rows below them that were read while searching.
 
-    None, with the reason in the report, if no row can be read without them.
+    None, with the reason in the report, if no row can be read without the names.
     """
     declared = [column.name for column in schema.columns]
     if not schema.header:
@@ -341,14 +341,14 @@ def _header(
 
 
 def _other_separator(cells: list[str], schema: TabularSchema) -> str:
-    """Separator by which a row was probably written, if it is not the declared one; empty if no other fits better."""
+    """Return the separator that a row was probably written with, if not the declared one; empty if no other fits."""
     text = schema.delimiter.join(cells)
     separator = max(SEPARATORS, key=text.count)
     return separator if text.count(separator) > text.count(schema.delimiter) else ""
 
 
 def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -> bool:
-    """Whether the values of a row can be separated and are text; otherwise the report says why."""
+    """Return whether the values of a row can be separated and are text; otherwise add the reason to the report."""
     row, cells = line
     if len(cells) != len(names):
         problem = Sentence(
@@ -375,5 +375,5 @@ def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError
             problem = Sentence(_("“%(value)s” contains a null byte."), value=shown(value))
             yield DataError(problem, _("Remove it, or save the file as plain text."), row=row, column=name)
         elif _NO_TEXT.search(value):
-            # Of the whole file: as many errors as it has lines would say no more.
+            # One error for the whole file, because an error for each line would not help.
             raise not_utf8(value, row, name)

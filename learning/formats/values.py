@@ -1,4 +1,4 @@
-"""The one reading of a cell, whichever format it comes from, and of whole columns of cells at once."""
+"""Interpretation of cells, the same for all formats, for single cells and whole columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from common.identities import spelling
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 
-if TYPE_CHECKING:  # it takes a tenth of a second to import, which most commands need not spend
+if TYPE_CHECKING:  # the import takes a tenth of a second, which most commands need not spend
     import pyarrow as pa
 
-#: What Python takes for numbers and a form would not is left out: 1_000, digits of other scripts, nan.
+#: Python also accepts 1_000, digits of other scripts and nan as numbers, which a form would not.
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _DIGITS_16 = 10**15
@@ -31,15 +31,15 @@ DATE_ORDERS = {
     "dmy": _("day, month, year: 31.03.2026"),
     "mdy": _("month, day, year: 03/31/2026"),
 }
-"""Orders in which a date is written, with an example. The separator does not matter."""
+"""Orders of year, month and day in a date, with an example. The separator does not matter."""
 DATE_UNITS = {"years": 365.2425, "months": 365.2425 / 12, "days": 1.0}
-"""Days of each unit, in the mean of the Gregorian calendar."""
+"""Number of days in each unit, averaged over the Gregorian calendar."""
 
 
 def cell(value: object) -> object:
-    """Return a cell as text or number: a date as ISO 8601 writes it, a whole number without a fraction.
+    """Return a cell as text or number: dates in ISO 8601 format, and whole numbers without a decimal part.
 
-    Unknown values become an empty text. A whole number that a float cannot represent exactly stays a float.
+    Unknown values become an empty text. An integer that a float cannot represent exactly stays a float.
 
     >>> cell(None), cell(" a "), cell(2.0), cell(True), cell(date(2026, 3, 1)), cell(datetime(2026, 3, 1))
     ('', 'a', 2, 'true', '2026-03-01', '2026-03-01')
@@ -66,7 +66,7 @@ def cell(value: object) -> object:
 
 
 def key(value: object) -> str:
-    """Return the key by which a cell is found among declared values: 1.0 is 1, and TRUE is true.
+    """Return the key used to look up a cell among declared values: 1.0 equals 1, and TRUE equals true.
 
     >>> key("TRUE"), key(1.0), key("1.0"), key("no")
     ('true', '1', '1', 'no')
@@ -76,7 +76,7 @@ def key(value: object) -> str:
 
 
 def number(value: object) -> float:
-    """Return the number in a cell, NaN if there is none.
+    """Return the number in a cell, or NaN if there is none.
 
     >>> number("1.5"), number(2), number("1_0"), number("nan"), number(True)
     (1.5, 2.0, nan, nan, nan)
@@ -100,13 +100,13 @@ def has_thousands(value: object) -> bool:
 
 
 def inexact_fault(value: str) -> tuple[str, str]:
-    """Return problem and remedy of a number that stands for something and may have lost digits."""
+    """Return problem and remedy for a number used as a code that may have lost digits."""
     text = _("%(value)s has more than 15 digits, so the file may have lost some of them.")
     return Sentence(text, value=value), _("Save the column as text.")
 
 
 def day_number(value: object, written: str) -> int | None:
-    """Number of a day, counted without gaps; None if this is not a date. A time of the day is left out.
+    """Return the number of a day, counted without gaps, ignoring the time of day; None if the value is not a date.
 
     >>> day_number("2026-03-01", "ymd") - day_number("28.02.2026", "dmy"), day_number("31.02.2026", "dmy")
     (1, None)
@@ -133,7 +133,7 @@ Value = TypeVar("Value")
 
 
 class Vector(Sequence[object]):
-    """Cells of a column of plain values in Arrow; single ones read as `values.cell` makes them.
+    """Cells of a column of plain values in Arrow. Single cells are read in the same way as by `values.cell`.
 
     >>> import pyarrow as pa
     >>> column = Vector(pa.array([" 1.5", "x", None]))
@@ -173,20 +173,20 @@ class Vector(Sequence[object]):
         return map(cells.__getitem__, codes.tolist())
 
     def take(self, places: Sequence[int] | npt.NDArray[np.integer]) -> Vector:
-        """Return the cells at these places."""
+        """Return the cells at these positions."""
         import pyarrow as pa
 
         return Vector(self._array.take(pa.array(places, pa.int64())))
 
     @cached_property
     def distinct(self) -> tuple[list[object], npt.NDArray[np.integer]]:
-        """The different cells, each at least once, and the place of each cell among them."""
+        """Return the different cells, each at least once, and the position of each cell among them."""
         encoded = self._array.dictionary_encode(null_encoding="encode")
         return [cell(value) for value in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
-        """The number of each cell (n,), NaN if there is none."""
+        """Number of each cell (n,), NaN if there is none."""
         import pyarrow as pa
 
         kind = self._array.type
@@ -210,9 +210,9 @@ class Vector(Sequence[object]):
         return found
 
     def with_point(self, words: Sequence[str]) -> Vector | None:
-        """Return the texts with a point for each comma; None if a cell already has a point and has to be looked at.
+        """Return the texts with commas replaced by points; None if a cell already has a point and must be examined.
 
-        ``words`` are cells that stay as they are.
+        ``words`` are cells that stay unchanged.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -232,7 +232,7 @@ def mapped(values: Sequence[object], function: Callable[[Any], object], kind: ty
 
 
 def by_text(values: Sequence[object], function: Callable[[object], Value]) -> list[Value]:
-    """Return a function's result for each cell; for a column of texts, it is called once for each different one."""
+    """Return a function's result for each cell; for a column of texts, it is called once per different text."""
     if set(map(type, values)) != {str}:
         return [function(value) for value in values]
     made = {value: function(value) for value in set(values)}
@@ -261,12 +261,12 @@ def numbers(values: Sequence[object]) -> npt.NDArray[np.float64]:
 
 
 def taken(values: Sequence[object], places: Sequence[int] | npt.NDArray[np.integer]) -> Sequence[object]:
-    """Return the cells at these places."""
+    """Return the cells at these positions."""
     return values.take(places) if isinstance(values, Vector) else [values[place] for place in places]
 
 
 def blank_rows(columns: Iterable[Sequence[object]], count: int) -> npt.NDArray[np.int64]:
-    """Return the places of rows in which every cell is empty, of so many rows; none of a table without columns."""
+    """Return the indices of rows, out of ``count``, in which every cell is empty; none for a table without columns."""
     places = None
     for column in columns:
         part = column if places is None else taken(column, places)
