@@ -1,4 +1,4 @@
-"""Votes of every holder near a public point for its class: the plan, the rounds, and the lesson of the counts."""
+"""Votes by every holder near a public point about its class: the plan, the rounds, and the lesson from the counts."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ from training.methods.lessons import Lesson, student_fit
 from training.methods.planning import MethodPlan, budgets_of, holder_choices_check, levels_of, share_warning
 from training.models import Batch, Dataset, Query, Round, Run
 
-#: Number of labelled public points that a forecast uses at most.
+#: Maximum number of labelled public points that a forecast uses.
 _SAMPLE = 1000
 
 
@@ -54,8 +54,8 @@ _SAMPLE = 1000
 class RoundPlan:
     """Plan of a round: ``queries`` public points, noise ``sigma``, radius, and the share used by its end.
 
-    ``until`` is the part of the run's share that accounts may have used when the round ends. σ and radius of a second
-    round that were not chosen by hand are proposed again from the counts of the first.
+    ``until`` is the part of the run's share that accounts may have used when the round ends. For a second round, σ and
+    radius are chosen again from the counts of the first unless they were set by hand.
     """
 
     queries: int
@@ -67,27 +67,27 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class AskingPlan(MethodPlan):
-    """Plan of votes; its ``forecasts`` are for the labels of the first round, and for a student trained on them."""
+    """Plan of votes; its ``forecasts`` cover the labels of the first round and a student trained on them."""
 
     rounds: list[RoundPlan]
     representation: Sentence
 
     @property
     def turnout(self) -> RoundForecast:
-        """Forecast of who votes in the first round."""
+        """Forecast of the number of voters in the first round."""
         return self.rounds[0].forecast
 
     def details(self) -> dict[str, Any]:
-        """Return JSON of the rounds, of the space that defines neighbours, and of who votes in the first round."""
+        """Return JSON of the rounds, of the space that defines neighbours, and of the voters in the first round."""
         rounds = stored(self.rounds)
         return {"rounds": rounds, "representation": self.representation.to_json(), "turnout": rounds[0]["forecast"]}
 
 
 def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:
-    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
+    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
-    Depends only on public information: policies, head counts, shares, public points, evaluation data (conditions 1 and
-    2 of the guarantee).
+    The plan depends only on public information: policies, head counts, shares, public points, evaluation data
+    (conditions 1 and 2 of the guarantee).
     """
     asking, promises = NeighbourChoices.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
@@ -109,11 +109,11 @@ def rounds_plan(
     share: float,
     wanted: int | None = None,
 ) -> tuple[list[RoundPlan], tuple[Sentence, ...], tuple[Forecast, ...]]:
-    """Return the rounds, notes, and forecasts of labels and student.
+    """Return the rounds, notes, and forecasts for labels and student.
 
-    They are planned for a ``share`` of every cap, and for all or ``wanted`` labels.
+    They are planned for a ``share`` of every cap, and for all labels or only ``wanted``.
 
-    Takes seconds the first time. Raises PlanError, which says what to do.
+    This takes seconds the first time. Raises PlanError with a message that says what to do.
     """
     test_key = (test.pk, test.digest) if test is not None else None
     try:
@@ -142,7 +142,7 @@ def _planned(
     share: float,
     wanted: int | None,
 ) -> tuple[tuple[RoundPlan, ...], tuple[Sentence, ...], tuple[Forecast, ...]]:
-    """Return the rounds, the warnings and choices, and the forecasts."""
+    """Return the rounds, the notes about choices and warnings, and the forecasts."""
     dataset, asking = Dataset.objects.get(pk=public_id), NeighbourChoices.from_json(json.loads(document))
     space, classes = space_first(dataset, asking), len(dataset.outcome.categories)
     sample = labelled_sample(Dataset.objects.get(pk=test_key[0]), space) if test_key is not None else None
@@ -174,7 +174,7 @@ def _planned(
 def _student(
     first: PlannedRound, space: Space, levels: tuple[PlannedLevel, ...], classes: int, sample: Sample | None
 ) -> Forecast:
-    """Return the forecast of a student of the first round."""
+    """Return the forecast of a student trained on the first round."""
     settings = {"radius_share": first.radius_share, "sigma": first.sigma}
     queries = space.public[first.queries]
     voters = expected_voters(queries, space.public, levels, share=first.share, most=LOOKED_AT, **settings)
@@ -182,13 +182,13 @@ def _student(
 
 
 def labelled_sample(test: Dataset, space: Space) -> Sample:
-    """Return some of a study's evaluation data in the coordinates of a space."""
+    """Return part of a study's evaluation data in the coordinates of a space."""
     points, codes = labelled_points(test, space, _SAMPLE)
     return Sample(points, test.outcome.categories_of(codes))
 
 
 def planned_levels(run: Run) -> list[PlannedLevel]:
-    """Return the promises of a run's plan with their public or noisy numbers of holders."""
+    """Return the promises in a run's plan with their public or noisy numbers of holders."""
     records = NeighbourChoices.from_json(run.choices).records
     return [
         PlannedLevel(promise["name"], budget["cap"], float(promise["holders"]), records)
@@ -204,7 +204,7 @@ def planned_levels(run: Run) -> list[PlannedLevel]:
 class Affordable:
     """Expected outcome of a single round with the whole of every cap, ignoring what runs have used so far.
 
-    ``left`` is the average part of a holder's cap that is unused after it, by level.
+    ``left`` is the average part of a holder's cap that remains unused after it, by level.
     """
 
     forecast: RoundForecast
@@ -220,19 +220,19 @@ def affordable(
     delta: float,
     wanted: int | None = None,
 ) -> Affordable:
-    """Forecast how much of a public dataset ``holders`` with ``epsilons``, both by level, could label.
+    """Forecast how much of a public dataset could be labelled by ``holders`` with ``epsilons``, both by level.
 
-    The study's newest evaluation data with points of the same form show how often labels will be right; without any,
-    that rests on an assumption.
+    The expected share of correct labels comes from the study's newest evaluation data with points of the same form or,
+    without such data, from an assumption.
 
     Args:
-        public: The dataset with the points to ask about, in the usual representation, with one record per holder.
-        epsilons: The values of ε at ``delta``.
-        holders: Head counts, or expected numbers; never counted from consents.
+        public: The dataset with the points to ask about. The default representation and one record per holder are used.
+        epsilons: The levels' values of ε at ``delta``.
+        holders: Head counts or expected numbers, never counted from consents.
         wanted: Number of labels; None for all of the points.
 
     Raises:
-        PlanError: Nobody takes part, or the noise would be too large; it says what to do.
+        PlanError: Nobody takes part, or the noise would be too large; the message says what to do.
     """
     levels = tuple(
         PlannedLevel(level, float(caps_of(epsilon, delta)), float(holders[level]))
@@ -257,7 +257,7 @@ def _test(public: Dataset) -> Dataset | None:
 
 
 class Votes(Questions):
-    """See :class:`training.engine.questions.Questions`."""
+    """Questions in which the neighbours of public points vote on their classes."""
 
     shard = 10_000
     release_kind = Release.Kind.COUNTS.value
@@ -278,7 +278,7 @@ class Votes(Questions):
 
 
 class Neighbours(EngineMethod):
-    """See :class:`training.methods.base.RunMethod`."""
+    """Method in which every holder votes; see :class:`training.methods.base.RunMethod`."""
 
     name = Run.Method.NEIGHBOURS.value
     variants: tuple[str, ...] = ("",)
@@ -292,8 +292,8 @@ class Neighbours(EngineMethod):
     batch_label = gettext_noop("Queries in a batch")
     releases_labels = True
     questions = Votes()
-    # Each batch goes to the workers and back. There are few batches, but enough for consents to take effect soon and
-    # for a progress bar to move.
+    # Each batch goes to the workers and back, so there are few. They are still enough for consents to take effect soon
+    # and for a progress bar to move.
     batch_size = 1000
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -369,7 +369,7 @@ class Neighbours(EngineMethod):
 
 
 def _part(batch: Batch) -> slice:
-    """Return the queries of a batch that was released."""
+    """Return the queries of a released batch."""
     start = position_in_round(batch)
     return slice(start, start + batch.size)
 
@@ -398,9 +398,9 @@ def _question(round_id: int, artifact: str) -> VotesQuestion:
 
 
 def round_open(run: Run) -> Round:
-    """Return the next round, in a new file; the caller's transaction writes the row. Reads no private data.
+    """Return the next round with a new file; the caller's transaction writes the row. Reads no private data.
 
-    The file is public and stays, so that the question can be verified while the run exists.
+    The file is public, and is kept as long as the run exists so that the question can be verified.
     """
     index = run.rounds.count()
     points = points_of(run.public_points, run.encoder)
@@ -430,7 +430,7 @@ def round_open(run: Run) -> Round:
 
 @dataclass(frozen=True, eq=False)
 class _Opening:
-    """A round about to be opened: ``rows`` (Q,) in the order in which they are asked, ``voters`` (Q,)."""
+    """Round about to be opened: ``rows`` (Q,) in the order in which they are asked, ``voters`` (Q,)."""
 
     space: Space
     rows: np.ndarray
@@ -448,7 +448,7 @@ def _first(run: Run, points: np.ndarray) -> _Opening:
 
 
 def _residual(run: Run, points: np.ndarray) -> _Opening:
-    """Return residual votes on other points against the first round's student; manual choices are kept."""
+    """Return residual votes on other points against the first round's student, respecting manual choices."""
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
     question, student = question_load(first), student_fit(run, votes_lesson(run))
@@ -488,15 +488,15 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
 
 
 def round_counts(opened_round: Round) -> list[list[int]]:
-    """Return the (Q, C) counts of a round as released, in the order in which its points were asked."""
+    """Return the released counts (Q, C) of a round, in the order in which its points were asked."""
     counts: dict[int, Any] = dict(Query.objects.filter(batch__round=opened_round).values_list("row", "counts"))
     return [counts[row] for row in question_load(opened_round).rows[: opened_round.position].tolist()]
 
 
 def votes_lesson(run: Run) -> Lesson:
-    """Return all counts of a run, each with its noise and with the public points that represent its voters.
+    """Return the lesson with all counts of a run, with their noise and the public points that represent the voters.
 
-    Counts of images are refined in the space of the first round, because later spaces may come from a student's inner
+    Counts about images are refined in the space of the first round, because later spaces may be a student's inner
     layer.
     """
     public, points = run.public_points, points_of(run.public_points, run.encoder)
@@ -510,13 +510,13 @@ def votes_lesson(run: Run) -> Lesson:
 
 
 def _shares(first: Round) -> list[ClassShare] | None:
-    """Return shares from the first round, which predicts nothing: later votes count what a student did not know."""
+    """Return class shares from the first round; later votes count only what the student got wrong."""
     sigma = question_load(first).sigma * noise_factor(first.run)
     return voted_shares(np.array(round_counts(first), np.float64), sigma)
 
 
 def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
-    """Return the releases of a round; the public points have these (P, d) coordinates in its space."""
+    """Return the releases of a round in whose space the public points have the given ``coordinates`` (P, d)."""
     question, done = question_load(opened_round), slice(opened_round.position)
     rows = question.rows[done]
     return counted(
@@ -529,21 +529,21 @@ def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
     )
 
 
-#: Lower bounds of the classes of leads, in units of the noise.
+#: Lower bounds of the classes of leads, in units of σ.
 LEADS = (0, 1, 2, 3, 5, 10, 20)
 
 
 def round_leads(run: Run) -> list[list[float]]:
-    """Return the shares of each round's labels by their lead.
+    """Return the distribution of each round's labels over classes of leads.
 
-    For each round that has released any, the share of its points whose largest count exceeds the next by at least each
-    number of σ in :data:`LEADS`, and less than the following one. Counts of residual votes are read in the same way as
-    they were for the labels.
+    For each round with releases, these are the shares of points whose largest count exceeds the next by at least a
+    number of σ in :data:`LEADS` and less than the following number. Counts of residual votes are read in the same way
+    as for the labels.
     """
     return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.all() if each.position]
 
 
-@lru_cache(maxsize=64)  # releases never change, and a run's page asks every two seconds
+@lru_cache(maxsize=64)  # releases never change, and a run's page requests them every two seconds
 def _leads(round_id: int, _artifact: str, position: int) -> list[float]:
     opened_round, released = Round.objects.get(pk=round_id), slice(position)
     question = question_load(opened_round)

@@ -1,4 +1,4 @@
-"""Teachers vote on public points: Individualized PATE, its questions, the method, and the lesson of the votes."""
+"""Votes of teachers on public points (Individualized PATE): questions, method, and the lesson from the votes."""
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -46,9 +46,9 @@ _NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
 
 
 class Ballots(Questions):
-    """See :class:`training.engine.questions.Questions`."""
+    """Questions to teachers, which answer for their members."""
 
-    #: Teachers have made all their predictions before the vote begins.
+    #: Teachers have completed all their predictions before the vote begins.
     shard = None
     release_kind = Release.Kind.LABELS.value
 
@@ -69,7 +69,7 @@ class Ballots(Questions):
             _simulated(run.pk)
         elif question.student is not None:
             question.student(state_of(question, run).labels)
-        if run.assignment:  # the hub of sites has no teachers
+        if run.assignment:  # the hub of a joint run has no teachers
             ballot_load(run.pk)
 
     def is_over(self, opened_round: Round) -> bool:
@@ -79,18 +79,18 @@ class Ballots(Questions):
         return str(self._stop(run))
 
     def people(self, run: Run) -> People:
-        """Return all members of teachers until the end, with a cap of 0 for those who must not stay."""
+        """Return all members of teachers until the end, with a cap of 0 for members who must leave."""
         if run.rehearsal:
             return _NOBODY
         ballot, budgets = ballot_load(run.pk), _budgets(run)
         members, group, question = ballot.members, ballot.group_of, vote_question(run)
         caps = np.array([budget.cap for budget in budgets])[group]
         caps[np.isin(members, _gone(run.pk, consent_state(run.study)))] = 0.0
-        # When the vote opened, this was checked against everyone's cap. A holder who has lowered their cap since still
-        # owes the charge for a vote that had begun.
+        # This was checked against all caps when the vote opened. Holders who have since lowered their cap are still
+        # charged for a vote that had begun.
         spent = account_balances(run.study, members)
         allowed = np.array([budget.allowed for budget in budgets])
-        # A class's charge is what the run has charged each of its members.
+        # The charge of a class is the run's charge to each of its members.
         charged = question.spent(state_of(question, run))[question.class_of(ballot)]
         return People(members, caps, spent - charged + allowed[group], spent)
 
@@ -113,7 +113,7 @@ class Ballots(Questions):
 
 
 def vote_question(run: Run) -> TeachersQuestion:
-    """Return the question of a run of teachers, from its plan, its choices and its public points."""
+    """Return the question of a run with teachers, from its plan, its choices and its public points."""
     plan = plan_from_json(run.plan)
     question = TeachersQuestion(
         plan,
@@ -142,24 +142,24 @@ def vote_question(run: Run) -> TeachersQuestion:
 
 @lru_cache(maxsize=2)
 def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
-    """Return (teachers, points) which teachers take part in which query, from the public seed of the plan."""
+    """Return which teachers take part in which queries, (teachers, points), from the plan's public seed."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
     return public_participation(plan_from_json(run.plan), run.public_points.rows, seed)
 
 
 @lru_cache(maxsize=1)
 def _simulated(run_id: UUID) -> SimulatedVote:
-    """Hold the vote of a rehearsal, which its seed decides; cached so that it happens before the study is locked."""
+    """Compute the vote of a rehearsal from its seed; cached so that this happens before the study is locked."""
     question = vote_question(Run.objects.select_related("study", "public_dataset").get(pk=run_id))
     assert isinstance(question, RehearsedVote), "only a rehearsal's vote is simulated"
     return question.simulated(ballot_load(run_id))
 
 
 def _points(run: Run) -> str:
-    """Return the digest of the public points at planning: they may have been encoded or removed since."""
+    """Return the digest that the public points had at planning, because they may have been encoded or removed later."""
     if run.alliance is not None:
         return run.alliance.terms["public"]["digest"]
-    return run.plan.get("points", run.public_points.digest)  # plans of earlier versions lack it
+    return run.plan.get("points", run.public_points.digest)  # missing in plans of earlier versions
 
 
 def state_of(question: TeachersQuestion, run: Run) -> VoteState:
@@ -173,7 +173,7 @@ def _budgets(run: Run) -> tuple[VoteBudget, ...]:
 
 @lru_cache(maxsize=2)
 def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
-    """Return members who must not stay in their teacher; looked up again whenever the state of consents changes."""
+    """Return members who must leave their teacher; cached for each state of consents."""
     run, ballot = Run.objects.select_related("study").get(pk=run_id), ballot_load(run_id)
     pairs = {"holder": ballot.holder, "group": ballot.group}
     return holders_who_left(run, pairs, consent_snapshot(run.study, among=ballot.members))
@@ -183,12 +183,12 @@ def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
 
 
 def _prepare(run: Run) -> bool:
-    """Assign the people to the teachers; once that is done, train the teachers and open the vote."""
+    """Assign people to teachers; after this, train the teachers and open the vote."""
     return vote_open(run) if run.assignment else run_prepare(run)
 
 
 class Pate(EngineMethod):
-    """See :class:`training.methods.base.ModelMethod`. Teachers answer for their members."""
+    """Method in which teachers answer for their members; see :class:`training.methods.base.ModelMethod`."""
 
     name = Run.Method.PATE.value
     variants: tuple[str, ...] = (
@@ -227,7 +227,7 @@ class Pate(EngineMethod):
             return
         vote = None if chosen.aggregator is None else chosen.vote()
         if chosen.leaves_open and (run.rehearsal or run.alliance_id):
-            # Rehearsals compare variants; plans of hub and sites must agree even if their test data differ.
+            # Rehearsals compare variants, and plans of hub and sites must agree even if their test data differ.
             place = "choices.teachers" if chosen.teachers is None else "choices.aggregator"
             wrong(place, _("The plan cannot choose this for rehearsals, nor over sites: choose it yourself."))
         if run.alliance_id and vote is not None and (not vote.adds_noise_once or vote.asks_student):
@@ -283,7 +283,7 @@ class Pate(EngineMethod):
 
     @staticmethod
     def _reinforced(run: Run) -> list[Tile]:
-        # If the choices leave the vote open, the plan has chosen it; plans never choose one that reinforces.
+        # If the choices leave the vote open, the plan has chosen one, which never reinforces labels.
         chosen = Teachers.from_json(run.choices)
         if chosen.aggregator is None or not chosen.vote().reinforces:
             return []
@@ -300,7 +300,7 @@ class Pate(EngineMethod):
     def joined(
         self, run: Run, hub_plan: Mapping[str, Any], promises: list[PlannedPromise], share: float
     ) -> tuple[list[PlannedPromise], Sequence[Any]]:
-        """See :meth:`EngineMethod.joined`. Groups, weights and budgets are computed from the hub's numbers."""
+        """See :meth:`EngineMethod.joined`; groups, weights and budgets are computed from the hub's numbers."""
         own = teachers_plan(run, share, [PlannedPromise(**each) for each in hub_plan["promises"]])
         document = json.loads(json.dumps(own.to_json()))
         names = ("variant", "teachers", "aggregator", "groups", "left_out", "budgets")
@@ -318,11 +318,11 @@ class Pate(EngineMethod):
     def may_go_on(self, run: Run) -> bool:
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
-        # The last teacher may have been trained while another worker held the run: nothing else would resume it then.
+        # If the last teacher was trained while another worker held the run, nothing else would resume it.
         return run.status == Run.Status.PREPARING and bool(run.assignment) and pate_teachers.are_chunks_done(run)
 
     def round_sizes(self, run: Run) -> list[int]:
-        return []  # its only round is the run, including on pages
+        return []  # the run is its only round, also on pages
 
     def size(self, run: Run) -> int:
         return run.public_points.rows
@@ -337,9 +337,9 @@ class Pate(EngineMethod):
         return set(np.flatnonzero(~question.voting(state_of(question, run))).tolist())
 
     def stages(self, run: Run) -> list[RunStage]:
-        # Teachers that are trained again without someone still count as trained: consents already show that someone
-        # left. In upsampling the number of teachers follows from the sizes of the groups, so the share always goes
-        # through the same steps: tenths, or one for each teacher requested if these are fewer.
+        # Teachers that are trained again without a member still count as trained, because consents already show that
+        # someone left. In upsampling the number of teachers depends on group sizes, so the share always goes through
+        # the same steps: tenths, or one for each teacher requested if these are fewer.
         done = sum(stop - start for start, stop in run.chunks.exclude(artifact="").values_list("start", "stop"))
         wish = Teachers.from_json(run.choices).teachers or 10
         teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)
@@ -356,7 +356,7 @@ class Pate(EngineMethod):
         return bool(run.plan) and plan_from_json(run.plan).aggregator.releases_counts
 
     def bounds(self, question: TeachersQuestion, batch: Batch) -> list[float]:
-        """Return charges, which follow from the queries answered before and in the batch."""
+        """Return charges, which depend on the queries answered before and in the batch."""
         return question.charges(*_paid_for(batch))
 
     def largest_class(self, question: TeachersQuestion, batch: Batch) -> float:
@@ -408,13 +408,13 @@ class Pate(EngineMethod):
 
 
 def _paid_for(batch: Batch) -> tuple[VoteState, np.ndarray]:
-    """Return the state before a batch, without guesses, and which of its queries were answered."""
+    """Return the state before a batch, without guesses, and which queries of the batch were answered."""
     now = _released(batch)
     return now.until(batch.start), now.answered[batch.start :]
 
 
 def _released(batch: Batch) -> VoteState:
-    """Return a run's releases up to the end of a batch, from the rows that keep its queries; no guesses."""
+    """Return a run's releases up to the end of a batch, without guesses, from the stored queries."""
     queries = batch.run.queries.filter(row__lt=batch.start + batch.size).order_by("row")
     rows = list(queries.values_list("label", "reinforced"))
     labels = np.array([REJECTED if label is None else label for label, _own in rows], dtype=np.int64)
@@ -422,9 +422,9 @@ def _released(batch: Batch) -> VoteState:
 
 
 def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
-    """Return the (Q, C) counts of a batch's queries, from the rows that keep them; None if none are released.
+    """Return the counts (Q, C) of a batch's queries from their rows; None if the run releases no counts.
 
-    A row whose number of counts differs from the number of classes has 0 of each: its digest is then different.
+    A row with a wrong number of counts is read as zeros, so that the digest differs.
     """
     if not question.plan.aggregator.releases_counts:
         return None
@@ -436,14 +436,14 @@ def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
 # --- The student under way --------------------------------------------------------------------------------------------
 
 
-#: The first student learns from this many labels, each later one from twice the number.
+#: Number of labels from which the first student learns; each later one learns from twice as many.
 LABELS = 10
 
 
 def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
-    """Return (points, C) the current student's probabilities of the public points; all 0 below ``LABELS`` labels.
+    """Return the current student's probabilities for the public points, (points, C); 0 below ``LABELS`` labels.
 
-    ``labels`` (Q,) are those of the first public points, ``REJECTED`` if there is none.
+    ``labels`` (Q,) belong to the first Q public points; ``REJECTED`` means that a point has no label.
     """
     (rows,) = np.nonzero(labels != REJECTED)
     if len(rows) < LABELS:
@@ -454,7 +454,7 @@ def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...]) -> np.ndarray:
-    """Return probabilities of all public points by a student that learned from some labels."""
+    """Return a student's probabilities for all public points after learning from these labels."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
     model = student_fit(run, Lesson(labelled(np.array(rows), np.array(labels), classes=len(run.classes))))
     return model.predict_proba(points_of(run.public_points))
@@ -464,7 +464,7 @@ def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...])
 
 
 def counts_lesson(run: Run) -> Lesson:
-    """Return all counts of a run with their noise; counts of images are smoothed over the public points."""
+    """Return the lesson with all counts of a run and their noise; counts about images are smoothed."""
     answered = run.queries.filter(counts__isnull=False).order_by("row")
     rows, counts = (list(answered.values_list(name, flat=True)) for name in ("row", "counts"))
     if not rows:

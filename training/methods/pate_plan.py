@@ -1,7 +1,7 @@
-"""The plan of a run in which teachers vote: their number, their releases, noise, charges and forecasts.
+"""Plan of a run in which teachers vote: number of teachers, releases, noise, charges and forecasts.
 
 Everything in it is public. If a proposal leaves open the number of teachers, or whether they release labels or noisy
-counts, the plan chooses it by forecast, from public points only.
+counts, the plan chooses by forecasts that use only public points.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from training.engine.records import points_of
 from training.methods.planning import MethodPlan, group_answers, group_budgets
 from training.models import Dataset, Run
 
-#: Numbers of records per teacher to compare, if there are enough public points to represent that many.
+#: Numbers of records per teacher to compare, provided that there are enough public points to represent that many.
 _RECORDS = (5, 8, 13, 20, 35, 60, 120, 240)
 _USUAL = 13
-#: Most labelled public points that a forecast uses, and fewest for comparing numbers of teachers.
+#: Maximum number of labelled public points used in a forecast, and minimum for comparing numbers of teachers.
 _SAMPLE, _LEAST_COMPARED = 600, 20
-#: The plan takes the most teachers whose forecast is within this of the best, because the votes of many vary less with
-#: the noise.
+#: The plan uses the largest number of teachers whose forecast is within this of the best, because noise affects the
+#: votes of many teachers less.
 _AS_GOOD = 0.02
 _KINDS = {"counts": NoisyCounts.name, "labels": ConfidentGNMax.name}
 
@@ -75,11 +75,11 @@ _CHARGE = "Charge for an answered query, as a share of what the run may charge t
 
 @dataclass(frozen=True)
 class Compared:
-    """A number of teachers and their kind of release, with the forecast.
+    """Number of teachers and kind of release, with the forecast.
 
     Attributes:
-        forecast: Forecast of the share of points with a correct label for the student.
-        is_suggested: Whether the plan chooses this if the proposal names nothing else.
+        forecast: Forecast of the share of points whose label for the student is correct.
+        is_suggested: Whether the plan chooses this by default.
     """
 
     teachers: int
@@ -103,7 +103,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Search:
-    """The chosen teachers with their forecast, everything that was compared, and why."""
+    """The chosen teachers with their forecast, all options that were compared, and the reasons."""
 
     chosen: Teachers
     forecast: Forecast | None = None
@@ -114,7 +114,7 @@ class Search:
 def teachers_search(run: Run, chosen: Teachers, groups: Sequence[PrivacyGroup], share: float) -> Search:
     """Return ``chosen`` with its open choices filled in, for a ``share`` of every cap.
 
-    Depends only on public information, like `training.methods.pate_plan.teachers_plan`.
+    This depends only on public information, like `training.methods.pate_plan.teachers_plan`.
     """
     holders = sum(group.holders for group in groups)
     points = min(run.public_points.rows, run.wanted_labels or run.public_points.rows)
@@ -143,7 +143,7 @@ def teachers_search(run: Run, chosen: Teachers, groups: Sequence[PrivacyGroup], 
 
 
 def _best(found: Sequence[Compared]) -> Compared:
-    """Return the one with most teachers among those that are about equal to the best."""
+    """Return the option with most teachers among those that are nearly as good as the best."""
     best = max(each.right for each in found)
     return min(
         (each for each in found if each.right >= best - _AS_GOOD), key=lambda each: (-each.teachers, -each.right)
@@ -167,7 +167,7 @@ def _why(chosen: Teachers, found: Sequence[Compared], picked: Compared) -> Itera
 
 @dataclass(frozen=True)
 class _Asked:
-    """The common part of the plans that are compared."""
+    """Common part of the plans that are compared."""
 
     variant: str
     groups: tuple[PrivacyGroup, ...]
@@ -190,7 +190,7 @@ class _Asked:
         )
 
     def filled(self, chosen: Teachers, teachers: int, releases: str) -> Teachers:
-        """Return the choices with this number of teachers, and a vote of this kind if none was chosen."""
+        """Return the choices with this number of teachers, and with a vote of this kind if none was chosen."""
         if chosen.aggregator is not None:
             return replace(chosen, teachers=teachers)
         if releases == "labels":
@@ -205,7 +205,7 @@ class _Asked:
 
 
 def _dearest(plan: Plan, budgets: Sequence[VoteBudget]) -> float:
-    """Return the cost of an answered query to the group that it costs most, as a share of that group's budget."""
+    """Return the largest cost of an answered query to any group, as a share of that group's budget."""
     return max(
         budget.answer / budget.allowed * (group.participants / group.teachers if group.participants else 1.0)
         for group, budget in zip(plan.groups, budgets, strict=True)
@@ -213,7 +213,7 @@ def _dearest(plan: Plan, budgets: Sequence[VoteBudget]) -> float:
 
 
 def _rounded_up(sigma: float) -> float:
-    """Round up to four digits.
+    """Round up to four significant digits.
 
     >>> _rounded_up(47.12345), _rounded_up(0.5)
     (47.13, 0.5001)
@@ -222,7 +222,7 @@ def _rounded_up(sigma: float) -> float:
     return float(f"{(math.floor(sigma / digits) + 1) * digits:.4g}")
 
 
-# Datasets never change; a plan is looked at, approved under the study's lock, and carried out in turn.
+# Datasets never change, and planning, approving and running need the same search.
 @lru_cache(maxsize=32)
 def _compared(
     asked: _Asked, document: str, kind: str, public_key: tuple[int, str], test_key: tuple[int, str]
@@ -277,7 +277,7 @@ def _rehearsal(
 # --- The plan ---------------------------------------------------------------------------------------------------------
 
 
-#: Number of labelled public points below which there is no forecast.
+#: Minimum number of labelled public points for a forecast.
 _LEAST = 12
 _TOO_DEAR = gettext_noop(
     "A single answered query costs group %(group)s more than the run may use, so no query can be answered. Give the "
@@ -287,16 +287,15 @@ _TOO_DEAR = gettext_noop(
 
 @dataclass(frozen=True)
 class TeachersPlan(MethodPlan):
-    """Plan of teachers that vote.
+    """Plan of a vote of teachers.
 
     Attributes:
         budgets: one for each of ``plan.groups``; empty in a rehearsal.
         plan: plan of the vote.
-        stops: whether the vote ends when the share of one group is used up.
-        points: digest of the public points as they are now; later encoders change it.
-        participation: the public seed that decides which teachers take part in which query; empty if all take part in
-            all.
-        compared: numbers of teachers and kinds of release, if the plan chose these.
+        stops: whether the vote ends when one group's share is used up.
+        points: digest of the public points at planning; encoding them later changes it.
+        participation: the public seed that determines which teachers take part in which query; empty if all take part.
+        compared: numbers of teachers and kinds of release that were compared, if the plan chose among them.
     """
 
     budgets: list[VoteBudget]
@@ -308,21 +307,21 @@ class TeachersPlan(MethodPlan):
 
     @property
     def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
-        """The groups of the plan, each with its budget; None in a rehearsal."""
+        """Groups of the plan, each with its budget; None instead of the budget in a rehearsal."""
         return list(zip_longest(self.plan.groups, self.budgets))
 
     @property
     def answers(self) -> int | None:
-        """Number of answered queries that the run affords at least; None in a rehearsal, and if it affords all."""
+        """Minimum number of answered queries that the run can afford; None if it can afford all, and in a rehearsal."""
         return min((limit for limit in group_answers(self.plan, self.budgets) if limit is not None), default=None)
 
     @property
     def labels(self) -> int | None:
-        """``answers``, if the vote ends with them."""
+        """``answers`` if the vote ends after that many."""
         return self.answers if self.stops else None
 
     def details(self) -> dict[str, Any]:
-        """Return JSON of teachers and vote, and of the only round."""
+        """Return JSON for the teachers, the vote and the single round."""
         plan = self.plan
         return {
             "variant": plan.variant,
@@ -339,10 +338,10 @@ class TeachersPlan(MethodPlan):
 
 
 def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> TeachersPlan:
-    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
+    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
-    Depends only on public information: policies, head counts, shares, evaluation data. Reads nobody's consent, records
-    or account (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
+    The plan depends only on public information: policies, head counts, shares, evaluation data. It reads no consents,
+    private records or accounts (conditions 1 and 2 of the guarantee). In a rehearsal study nothing is secret.
     """
     chosen, promises = Teachers.from_json(run.choices), promises or planned_promises(run)
     sites = sites_of(run)
@@ -378,24 +377,24 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         None if test is None else (test.pk, test.digest),
         planned_run.answers,
     )
-    if search.forecast is not None:  # single labels of noisy counts say little
+    if search.forecast is not None:  # single labels from noisy counts say little
         forecasts = (*(() if plan.aggregator.releases_counts else forecasts), search.forecast)
     notes = (*search.notes, *plan.notes, *_warnings(run, plan, budgets, share), *few_people(forecasts, classes))
     return replace(planned_run, notes=notes, forecasts=forecasts, compared=search.compared)
 
 
 def _of_all(plan: Plan, sites: int) -> Plan:
-    """Return the plan with the teachers of all sites; each site has the same number."""
+    """Return the plan with the teachers of all sites, which have the same number each."""
     groups = (replace(each, holders=sites * each.holders, teachers=sites * each.teachers) for each in plan.groups)
     return replace(plan, notes=(), groups=tuple(groups), teachers=sites * plan.teachers)
 
 
-# Datasets never change; a plan is looked at, approved under the study's lock, and carried out in turn.
+# Datasets never change, and planning, approving and running need the same forecasts.
 @lru_cache(maxsize=32)
 def _forecasts(
     plan: Plan, learner: str, parameters: str, classes: int, test_key: tuple[int, str] | None, answers: int | None
 ) -> tuple[Forecast, ...]:
-    """Return the forecast of the labels, from some of the test data, or from an assumption if there are too few."""
+    """Return the forecast of the labels, from part of the test data or, if there are too few, from an assumption."""
     points, labels = np.empty(0), None
     if test_key is not None:
         arrays = arrays_load(Dataset.objects.get(pk=test_key[0]).artifact)
@@ -408,9 +407,9 @@ def _forecasts(
 
 
 def _require_labels(run: Run, planned: TeachersPlan) -> None:
-    """Refuse a vanishing vote that cannot expect a single label, whatever its teachers predict. Raises PlanError.
+    """Refuse a vanishing vote that cannot expect a single label for any predictions. Raises PlanError.
 
-    Other variants get a warning.
+    Other variants only get a warning.
     """
     plan = planned.plan
     if run.variant != Run.Variant.VANISHING:
@@ -428,7 +427,7 @@ def _require_labels(run: Run, planned: TeachersPlan) -> None:
 
 
 def _rehearsed_poor(run: Run, plan: Plan) -> list[bool]:
-    """Return which groups of a rehearsal could not even pay for a label on which all teachers agree, the cheapest."""
+    """Return which groups of a rehearsal cannot even pay for a label on which all teachers agree, the cheapest one."""
     orders, n_classes = DEFAULT_ORDERS, len(run.private_dataset.classes)
     unanimous = np.zeros((plan.teachers, 1), dtype=np.int64)
     student = np.zeros((1, n_classes)) if plan.aggregator.asks_student else None

@@ -1,12 +1,12 @@
 """Teachers of a run: their members, their training, and their predictions until the vote opens. All of it is secret.
 
-After the approval a worker assigns people to the teachers. With many people that takes longer than a request may. The
-consents at the moment of the approval count, whenever the worker starts: consent events are never changed. No
-intermediate state is visible: one transaction takes the run from its preparation to its teachers, and a worker that
-dies before it leaves a file that nothing names.
+After the approval a worker assigns people to teachers, which takes too long for a request if there are many people. The
+consents at the moment of approval count, regardless of when the worker starts, because consent events never change. No
+intermediate state is visible: one transaction takes the run from preparation to its teachers. A worker that dies before
+it leaves an unreferenced file.
 
-A file that matters is never overwritten with other content: the row in the database names the current one, so a crash
-between the two, or a worker that wakes up late, leaves a file that is never read.
+Files in use are never overwritten. The database row refers to the current one, so a crash before the row is updated, or
+a delayed worker, leaves a file that is never read.
 """
 
 import logging
@@ -48,22 +48,22 @@ from training.models import Dataset, Run, TeacherChunk
 
 logger = logging.getLogger(__name__)
 
-#: Number of tasks for the teachers of a run: enough for many workers and for a progress bar that moves.
+#: Number of tasks for the teachers of a run, enough for many workers and for a progress bar to move.
 CHUNKS = 20
 
 
 class _Ended(Exception):
-    """The run is no longer being prepared: it was cancelled."""
+    """Raised if the run was cancelled during its preparation."""
 
 
 def run_prepare(run: Run) -> bool:
-    """Assign the holders to the teachers once it is the run's turn, and cut the teachers into chunks.
+    """Assign holders to teachers once it is the run's turn, and divide the teachers into chunks.
 
-    The share is opened in the same transaction that checks who has room for it: nobody's account decides when, or in
-    which order, runs spend. Holders who have left in the meantime, and those without room, are left out.
+    The share is opened in the same transaction that checks which accounts have room for it, so accounts never influence
+    when or in which order runs spend. Holders who have left in the meantime and holders without room are excluded.
 
     Returns:
-        Whether the teachers can be trained now: False if the run waits or was cancelled, or another worker has prepared
+        Whether the teachers can be trained now; False if the run waits or was cancelled, or another worker has prepared
         it.
     """
     if not _begin(run):
@@ -79,7 +79,7 @@ def run_prepare(run: Run) -> bool:
             return False
         held.assignment, held.consent_sequence = name, sequence
         if not held.rehearsal:
-            openings_lock()  # openings by other studies must not change between the check and this opening
+            openings_lock()  # other studies must not open shares between the check and this opening
             limit, snapshot = share_open(study=held.study, subject=held.pk), consent_snapshot(held.study)
             gone = holders_who_left(held, assignment, snapshot)
             gone = np.union1d(gone, _without_room(held, assignment, snapshot, limit))
@@ -97,7 +97,7 @@ def run_prepare(run: Run) -> bool:
 
 
 def _begin(run: Run) -> bool:
-    """Start preparing an approved run if it is its turn; return whether it is to be prepared."""
+    """Start preparing an approved run if it is its turn; return whether to prepare it."""
     with spending(run, Run.Status.APPROVED) as held:
         if held is not None and not spending_may_begin(held):
             message_set(held, WAITS)
@@ -110,9 +110,9 @@ def _begin(run: Run) -> bool:
 
 
 def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
-    """Return holders without room for what the run may charge their group: nobody may drop out in mid-vote.
+    """Return holders without room for the largest charge to their group, because they could not complete the vote.
 
-    A holder joins a teacher only with room for the whole share (condition 3); this depends on their own account alone.
+    A holder joins a teacher only with room for the whole share (condition 3), which depends only on their own account.
     """
     allowed = np.array([budget.allowed for budget in budgets_from_json(run.plan)])
     members, first = np.unique(assignment["holder"], return_index=True)
@@ -126,10 +126,10 @@ def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapsho
 
 
 def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
-    """Return the assignment of holders to teachers, and the last consent event that counted (None in a rehearsal).
+    """Return the assignment of holders to teachers, and the last consent event included (None in a rehearsal).
 
-    In a real run a holder's teacher follows only from a keyed hash of the holder, not from who else takes part; a
-    holder whose promise is not in the plan takes no part.
+    In a real run a holder's teacher is given by a keyed hash of the holder, regardless of other participants. Holders
+    whose promises are not in the plan do not take part.
     """
     plan = plan_from_json(run.plan)
     promises = [PlannedPromise(**promise) for promise in run.plan["promises"]]
@@ -152,7 +152,7 @@ def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
 
 
 def _note(run: Run, done: int, total: int) -> None:
-    """Record the progress of the preparation: the same shares, in the same order, for any number of people.
+    """Record the progress of the preparation, in the same steps for any number of people.
 
     Raises:
         _Ended: the run was cancelled.
@@ -166,7 +166,7 @@ def _note(run: Run, done: int, total: int) -> None:
 
 
 def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, np.ndarray]:
-    """Return which owners teach which teachers: pairs ``holder``, ``teacher``, ``group``, and teachers' ``seeds``."""
+    """Return which owners teach which teachers (``holder``, ``teacher``, ``group``), and the teachers' ``seeds``."""
     rng = np.random.default_rng(run.seed)
     owners = rng.permutation(owners_of(run.private_dataset))
     group_of = np.repeat([promise.group for promise in promises], [promise.holders for promise in promises])
@@ -189,10 +189,10 @@ _DIED = gettext_noop(
 
 
 def holders_who_left(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
-    """Return holders who are in a run and must not stay, by the consents of a new ``snapshot``.
+    """Return holders who must leave a run according to the consents in a new ``snapshot``.
 
-    These are people who withdrew, even if they have come back since; people whose consent no longer counts; and people
-    whose ε has become smaller than the one by which their teacher's vote is charged.
+    These are people who withdrew, even if they have consented again, people whose consent has lapsed, and people whose
+    ε is now smaller than the one on which their teacher's charge is based.
     """
     if run.rehearsal:
         return np.empty(0, dtype=np.int64)
@@ -205,7 +205,7 @@ def holders_who_left(run: Run, assignment: dict[str, np.ndarray], snapshot: Snap
 
 
 def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> np.ndarray:
-    """Take holders out of a run that has not voted yet; return their former teachers. The caller saves it."""
+    """Remove holders from a run that has not voted yet; return their former teachers. The caller saves the run."""
     of_gone = np.isin(assignment["holder"], gone)
     pairs = {name: assignment[name][~of_gone] for name in ("holder", "teacher", "group")}
     run.consent_sequence = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence").sequence
@@ -215,7 +215,7 @@ def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.nda
 
 
 def chunks_send(run: Run) -> bool:
-    """Queue the waiting chunks; return whether none are left to do."""
+    """Queue the waiting chunks; return whether all are done."""
     parts_send(run.chunks.all(), "training.tasks.chunk_train")
     return are_chunks_done(run)
 
@@ -225,7 +225,7 @@ def are_chunks_done(run: Run) -> bool:
 
 
 def chunk_train(chunk: TeacherChunk) -> bool:
-    """Train the teachers of a chunk and store their predictions for the public points; return whether this call did."""
+    """Train the teachers of a chunk and store their predictions for public points; return whether this call did so."""
 
     def work(chunk: TeacherChunk) -> str:
         artifact = predictions_name(chunk)
@@ -236,7 +236,7 @@ def chunk_train(chunk: TeacherChunk) -> bool:
 
 
 def public_graph(public: Dataset) -> PublicGraph:
-    """Return the graph of public points that teachers learn from, in the usual representation; cached by a worker."""
+    """Return the graph of public points that teachers learn from, in the default representation; cached."""
     return _graph(public.pk, public.artifact)
 
 
@@ -248,11 +248,10 @@ def _graph(public_id: int, _artifact: str) -> PublicGraph:
 
 
 def withdrawn_since_snapshot(run: Run) -> np.ndarray:
-    """Return holders whose consent ended after the run counted it.
+    """Return holders whose consent ended after the run's snapshot.
 
-    These are people who withdrew after the last consent event that it counted, even if they have come back since, and
-    people whose consent has ended since the snapshot without a withdrawal
-    (:class:`consent.people.circumstances.Lapse`).
+    These are people who withdrew after the last consent event in it, even if they have consented again, and people
+    whose consent has lapsed since without a withdrawal (:class:`consent.people.circumstances.Lapse`).
     """
     events = ConsentEvent.objects.filter(
         study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
@@ -263,7 +262,7 @@ def withdrawn_since_snapshot(run: Run) -> np.ndarray:
 
 
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
-    """Return (teachers of the chunk, public points); a teacher whose holders all withdrew predicts ``NO_VOTE``."""
+    """Return predictions (teachers of the chunk, public points); ``NO_VOTE`` for teachers without remaining holders."""
     assignment = arrays_load(run.assignment)
     withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else withdrawn_since_snapshot(run)
     of_chunk = (assignment["teacher"] >= chunk.start) & (assignment["teacher"] < chunk.stop)
@@ -291,10 +290,10 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
                 classes=len(run.private_dataset.classes),
                 seed=int(assignment["seeds"][teacher]),
             )
-        except (OSError, ImportError):  # caused by the machine, not the records: tried again
+        except (OSError, ImportError):  # caused by the machine, not the records, so it is tried again
             raise
         except Exception:  # noqa: S112
-            # Its failure to learn follows from its members' records: it casts no vote, and nobody is notified.
+            # Its failure to learn depends on its members' records, so it casts no vote and nobody is notified.
             continue
     return predictions
 
@@ -303,14 +302,14 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
 
 
 def vote_open(run: Run) -> bool:
-    """Begin the vote once all teachers are trained, with the holders whose consent still counts.
+    """Begin the vote once all teachers are trained, with the holders whose consent is still valid.
 
-    Their room was checked when they joined their teachers, and has been reserved for the vote since.
+    Their room was checked when they joined their teachers, and has been reserved for the vote since then.
     """
     if not chunks_send(run):
         return False
     with spending(run, Run.Status.PREPARING) as held:
-        # While this worker waited for the lock, another may have sent teachers back to learn without someone.
+        # While this worker waited for the lock, another may have caused teachers to be trained again without a member.
         if held is None or not are_chunks_done(held):
             return False
         if held.rehearsal:
@@ -326,7 +325,7 @@ def vote_open(run: Run) -> bool:
 
 
 def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> None:
-    """Take holders out of a run whose teachers have been trained, and train the affected teachers again."""
+    """Remove holders from a run whose teachers have been trained, and train the affected teachers again."""
     affected = assignment_without(run, assignment, gone)
     run.message = ""
     run.save(update_fields=["consent_sequence", "assignment", "message"])
@@ -339,9 +338,9 @@ def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray
 
 
 def predictions_forget(run: Run, holders: Collection[int]) -> None:
-    """Make every teacher of a finished run that learned from one of ``holders`` predict nothing from now on.
+    """Delete the predictions of all teachers of a finished run that learned from one of ``holders``.
 
-    Only a study that keeps predictions for auditors still has them. Charges are recomputed without them.
+    Only studies that keep predictions for auditors have any. Charges are then recomputed without them.
     """
     chunks = list(run.chunks.exclude(artifact=""))
     if not chunks or run.forgotten_at is not None or not run.assignment:
@@ -373,23 +372,23 @@ def predictions_forget_erased(run: Run) -> None:
 
 
 def assignment_name(run: Run) -> str:
-    """Return a new name for pairs ``holder``, ``teacher``, ``group`` (index in the plan), and ``seeds`` (teachers,)."""
+    """Return a new file name for ``holder``, ``teacher``, ``group`` (index in the plan), and ``seeds`` (teachers,)."""
     return f"{run_folder(run)}/assignment-{uuid4().hex[:12]}.npz"
 
 
 def predictions_name(chunk: TeacherChunk) -> str:
-    """Return a new name for ``predictions`` (teachers of the chunk, public points): class numbers, or ``NO_VOTE``."""
+    """Return a new file name for ``predictions`` (teachers of the chunk, public points): classes or ``NO_VOTE``."""
     return f"{run_folder(chunk.run)}/predictions-{chunk.start}-{uuid4().hex[:12]}.npz"
 
 
 def predictions_load(run: Run) -> np.ndarray:
-    """Return the predictions of every teacher for every public point: ``(teachers, points)``."""
+    """Return the predictions of all teachers for all public points, ``(teachers, points)``."""
     return np.concatenate([arrays_load(chunk.artifact)["predictions"] for chunk in run.chunks.all()])
 
 
 @lru_cache(maxsize=2)
 def ballot_load(run_id: UUID) -> Ballot:
-    """Return the ballot of a run whose vote has begun, while its arrays are kept."""
+    """Return the ballot of a run whose vote has begun and whose arrays are still kept."""
     run = Run.objects.get(pk=run_id)
     predictions, pairs = predictions_load(run), arrays_load(run.assignment)
     return Ballot(predictions, pairs["holder"], pairs["teacher"], pairs["group"])

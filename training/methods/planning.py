@@ -1,4 +1,4 @@
-"""Parts of the plans of all methods: promises, budgets and levels, warnings, and the check of a proposal's choices."""
+"""Parts common to the plans of all methods: promises, budgets, levels, warnings, and the check of choices."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Planned = TypeVar("Planned", bound="MethodPlan")
 
 
 def with_majority(plan: Planned, run: Run) -> Planned:
-    """Return the plan, adding the share of the most frequent class in the test data to forecasts of correct labels."""
+    """Return the plan with the test data's share of the most frequent class added to forecasts of correct labels."""
     majority = _majority(run.test_dataset.artifact) if run.test_dataset and run.classes else None
     forecasts = tuple(each if each.measure else replace(each, majority=majority) for each in plan.forecasts)
     return replace(plan, forecasts=forecasts)
@@ -42,13 +42,13 @@ def _majority(artifact: str) -> float | None:
 
 @dataclass(frozen=True)
 class MethodPlan(abc.ABC):
-    """Plan of a run with its assumptions. Everything in it is public.
+    """Plan of a run with its assumptions, all of which are public.
 
     Attributes:
-        promises: the promises that it rests on, with public or noisy numbers of holders.
+        promises: the promises on which it is based, with public or noisy numbers of holders.
         budgets: the most that each promise, or group of promises, may be charged.
         forecasts: forecasts of the run's outcome, in the same form for all methods; empty if nothing can be forecast.
-        notes: choices that were made, and warnings.
+        notes: notes on choices that were made, and warnings.
     """
 
     promises: list[PlannedPromise]
@@ -58,15 +58,15 @@ class MethodPlan(abc.ABC):
 
     @property
     def labels(self) -> int | None:
-        """Number of labels released at least before accounts end the run; None if accounts do not end it."""
+        """Minimum number of labels released before accounts end the run; None if accounts do not end it."""
         return None
 
     @abc.abstractmethod
     def details(self) -> dict[str, Any]:
-        """Return JSON of the method's own parts of the plan: at least its ``rounds``, with how much each may use."""
+        """Return JSON of the method's own parts of the plan, at least ``rounds`` with each one's share."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON of the plan that is stored with a run."""
+        """Return the plan as JSON to be stored with a run."""
         return {
             **{name: stored(getattr(self, name)) for name in ("promises", "budgets", "forecasts", "notes")},
             **self.details(),
@@ -77,13 +77,13 @@ class MethodPlan(abc.ABC):
 
 
 def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[Budget]:
-    """Return the most that a run may charge holders of each promise at a ``share`` of its cap."""
+    """Return the most that a run may charge holders of each promise, given a ``share`` of its cap."""
     caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
     return [Budget(cap, share * cap * (1 - RESERVE)) for cap in caps]
 
 
 def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
-    """Return the most that a run of this plan of teachers may charge each group at a ``share`` of its cap."""
+    """Return the most that a run with this plan of teachers may charge each group, given a ``share`` of its cap."""
     budgets = []
     for group in plan.groups:
         charge = plan.aggregator.charge(group.sensitivity)
@@ -93,9 +93,9 @@ def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
 
 
 def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]:
-    """Return for each group how many answered queries it can pay for at least; None for all of them.
+    """Return the minimum number of answered queries that each group can pay for; None if it can pay for all.
 
-    If only some of a group's teachers take part in each query, in turn, each is in proportionally fewer of them.
+    If a group's teachers take turns, each is in proportionally fewer queries.
     """
     return [
         budget.answers
@@ -106,9 +106,9 @@ def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]
 
 
 def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[PlannedLevel, ...]:
-    """Return the promises that have holders, for a planner, with a public number of ``records`` per holder.
+    """Return the promises that have holders as a planner's levels, with a public number of ``records`` per holder.
 
-    Raises PlanError if there are none.
+    Raises PlanError if no promise has holders.
     """
     levels = tuple(
         PlannedLevel(promise.name, budget.cap, float(promise.holders), records)
@@ -125,7 +125,7 @@ def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: fl
 
 
 def share_warning(run: Run, share: float) -> tuple[Sentence, ...]:
-    """Return warnings about a ``share`` of every cap, for the person who approves it."""
+    """Return warnings about a ``share`` of every cap for the person who approves it."""
     if share < 1 - RESERVE or run.rehearsal:
         return ()
     text = gettext_noop(
@@ -142,11 +142,11 @@ Held = TypeVar("Held", bound=HolderChoices)
 
 
 def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Chosen]) -> Chosen | None:
-    """Report errors in a proposal's choices; return them with defaults filled in, or None if they cannot be read.
+    """Report errors in a proposal's choices; return the choices with defaults, or None if they cannot be read.
 
     Args:
-        wrong: See `training.methods.base.Wrong`; for a choice the field is dotted, "choices.sigma".
-        kind: The choices of the run's method.
+        wrong: See `training.methods.base.Wrong`; the field of a choice is dotted, for example "choices.sigma".
+        kind: The class of the method's choices.
     """
     try:
         chosen = kind.from_json(run.choices)
@@ -159,7 +159,7 @@ def choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Cho
 
 
 def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: type[Held]) -> Held | None:
-    """Check as `choices_check` does, and also that the records fit the representation."""
+    """Check choices as in `choices_check`, and that the records suit the representation."""
     chosen = choices_check(run, wrong, kind)
     if chosen is None or not run.private_dataset_id:
         return chosen
@@ -179,12 +179,12 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
 
 
 def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
-    """Report why a run cannot use an encoder: it does not exist, or its public datasets are not encoded.
+    """Report an error if a run cannot use an encoder, because it does not exist or public datasets are not encoded.
 
-    For the vectors of private records the run waits: whether they are encoded yet may depend on a single one.
+    Private records are not checked, because their state may depend on a single record; the run waits for them.
     """
     if run.alliance_id:
-        # Vectors of the same points differ in their last bits between machines, and so would the sites' questions.
+        # Vectors differ between machines in their last bits, so the sites' questions would differ as well.
         return wrong("choices.encoder", _("A run across sites uses the records unchanged. Do not choose an encoder."))
     encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
     if encoder is None:

@@ -1,4 +1,4 @@
-"""Private gradient steps over samples of the holders: the plan, the charge for all steps, and the final network."""
+"""Private gradient steps on samples of holders: the plan, the charge for all steps, and the final network."""
 
 import json
 from collections.abc import Iterator
@@ -71,12 +71,12 @@ SLACKS_USED = gettext_noop(
 
 @dataclass(frozen=True)
 class Inputs:
-    """Input of the network: coordinates in the ``space``, or the records themselves if it is None.
+    """Input of the network: coordinates in ``space``, or the records themselves if it is None.
 
     Attributes:
-        space: A space fitted on public points.
-        shape: Shape of a record as the network takes it.
-        scale: Factor by which it is multiplied first, so that a typical one has length 1; public.
+        space: Space fitted on public points.
+        shape: Shape of a record as network input.
+        scale: Public factor by which inputs are multiplied, so that a typical one has length 1.
     """
 
     space: Space | None
@@ -90,7 +90,7 @@ class Inputs:
 
 
 def inputs_of(run: Run, chosen: Samples) -> Inputs:
-    """Return the input of a run's network. Raises ValueError if the public points do not suit the representation."""
+    """Return the input of a run's network. Raises ValueError if the representation does not suit the public points."""
     if run.public_dataset is not None and chosen.network != "cnn":
         space = space_first(run.public_dataset, chosen)
         length = float(np.sqrt((space.public.astype(np.float64) ** 2).sum(axis=1).mean()))
@@ -98,14 +98,14 @@ def inputs_of(run: Run, chosen: Samples) -> Inputs:
     schema = schema_from_json(run.private_dataset.schema)
     if chosen.network == "cnn":
         return Inputs(None, schema.shape, 1.0)
-    # No record is looked at: columns have length 1 at most, and many pixels of an image are dark.
+    # Based on no record: columns have length 1 at most, and many pixels of an image are dark.
     length = len(schema.features) if isinstance(schema, TabularSchema) else int(np.prod(schema.shape)) / 4
     return Inputs(None, schema.shape, float(length) ** -0.5)
 
 
 @dataclass(frozen=True)
 class SamplingPlan(MethodPlan):
-    """Plan of steps over samples. It has no forecast: a rehearsal of a network takes too long for a plan."""
+    """Plan of steps on samples, without a forecast because rehearsing a network takes too long for a plan."""
 
     sampled: SampledPlan
     parameters: SampledParameters
@@ -115,7 +115,7 @@ class SamplingPlan(MethodPlan):
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """The only round, as stored with the run."""
+        """The single round, in the form stored with the run."""
         mechanism = self.sampled.mechanism
         plan = {
             "steps": self.sampled.steps,
@@ -130,14 +130,14 @@ class SamplingPlan(MethodPlan):
         return [{"plan": plan | self.sampled.to_json(), "until": 1.0}]
 
     def details(self) -> dict[str, Any]:
-        """Return JSON of the round, and of the input of the network."""
+        """Return JSON of the round and of the network's input."""
         return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
 def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> SamplingPlan:
-    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
+    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
-    Depends only on public information: policies, head counts, shares, public points (conditions 1 and 2 of the
+    The plan depends only on public information: policies, head counts, shares, public points (conditions 1 and 2 of the
     guarantee).
     """
     if run.variant in BASELINES and not run.rehearsal:
@@ -193,7 +193,7 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
 
 
 def has_slack_left(run: Run) -> bool:
-    """Return whether the study's δ has room for this run, besides runs that were charged or are approved."""
+    """Return whether the study's δ has room for this run in addition to charged and approved runs."""
     if run.rehearsal:
         return True
     others = Run.objects.filter(study=run.study, method=Run.Method.SGD, variant__in=VARIANTS, status__in=Run.ACTIVE)
@@ -220,7 +220,7 @@ def _notes(run: Run) -> tuple[Sentence, ...]:
     return tuple(notes)
 
 
-# A plan takes seconds, and is looked at, approved and carried out in turn.
+# A plan takes seconds to compute, and planning, approving and running need the same one.
 @lru_cache(maxsize=64)
 def _sampled(
     variant: str,
@@ -248,9 +248,9 @@ def _sampled(
 
 
 class SampledGradients(Questions):
-    """See :class:`training.engine.questions.Questions`."""
+    """Questions about gradients of samples of holders."""
 
-    #: One task takes a chunk: a step reads the records of only some hundred holders, however many there are.
+    #: A single task takes a whole chunk, because a step reads the records of only some hundred holders.
     shard = 2**62
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
@@ -278,8 +278,8 @@ class SampledGradients(Questions):
             return people.of(np.zeros(len(people.holders), dtype=bool))
         place = np.searchsorted(holders, people.holders).clip(max=len(holders) - 1)
         stays = (holders[place] == people.holders) & (people.caps >= caps[place])
-        # A level that was raised counts from the next run: in this one everyone stays in the group they were charged
-        # in.
+        # A raised level takes effect in the next run; in this one everyone stays in the group in which they were
+        # charged.
         return replace(people.of(stays), caps=caps[place[stays]])
 
     def stop_reason(self, run: Run) -> str:
@@ -291,9 +291,9 @@ class SampledGradients(Questions):
 
 
 def charged_caps(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Return (H,) ids, in rising order, of those charged for the run, and the cap of the promise used for each charge.
+    """Return the ascending ids (H,) of the holders charged for the run, and the cap on which each charge is based.
 
-    Read from the charge file, which is never deleted: everyone in a group was charged the same.
+    This is read from the charge file, which is never deleted; everyone in a group was charged the same.
     """
     charges = charges_of(Release.objects.get(run=run.pk, batch=CHARGE))
     question = question_load(run.rounds.select_related("run").get())
@@ -301,7 +301,7 @@ def charged_caps(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SgdSampled(GradientSteps):
-    """See :class:`training.methods.base.RunMethod`."""
+    """Method of gradient steps on samples; see :class:`training.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (*VARIANTS, *BASELINES)
     charged = gettext_noop(
@@ -314,7 +314,7 @@ class SgdSampled(GradientSteps):
     needs_public_points = False
     charges_ahead = True
     questions = SampledGradients()
-    # The records are read once for each chunk; withdrawals take effect from the next one on.
+    # Records are read once per chunk; withdrawals take effect from the next chunk on.
     batch_size = 50
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
@@ -415,7 +415,7 @@ def _question(artifact: str, document: str, caps: tuple[float, ...]) -> SampledQ
 
 
 def round_open(run: Run) -> Round:
-    """Return the only round of a run, in a new file; the caller's transaction writes the row. Reads no private data."""
+    """Return a run's single round with a new file; the caller's transaction writes the row. Reads no private data."""
     pytorch_check()
     from learning.mechanisms.sampled_steps.network_states import steps_begin  # PyTorch takes a second to import
 
@@ -448,9 +448,9 @@ def round_open(run: Run) -> Round:
 
 
 def network_lesson(run: Run) -> Lesson:
-    """Return the network after the last step with its predictions for every public point, which cost nobody anything.
+    """Return the network after the last step with its predictions for all public points, which cause no charges.
 
-    If there are public points, a model of classes is calibrated by them and by the releases.
+    If there are public points, a classification model is calibrated with them and with the releases.
     """
     opened_round = run.rounds.select_related("run").get()
     question = question_load(opened_round)
@@ -466,7 +466,7 @@ def network_lesson(run: Run) -> Lesson:
 
 
 def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:
-    """Return whether the network that a run has published is that of ``state``, unless it published a student."""
+    """Return whether the network published by a run is the one in ``state``; True if the run published a student."""
     learner = network_learner(question.network)
     published = StudentModel.objects.filter(run=run, learner=learner).first()
     if published is None:
@@ -479,7 +479,7 @@ def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) 
 
 
 def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndarray) -> Calibration:
-    """Return the calibration of the last state. Raises FileNotFoundError if a file of a release is missing."""
+    """Return the calibration of the final state. Raises FileNotFoundError if the file of a release is missing."""
     from learning.mechanisms.sampled_steps.network_states import network_calibration  # imports PyTorch
 
     names = opened_round.batches.exclude(released="").order_by("index").values_list("released", flat=True)

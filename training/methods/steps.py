@@ -1,4 +1,4 @@
-"""Private gradient steps of a linear model: the plan, the rounds of steps, and the resulting model."""
+"""Private gradient steps for a linear model: the plan, the rounds of steps, and the resulting model."""
 
 import json
 from abc import abstractmethod
@@ -70,7 +70,7 @@ from training.methods.planning import MethodPlan, budgets_of, holder_choices_che
 from training.methods.synthesis import MarginalCells, marginals_of, rows_check
 from training.models import Batch, Dataset, Round, Run, StudentModel
 
-#: Most labelled public points that a forecast uses, and fewest.
+#: Maximum and minimum number of labelled public points for a forecast.
 _SAMPLE, _LEAST = 3000, 3
 
 _ALIKE = 1000
@@ -84,16 +84,16 @@ class DescentPlan(MethodPlan):
     representation: Sentence
 
     def details(self) -> dict[str, Any]:
-        """Return JSON of the rounds, with how much each may use, and of the space in which they descend."""
+        """Return JSON of the rounds, with the part of the share for each, and of the space in which they take place."""
         return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
 def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> DescentPlan:
-    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
+    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
-    Depends only on public information: policies, head counts, shares, public points, evaluation data (conditions 1 and
-    2 of the guarantee). Every round of steps may use an equal part of the share; without public points rounds of counts
-    come first, and use `COUNTED` of it.
+    The plan depends only on public information: policies, head counts, shares, public points, evaluation data
+    (conditions 1 and 2 of the guarantee). Rounds of steps may use equal parts of the share; without public points,
+    rounds of counts come first and use the part `COUNTED`.
     """
     steps, promises = Steps.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
@@ -138,12 +138,12 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
 
 
 def _until(counted: float, part: float, number: int) -> float:
-    """Return the part of the run's share that may have been used when a round of steps ends."""
+    """Return the part of the run's share that may have been used by the end of a round of steps."""
     return min(1.0, round(counted + part * (number + 1), 12))
 
 
 def _counts_planned(run: Run, levels: Sequence[PlannedLevel], share: float) -> SynthesisPlan:
-    """Return the rounds of counts for a share of every cap. Raises ValueError."""
+    """Return the plan of the rounds of counts for a share of every cap. Raises ValueError."""
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
     bins = Synthesis().bins
@@ -160,7 +160,7 @@ def _counts_note(counts: SynthesisPlan) -> Sentence:
 
 
 def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
-    """Return the space of the first round; if that follows from counts to come, one of about the same size."""
+    """Return the space of the first round or, if it depends on future counts, one of about the same size."""
     if run.public_dataset is not None:
         return planned_space(run.public_dataset, steps, strength)
     schema = schema_from_json(run.private_dataset.schema)
@@ -168,15 +168,15 @@ def _space_expected(run: Run, steps: Steps, strength: float) -> Space:
     return space_of(rows_alike(schema, _ALIKE), steps, strength)
 
 
-# Datasets never change; a plan is looked at, approved under the study's lock, and carried out in turn.
+# Datasets never change, and planning, approving and running need the same forecasts.
 @lru_cache(maxsize=32)
 def _forecasts(
     public_key: tuple[int, str] | None, test_key: tuple[int, str] | None, asking: str, document: str
 ) -> tuple[Forecast, ...]:
     """Return forecasts of the first round's model; empty if there are too few public points.
 
-    An outcome other than classes needs evaluation data, and so does a forecast without public points: then these also
-    stand in for the rows to come.
+    Evaluation data are required for outcomes other than classes, and without public points, where they also represent
+    the rows to be drawn.
     """
     key = public_key or test_key
     if key is None:
@@ -198,20 +198,20 @@ def _forecasts(
 
 
 def planned_space(public: Dataset, steps: Steps, strength: float) -> Space:
-    """Return the first round's space for people of this :func:`learning.mechanisms.steps.steps_plan.strength_of`.
+    """Return the first round's space for people with this :func:`learning.mechanisms.steps.steps_plan.strength_of`.
 
-    Raises ValueError if the public points do not suit the representation.
+    Raises ValueError if the representation does not suit the public points.
     """
     return space_first(public, steps.placed(points_of(public, steps.encoder), strength))
 
 
 def counted_space(run: Run, steps: Steps, strength: float) -> Space:
-    """Return the same without public points, fitted on rows drawn from the released rounds of counts."""
+    """Return the first round's space for a run without public points, fitted on rows drawn from its released counts."""
     return space_of(rows_of(run), steps, strength)
 
 
 def points_follow(opened_round: Round, question: StepsQuestion) -> bool:
-    """Return whether a round's points are those that its run's counts lead to, if there are any counts."""
+    """Return whether a round's points agree with its run's counts; True if the run has no counts."""
     run = opened_round.run
     if not rounds_of_counts(run):
         return True
@@ -223,12 +223,12 @@ def points_follow(opened_round: Round, question: StepsQuestion) -> bool:
 
 
 def rows_of(run: Run) -> np.ndarray:
-    """Return records (n, …) that replace public points: a function of the released rounds of counts."""
+    """Return records (n, …) that replace public points, computed from the released rounds of counts."""
     return rows_draw(marginals_of(run, rounds_of_counts(run))).x
 
 
 def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:
-    """Return the same for other points (n, …). Raises ValueError if they do not suit the representation."""
+    """Return the first round's space for other points (n, …). Raises ValueError if the representation is unsuitable."""
     fitted = steps.placed(points, strength).space(points).fit(points)
     return Space(fitted, fitted.transform(points))
 
@@ -237,9 +237,9 @@ def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:
 
 
 class GradientQuestions(Questions):
-    """See :class:`training.engine.questions.Questions`."""
+    """Questions about gradients of all holders."""
 
-    #: A step takes less time than a task; another worker helps only with very many people.
+    #: A step takes less time than a task, so another worker helps only with very many people.
     shard = 200_000
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
@@ -267,7 +267,7 @@ class GradientQuestions(Questions):
 
 
 def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Report that no student is published for labels with more combinations than it learns."""
+    """Report that no student can be published if labels have more combinations than a student can learn."""
     if chosen.publish == "student":
         wrong(
             "choices.publish",
@@ -276,13 +276,13 @@ def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
 
 
 def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Report that no student is published without public points."""
+    """Report that no student can be published without public points."""
     if chosen.publish == "student":
         wrong("choices.publish", _("A student learns on public points. Choose a public dataset, or publish the model."))
 
 
 class GradientSteps(EngineMethod):
-    """A method whose rounds are steps, and which releases no labels.
+    """Method whose rounds are steps and which releases no labels.
 
     See :class:`training.methods.base.RunMethod`.
     """
@@ -319,7 +319,7 @@ class GradientSteps(EngineMethod):
 
 
 class Sgd(GradientSteps):
-    """See :class:`training.methods.base.RunMethod`."""
+    """Method of gradient steps on all holders; see :class:`training.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
     charged = gettext_noop(
@@ -332,10 +332,10 @@ class Sgd(GradientSteps):
     )
     choices = Steps
     parts = "sgd"
-    #: Without public points, rows drawn from counts of the same run replace them.
+    #: Without public points, rows drawn from counts of the same run are used instead.
     needs_public_points = False
     questions = GradientQuestions()
-    # Consents take effect from the next chunk on, and a progress bar moves; each chunk goes to a worker and back.
+    # Each chunk goes to a worker and back; consents take effect from the next chunk on, and a progress bar moves.
     batch_size = 10
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
@@ -428,7 +428,7 @@ class Sgd(GradientSteps):
 
 
 def is_counts(opened_round: Round) -> bool:
-    """Return whether a round counts people, so that rows drawn from the counts replace public points."""
+    """Return whether a round counts people, in order to draw rows that replace public points."""
     return is_counted(opened_round.run.plan["rounds"][opened_round.index])
 
 
@@ -448,7 +448,7 @@ def _question(artifact: str, document: str, index: int, caps: tuple[float, ...])
 
 
 def round_open(run: Run) -> Round:
-    """Return the next round, in a new file; the caller's transaction writes the row. Reads no private data."""
+    """Return the next round with a new file; the caller's transaction writes the row. Reads no private data."""
     index = run.rounds.count()
     plan = StepsPlan.from_json(run.plan["rounds"][index]["plan"])
     space = _space(run, index, plan)
@@ -474,7 +474,7 @@ def round_open(run: Run) -> Round:
 
 
 def _space(run: Run, index: int, plan: StepsPlan) -> Space:
-    """Return the first round's space as chosen; later, the current student's inner layer, with wavelets for images."""
+    """Return the first round's chosen space or, later, the current student's inner layer, with wavelets for images."""
     chosen = Steps.from_json(run.choices)
     if run.public_dataset is None:
         return counted_space(run, chosen, plan.strength)
@@ -489,9 +489,9 @@ def _space(run: Run, index: int, plan: StepsPlan) -> Space:
 
 
 def linear_model(opened_round: Round) -> LinearModel:
-    """Return the model after all steps of a round; a function of the releases.
+    """Return the model after all steps of a round, which depends only on the releases.
 
-    A model of an outcome other than classes is adjusted to the noise of its steps.
+    For outcomes other than classes, the model is adjusted to the noise of its steps.
     """
     question = question_load(opened_round)
     state = state_before(question, opened_round, opened_round.run.batches.count())
@@ -502,7 +502,7 @@ def linear_model(opened_round: Round) -> LinearModel:
 
 
 def published_follows(run: Run, state: Descent) -> bool:
-    """Return whether the model that a run has published has the weights of ``state``, unless it published a student."""
+    """Return whether the model published by a run has the weights in ``state``; True if the run published a student."""
     published = StudentModel.objects.filter(run=run, learner=LINEAR).first()
     if published is None:
         return True
@@ -514,9 +514,9 @@ def published_follows(run: Run, state: Descent) -> bool:
 
 
 def descent_lesson(run: Run) -> Lesson:
-    """Return the last round's model, calibrated, with its predictions for public points, which cost nobody anything.
+    """Return the last round's calibrated model with its predictions for public points, which cause no charges.
 
-    For an outcome other than classes a student learns the model's probability of each category.
+    For outcomes other than classes, a student learns the model's probability of each category.
     """
     last = run.rounds.select_related("run").latest("index")
     linear = linear_model(last)
@@ -527,7 +527,7 @@ def descent_lesson(run: Run) -> Lesson:
 
 
 def released_shares(run: Run) -> list[ClassShare] | None:
-    """Return shares of the classes among the people, from the first released step of all."""
+    """Return the shares of the classes among the people, estimated from the run's very first step."""
     first = run.rounds.exclude(artifact="").select_related("run").earliest("index")
     batch = first.batches.exclude(released="").order_by("index").first()
     if batch is None:
@@ -536,7 +536,7 @@ def released_shares(run: Run) -> list[ClassShare] | None:
 
 
 def releases_of_points(run: Run, model: Model) -> Releases:
-    """Return a model's predictions for public points as a student learns them; empty if no student could."""
+    """Return a model's predictions for public points in the form for a student; empty if no student can learn them."""
     if not run.learns.categories or run.public_dataset is None:
         return predicted([], np.empty((0, 1)))
     shares = run.learns.shares(model.predict_proba(points_of(run.public_points, run.encoder)))
@@ -544,9 +544,9 @@ def releases_of_points(run: Run, model: Model) -> Releases:
 
 
 def model_calibrate(current: Round, model: LinearModel) -> CalibratedModel:
-    """Return the model of a round with its calibration: a function of releases and public points.
+    """Return the model of a round with its calibration, which depends only on releases and public points.
 
-    Raises FileNotFoundError if a file of a release is missing.
+    Raises FileNotFoundError if the file of a release is missing.
     """
     steps, final = _steps(current)
     records = assumed_records(current.run.private_dataset)
@@ -554,14 +554,14 @@ def model_calibrate(current: Round, model: LinearModel) -> CalibratedModel:
 
 
 def assumed_records(private: Dataset) -> float:
-    """Return the assumed average number of records per holder; the dataset itself gives at most the maximum."""
+    """Return the assumed average number of records per holder; only the maximum is known from the dataset."""
     return 1.0 if private.most_records == 1 else RECORDS
 
 
 def _steps(current: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
-    """Return the state before each step with the noisy sums that it released, and the state after the last.
+    """Return the state before each step with the step's released noisy sums, and the state after the last step.
 
-    The plan has the noise of the sums, which over sites is more than the noise by which people are charged.
+    The states contain the noise of the sums, which in joint runs exceeds the noise on which charges are based.
     """
     factor = noise_factor(current.run)
     state, steps = question_load(current).begin, []
@@ -584,9 +584,9 @@ NOISE = gettext_noop("only noise")
 
 
 def gradient_curves(run: Run) -> dict[str, list[float]]:
-    """Return the norm of every released noisy sum, and its expected noise, in clipping norms."""
+    """Return the norm of every released noisy sum, and the expected norm of its noise, in clipping norms."""
     sizes, noises = [], []
-    # Only rounds of steps have a file.
+    # Only rounds of steps have files.
     batches = run.batches.exclude(round__artifact="").order_by("index")
     for artifact, sigma in batches.values_list("released", "round__sigma"):
         norms, numbers = _norms(artifact)
@@ -595,9 +595,9 @@ def gradient_curves(run: Run) -> dict[str, list[float]]:
     return {SIZE: sizes, NOISE: noises}
 
 
-# Files of chunks never change under the same name; a page asks for them again every other second.
+# Files of chunks never change under the same name, and a page requests them every other second.
 @lru_cache(maxsize=4096)
 def _norms(artifact: str) -> tuple[list[float], int]:
-    """Return norms of the sums of a chunk, in clipping norms, and the number of values in each sum."""
+    """Return the norms of a chunk's sums, in clipping norms, and the number of values in each sum."""
     sums = arrays_load(artifact, "sums")["sums"].astype(np.float64)
     return (np.sqrt((sums**2).sum(axis=(1, 2))) / CLIP_STEPS).tolist(), sums[0].size

@@ -1,4 +1,4 @@
-"""Synthetic rows: drawn from noisy counts of everyone, or in rehearsals real rows that many others could have been."""
+"""Synthetic rows, drawn from noisy counts of all people or, in rehearsals, real rows with plausible deniability."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,9 +48,9 @@ _SPACES = (
 
 
 class MarginalCells(Cells):
-    """See :class:`training.engine.questions.Questions`."""
+    """Questions whose answers are counts of people for pairs of columns."""
 
-    #: A person is in one cell for each pair of columns.
+    #: Each person is in one cell for each pair of columns, so shards are smaller.
     shard = 20_000
 
     def round_open(self, run: Run) -> Round:
@@ -64,7 +64,7 @@ class MarginalCells(Cells):
 
 
 def rows_check(run: Run, wrong: Wrong, field: str) -> None:
-    """Report at a field why no rows can be drawn from the private dataset of a proposal."""
+    """Report an error for a field if no rows can be drawn from the private dataset of a proposal."""
     schema = schema_from_json(run.private_dataset.schema)
     if not isinstance(schema, TabularSchema):
         wrong(field, _("Rows can only be drawn from tables, and this dataset is not one. Choose another."))
@@ -75,7 +75,7 @@ def rows_check(run: Run, wrong: Wrong, field: str) -> None:
 
 
 def marginals_of(run: Run, rounds: int) -> Marginals:
-    """Return the first ``rounds`` of releases of a run, with its plan and its dataset's permanent schema."""
+    """Return the first ``rounds`` rounds of a run's releases, with its plan and its dataset's permanent schema."""
     schema = schema_from_json(run.private_dataset.schema)
     assert isinstance(schema, TabularSchema), "the proposal was checked"
     batches = run.batches.filter(round__index__lt=rounds).order_by("index")
@@ -91,7 +91,7 @@ def marginals_of(run: Run, rounds: int) -> Marginals:
 
 
 class SynthesisMethod(CountedMethod):
-    """See :class:`training.methods.base.TableMethod`."""
+    """Method that draws synthetic rows from noisy counts; see :class:`training.methods.base.TableMethod`."""
 
     name = Run.Method.SYNTHESIS.value
     variants: tuple[str, ...] = (Run.Variant.MARGINALS.value,)
@@ -144,7 +144,7 @@ _SPACE = Sentence(gettext_noop("Values, and bins of numbers, as declared in the 
 
 
 class Seeds(Cells):
-    """See :class:`training.engine.questions.Questions`."""
+    """Questions of a rehearsal that selects real rows by plausible deniability."""
 
     def round_open(self, run: Run) -> Round:
         question = _question(run)
@@ -163,7 +163,7 @@ class Seeds(Cells):
 
 
 class DeniabilityMethod(CountedMethod):
-    """See :class:`training.methods.base.TableMethod`. Every record counts separately, whoever owns it."""
+    """Plausible deniability for every record, whoever owns it; see :class:`training.methods.base.TableMethod`."""
 
     name = Run.Method.SYNTHESIS.value
     variants: tuple[str, ...] = (Run.Variant.DENIABILITY.value,)
@@ -206,11 +206,11 @@ class DeniabilityMethod(CountedMethod):
         return deniable_rows(_question(run), _schema(run), arrays_load(run.batches.get().released))
 
     def kept_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """Yield nothing: a rehearsal has no register."""
+        """Yield nothing, because a rehearsal has no register."""
         yield from ()
 
     def charges_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
-        """Yield nothing: nobody is charged."""
+        """Yield nothing, because nobody is charged."""
         yield from ()
 
 

@@ -1,4 +1,4 @@
-"""Datasets, runs and their results. Arrays are kept in private storage; see :mod:`common.artifacts`."""
+"""Datasets, runs and their results. Arrays are kept in private storage (see :mod:`common.artifacts`)."""
 
 from training.alliances.models import Alliance, AllianceSite, JointAnswer, JointQuestion, JointRun
 from training.models.datasets import Dataset, DatasetImport, Encoder, Encoding

@@ -13,17 +13,17 @@ from learning.formats import outcome_of
 from learning.outcomes import Outcome
 
 DRAWN = gettext_noop("Synthetic rows, drawn from a release of a run of this study.")
-"""Provenance of synthetic rows; provenance stated by people is in their own words."""
+"""Provenance of synthetic rows; people state the provenance of other rows in their own words."""
 
 
 class Dataset(Recorded):
-    """Rows of one study: private (owned by holders), public (put to the vote) or test (for evaluation)."""
+    """Rows of one study: private (owned by holders), public (asked about in votes) or test (for evaluation)."""
 
     own_words = (DRAWN,)
     open_fields = ("name", "kind", "schema", "most_records", "provenance", "imported_by", "imported_at", "removed_at")
-    # The erasure of one person's records changes them.
+    # Erasing one person's records changes these fields.
     sealed_fields = ("artifact", "digest", "balance")
-    working_fields = ("rows", "holders", "seen_classes")  # follow from the arrays
+    working_fields = ("rows", "holders", "seen_classes")  # computed from the arrays
 
     class Kind(models.TextChoices):
         PRIVATE = "private", _("private")
@@ -74,7 +74,7 @@ class Dataset(Recorded):
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome to be learned."""
+        """The outcome to learn."""
         return outcome_of(self.schema)
 
 
@@ -82,9 +82,9 @@ class Dataset(Recorded):
 
 
 class DatasetImport(models.Model):
-    """Import of a dataset in the browser: a file was uploaded, a worker checks it against a schema and stores it.
+    """Import of a dataset in the browser: a user uploads a file, and a worker checks it against a schema and stores it.
 
-    File and report are kept in private storage until it is done or dropped. The row holds nothing of any record.
+    File and report are in private storage until the import is done or dropped. The row contains no data from records.
     """
 
     class State(models.TextChoices):
@@ -94,7 +94,7 @@ class DatasetImport(models.Model):
         IMPORTING = "importing", _("being imported")
         DONE = "done", _("imported")
 
-    #: In these states a worker is working on it or is expected.
+    #: States in which a worker is processing it or is expected to.
     BUSY = (State.CHECKING, State.IMPORTING)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -129,12 +129,12 @@ class DatasetImport(models.Model):
 
     @property
     def is_of_people(self) -> bool:
-        """Whether its rows are private, which they never are in a rehearsal."""
+        """Whether its rows are private; always False in a rehearsal."""
         return self.kind == Dataset.Kind.PRIVATE and not self.study.rehearsal
 
     @property
     def folder(self) -> str:
-        """The place of its files in private storage."""
+        """Folder of its files in private storage."""
         return f"imports/{self.pk}"
 
 
@@ -142,7 +142,7 @@ class DatasetImport(models.Model):
 
 
 class Encoder(Recorded):
-    """A public network that was stated to be made without the private data; see :mod:`learning.encoders`."""
+    """A public network declared to have been built without the private data; see :mod:`learning.encoders`."""
 
     open_fields = (
         *("name", "digest", "file_digest", "takes", "width", "licence", "source", "artifact"),
@@ -188,7 +188,7 @@ class Encoder(Recorded):
 
 
 class Encoding(models.Model):
-    """The work of an encoder on a dataset. The vectors are arrays of the dataset's own file."""
+    """Encoding of a dataset by an encoder. The vectors are arrays in the dataset's own file."""
 
     class State(models.TextChoices):
         WAITING = "waiting", _("being encoded")

@@ -1,4 +1,4 @@
-"""Publications of a run: versions of its student and their trainings, or a table; all of it can be withdrawn."""
+"""Publications of a run, which can be withdrawn: versions of its student with their trainings, or a table."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from training.models.runs import Run
 
 
 class Published(models.Model):
-    """A publication of a run, which can no longer be downloaded once it was withdrawn."""
+    """A publication of a run, which can no longer be downloaded once it has been withdrawn."""
 
     withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
     withdrawal_reason = models.CharField(max_length=500, blank=True, editable=False)
@@ -34,9 +34,9 @@ class Published(models.Model):
 
 
 class StudentModel(Published):
-    """A version of a run's student: a model that has learned only from releases, and its card.
+    """Version of a run's student: a model that has learned only from releases, with its card.
 
-    A run has one for each training, numbered from 1; ``Run.student`` is the published one.
+    A run has one version for each training, numbered from 1; ``Run.student`` is the published one.
     """
 
     class Stage(models.TextChoices):
@@ -91,14 +91,14 @@ class StudentModel(Published):
 
     @property
     def is_released_itself(self) -> bool:
-        """Whether it is the model that a run released step by step, and not a student that learned from it."""
+        """Whether it is the model that a run released step by step, not a student that learned from it."""
         return released_itself(self.learner)
 
 
 class StudentTraining(Part):
-    """Training of students of a finished run, in a separate task: of another version, or to assess a version.
+    """Training for a finished run in a separate task, either of another student version or to assess a version.
 
-    To assess a ``version``, the same student learns from true public labels.
+    For an assessment of ``version``, the same student learns from true public labels.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="trainings")
@@ -132,9 +132,9 @@ class StudentTraining(Part):
 
 
 class RunResult(Published):
-    """Table of counts, or synthetic rows, that a run has published with its card: a function of what it released.
+    """Table of counts, or synthetic rows, published with a card; it depends only on the run's releases.
 
-    Its CSV is stored as a file, so that the release stays the same even if later versions write tables differently.
+    Its CSV is stored as a file so that it stays the same even if later versions of iPATE write tables differently.
     """
 
     run = models.OneToOneField(Run, on_delete=models.PROTECT, primary_key=True, related_name="result")
@@ -162,5 +162,5 @@ class RunResult(Published):
 
     @property
     def is_rows(self) -> bool:
-        """Whether it is synthetic rows."""
+        """Whether the table consists of synthetic rows."""
         return self.dataset_id is not None

@@ -1,4 +1,4 @@
-"""Runs: proposals, questions and releases in rounds and batches, the parts that workers do, and verifications."""
+"""Runs: proposals, questions and releases in rounds and batches, the parts done by workers, and verifications."""
 
 import uuid
 from typing import Any
@@ -19,7 +19,7 @@ from training.models.datasets import Dataset
 
 
 class Run(Recorded):
-    """One use of the holders' data, by a method that decides questions and outcome. The row is authoritative."""
+    """One use of the holders' data, by a method that determines questions and outcome. The row is authoritative."""
 
     open_fields = (
         *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
@@ -45,11 +45,11 @@ class Run(Recorded):
 
     class Status(models.TextChoices):
         DRAFT = "draft", _("draft")
-        #: A second person has approved it; a worker computes its plan and carries the approval out.
+        #: Approved by a second person; a worker computes the plan and carries out the approval.
         PLANNING = "planning", _("being planned")
         APPROVED = "approved", _("approved")
         PREPARING = "preparing", _("preparing")
-        #: Its share is being spent: one run of a study at a time.
+        #: Spending its share, one run of a study at a time.
         ASKING = "asking", _("asking")
         LEARNING = "learning", _("learning")
         FINISHED = "finished", _("finished")
@@ -245,13 +245,13 @@ class Run(Recorded):
 
     @property
     def public_points(self) -> Dataset:
-        """The public dataset of a run by a method that needs one."""
+        """The public dataset of a run whose method requires one."""
         assert self.public_dataset is not None, "the proposal was checked"
         return self.public_dataset
 
     @property
     def are_points_removed(self) -> bool:
-        """Whether points that its student learns from were removed."""
+        """Whether points from which its student learns were removed."""
         taught = (self.public_dataset, self.labelled_dataset)
         return any(dataset is not None and dataset.removed_at is not None for dataset in taught)
 
@@ -262,17 +262,17 @@ class Run(Recorded):
 
     @property
     def encoder(self) -> str:
-        """Digest of the encoder whose vectors are learned from; empty if the records themselves are."""
+        """Digest of the encoder whose vectors the run learns from; empty if it learns from the records themselves."""
         return self.choices.get("encoder", "") if isinstance(self.choices, dict) else ""
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes; empty if another target is learned."""
+        """Names of the classes; empty if the run learns another kind of target."""
         return self.schema["classes"]
 
     @property
     def learns(self) -> Outcome:
-        """The outcome that is learned."""
+        """The outcome that the run learns."""
         return outcome_of(self.schema)
 
     @property
@@ -309,10 +309,10 @@ class ProposalChange(StudyChained):
 
 
 class Round(models.Model):
-    """One round that asks every holder, in one space of representation: about public points, or for gradients.
+    """Round that asks every holder about public points or for gradients, in one representation space.
 
-    ``artifact`` holds the questions, all of them public: the fitted ``representation`` (bytes), and the additional data
-    of the run's method.
+    ``artifact`` contains the public questions: the fitted ``representation`` (bytes), and further data of the run's
+    method.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rounds")
@@ -341,7 +341,7 @@ class Round(models.Model):
 
 
 class Batch(models.Model):
-    """Queries or gradient steps that are committed together, in one transaction with their charges."""
+    """Queries or gradient steps that are committed in one transaction with their charges."""
 
     # The unique constraint serves as the index.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="batches", db_index=False)
@@ -369,7 +369,7 @@ class Batch(models.Model):
 
 
 class Query(models.Model):
-    """One public point put to the vote: answered with a label, reinforced or rejected."""
+    """One public point to vote on: answered with a label, reinforced or rejected."""
 
     # The unique constraint serves as the index.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="queries", db_index=False)
@@ -395,7 +395,7 @@ class Query(models.Model):
 
 
 class TeacherChunk(Part):
-    """Some teachers of a run, ``start`` ≤ index < ``stop``."""
+    """Some of a run's teachers, ``start`` ≤ index < ``stop``."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="chunks")
     start = models.PositiveIntegerField()
@@ -415,7 +415,7 @@ class TeacherChunk(Part):
 
 
 class Shard(Part):
-    """Some holders of the current batch: those whose id leaves ``number`` when divided by the number of shards."""
+    """Some holders of the current batch: those with id ≡ ``number`` modulo the number of shards."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="shards")
     number = models.PositiveIntegerField()
@@ -431,7 +431,7 @@ class Shard(Part):
 
 
 class WorkerTime(models.Model):
-    """Time that workers spent on a study's runs lately; :mod:`training.engine.turns` writes and reads it."""
+    """Time that workers have recently spent on a study's runs; written and read by :mod:`training.engine.turns`."""
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="+")
     seconds = models.FloatField(help_text="At that moment; half of it is forgotten every ten minutes.")
@@ -448,9 +448,9 @@ class WorkerTime(models.Model):
 
 
 class Verification(models.Model):
-    """Outcome of the last verification of a study, or of the installation: nightly, or by ``verify_ledger``.
+    """Outcome of the last verification of a study or of the installation, nightly or by ``verify_ledger``.
 
-    ``found`` names places and numbers: it is for auditors and those who handle consents.
+    ``found`` contains details and numbers, which are only for auditors and people who handle consents.
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, null=True, related_name="verification")
