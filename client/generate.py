@@ -115,7 +115,7 @@ def _fields(method: Any) -> dict[str, tuple[str, str | None, str]]:
                 "None",
                 "Data to measure the model; the study's test dataset if it has only one.",
             ),
-            "labelled_dataset": (dataset, "None", "Public dataset from whose labels the student learns as well."),
+            "labelled_dataset": (dataset, "None", "Public dataset whose labels the student also learns from."),
             "student_learner": (
                 f"{_literal(list(STUDENTS))} | None",
                 "None",

@@ -133,7 +133,7 @@ RUNS = Listing(
             "search",
             _words,
             gettext_lazy("Words in title or purpose"),
-            "Words that all occur in the title or the purpose.",
+            "Words to search for; all of them must occur in the title or the purpose.",
             longest=200,
         ),
         Filter("status", "status", gettext_lazy("Status"), choices=Run.Status.choices),

@@ -538,11 +538,11 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "iPATE",
     "DESCRIPTION": (
         "Propose runs and follow them; fetch released labels, model cards, student models and predictions. "
-        "Make a token on the page “API tokens” and send it with every request: `Authorization: Bearer ipate_…`. "
-        "What the API tells depends on your role in each study; what you may not see answers 404.\n\n"
+        "Create a token on the page “API tokens” and send it with every request: `Authorization: Bearer ipate_…`. "
+        "What the API returns depends on your role in each study; anything you may not see gives 404.\n\n"
         f"Limits: {_RATES['user']} requests for each user, {_RATES['anon']} for each address without a token, and "
-        f"{_RATES['predict']} predictions. Every response says in `RateLimit` what is left; above the limit it is 429 "
-        "with `Retry-After`.\n\n"
+        f"{_RATES['predict']} predictions. The `RateLimit` header of every response says what is left; above "
+        "the limit, it is 429 with `Retry-After`.\n\n"
         "Versions: within version 1, fields and operations are only added. One that will be removed is marked as "
         "deprecated here for at least a year, and until then its responses have the headers `Deprecation` (RFC 9745) "
         "and `Sunset` (RFC 8594) with the day of its end.\n\n"

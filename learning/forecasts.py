@@ -70,7 +70,7 @@ class Forecast(Stored):
     ]
     value: Annotated[float | None, Field(description="Expected share; null if only bounds are known.")]
     low: Annotated[
-        float, Field(description="Lower end of the interval that contains the share measured later 95 times in 100.")
+        float, Field(description="Lower end of the interval that, 95 times in 100, contains the share measured later.")
     ]
     high: Annotated[float, Field(description="Upper end of that interval.")]
     noiseless: Annotated[float, Field(description="Same forecast without any noise.")]
@@ -83,7 +83,7 @@ class Forecast(Stored):
         MAY_BE_MISSING,
         Field(
             description="Measure that is forecast instead of a share of correct results, such as R², or the area "
-            "for a model of two classes."
+            "under the curve for a two-class model."
         ),
     ] = ""
     majority: Annotated[

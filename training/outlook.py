@@ -36,8 +36,10 @@ class GroupCost(Stored):
     name: str
     people: Annotated[int, Field(description="Number of people in the group, public or noisy.")]
     promised: Annotated[float, Field(description="ε that each of them was promised for everything together.")]
-    most: Annotated[float, Field(description="ε that the run alone may use of each of them at most.")]
-    used: Annotated[float | None, Field(description="ε that the run has used at most; null before it uses any.")] = None
+    most: Annotated[float, Field(description="Largest ε that this run by itself may use for each of them.")]
+    used: Annotated[
+        float | None, Field(description="Upper bound on the ε that the run has used; null before it uses any.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Result(Stored):
 
     amount: Annotated[int, Field(description="Number of labels, steps, cells or rows that it released.")]
     value: Annotated[
-        float | None, Field(description="Measured value of what `forecast` is about; null if none was measured.")
+        float | None, Field(description="Measured value of the quantity in `forecast`; null if none was measured.")
     ]
     inside: Annotated[
         bool | None, Field(description="Whether it lies in the interval, allowing for rounding; null if unknown.")
@@ -67,7 +69,7 @@ class Outlook(Stored):
     amount: Annotated[int, Field(description="Largest number of `unit` that the run releases.")]
     affordable: Annotated[
         int | None,
-        Field(description="Number of labels that budgets pay for at least; null if budgets cannot end the run."),
+        Field(description="Minimum number of labels that budgets pay for; null if budgets cannot end the run."),
     ]
     unit: Annotated[str, Field(json_schema_extra={"enum": list(UNITS)}, description="Unit of `amount`.")]
     forecast: Annotated[

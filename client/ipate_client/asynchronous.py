@@ -60,7 +60,7 @@ class AsyncSite:
         return await to_thread(self.site.budget_groups, study)
 
     async def waiting(self) -> pd.DataFrame:
-        """Return the tasks that wait for you: study, kind, text, url, since, and whether it is your own proposal."""
+        """Return the tasks waiting for you: study, kind, text, url, since, and whether it is your own proposal."""
         return await to_thread(self.site.waiting)
 
     async def example_rows(self, study: Study | str, *, rows: int = 10, seed: int = 0) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class AsyncSite:
         return await to_thread(self.site.register_encoder, study, file, takes=takes, tokenizer=tokenizer, **fields)
 
     async def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Create a rehearsal study, about data that are not confidential."""
+        """Create a rehearsal study, for data that are not confidential."""
         return await to_thread(self.site.set_up_rehearsal, members=members, **fields)
 
     async def import_dataset(
@@ -178,15 +178,15 @@ class AsyncSite:
         return await to_thread(self.site.methods)
 
     async def learners(self) -> list[dict[str, Any]]:
-        """Return what can be a teacher, with its parameters: the choice ``learner`` of *pate*."""
+        """Return the available learners with their parameters, for the choice ``learner`` of *pate*."""
         return await to_thread(self.site.learners)
 
     async def student_learners(self) -> list[dict[str, Any]]:
-        """Return what can be a student, with its parameters: ``student_learner`` of a run."""
+        """Return the available students with their parameters, for ``student_learner`` of a run."""
         return await to_thread(self.site.student_learners)
 
     async def aggregators(self) -> list[dict[str, Any]]:
-        """Return how teachers' votes can become a label: the choice ``aggregator`` of *pate*."""
+        """Return the ways to turn teachers' votes into a label, for the choice ``aggregator`` of *pate*."""
         return await to_thread(self.site.aggregators)
 
     async def representations(self) -> list[dict[str, Any]]:
@@ -202,19 +202,19 @@ class AsyncSite:
         return await to_thread(self.site.propose, **proposal)
 
     async def edit(self, run: Run | str, **proposal: Any) -> Run:
-        """Replace a draft of yours with another complete proposal of the same study."""
+        """Replace one of your drafts with another complete proposal for the same study."""
         return await to_thread(self.site.edit, run, **proposal)
 
     async def withdraw(self, run: Run | str) -> Run:
-        """Withdraw a draft of yours permanently."""
+        """Permanently withdraw one of your drafts."""
         return await to_thread(self.site.withdraw, run)
 
     async def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
-        """Return a run's stored plan; for a draft (operators only), the plan that approval with this share stores."""
+        """Return a run's stored plan; for a draft (operators only), the one that approval with this share stores."""
         return await to_thread(self.site.plan_of, run, share=share)
 
     async def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
-        """Let another person's draft start, as an operator."""
+        """Approve another person's draft, as an operator."""
         return await to_thread(self.site.approve, run, share=share, revision=revision)
 
     async def approval_undo(self, run: Run | str) -> Run:
@@ -268,11 +268,11 @@ class AsyncSite:
         return await to_thread(self.site.decline, study, alliance, number)
 
     async def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Return the participants of a run over sites, the sites that it waits for, and its questions."""
+        """Return the participants of a run over sites, the sites that it is waiting for, and its questions."""
         return await to_thread(self.site.over_sites, run)
 
     async def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
-        """Continue without a site that a run waits for, as an operator of the hub."""
+        """Continue without a site that a run is waiting for, as an operator of the hub."""
         return await to_thread(self.site.go_on, run, without=without)
 
     async def labels(self, run: Run | str) -> pd.DataFrame:
@@ -292,7 +292,7 @@ class AsyncSite:
         return await to_thread(self.site.counts_plot, run)
 
     async def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
-        """Return the rows that a run of *synthesis* drew: a column for each of the schema, the class column last."""
+        """Return the rows that a run of *synthesis* drew, with the columns of the schema and the class column last."""
         return await to_thread(self.site.synthetic_rows, run)
 
     async def summaries(self, run: Run | str) -> pd.DataFrame:

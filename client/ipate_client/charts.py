@@ -77,9 +77,9 @@ def budget_bars(title: str, groups: Sequence[dict[str, Any]]) -> str:
 def intervals(
     title: str, found: Sequence[dict[str, Any]], about: str = "forecast (bar), most frequent class (line)"
 ) -> str:
-    """Return forecasts as intervals from 0 to 1 with the most frequent class, and the measured result if there is one.
+    """Return forecasts as intervals from 0 to 1, with the share of the most frequent class and any measured result.
 
-    Those of another scale are given as text.
+    Forecasts on another scale are given as text.
     """
     parts = [*_opened(title, len(found)), f'<text x="0" y="15">{about}</text>']
     for place, each in enumerate(found):

@@ -37,7 +37,7 @@ class Connection:
 
     Every method raises ProblemError if the site refuses, and httpx.TransportError if it cannot be reached. Requests
     that change nothing, and those that the site recognises by a key, are sent again if the connection breaks or the
-    site is unavailable. Every request waits as long as the site asks to.
+    site is unavailable. Every request waits for as long as the site asks it to.
     """
 
     def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
@@ -163,12 +163,12 @@ class _Retries:
 
 
 def _spread(seconds: float) -> float:
-    """Return a pause that is up to a quarter longer, so that programs which failed together do not return together."""
+    """Return the pause, up to a quarter longer so that programs that failed together do not all retry together."""
     return seconds * random.uniform(1, 1.25)  # noqa: S311 - no secret
 
 
 def _seconds(header: str | None) -> float | None:
-    """Return the seconds to wait by a header Retry-After: a number of seconds, or a date (RFC 9110, 10.2.3).
+    """Return the seconds to wait from a Retry-After header: a number of seconds, or a date (RFC 9110, 10.2.3).
 
     >>> _seconds("7"), _seconds("Fri, 31 Dec 1999 23:59:59 GMT"), _seconds("soon"), _seconds(None)
     (7.0, 0.0, None, None)

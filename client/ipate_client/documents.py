@@ -1,4 +1,4 @@
-"""Documents of the site, with types. ``document`` holds all fields, by the names of the API."""
+"""Typed documents of the site. ``document`` holds all fields, by their names in the API."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Study(Proposals):
-    """A study whose runs you may see. `propose_pate` and the like propose a run of it, `plan_pate` plans one."""
+    """A study whose runs you may see. Methods like `propose_pate` propose a run; those like `plan_pate` plan one."""
 
     slug: str
     title: str
@@ -121,8 +121,9 @@ def right_ones(accuracy: float, majority: float | None) -> str:
 def forecasts(document: dict[str, Any]) -> pd.DataFrame:
     """Return the forecasts of a plan or a run, one in each row, with the baseline.
 
-    Columns: ``of``, ``measure`` (share right, unless it is another), ``value``, ``low``, ``high``, ``majority`` (naming
-    the most frequent class for every point), ``noiseless``; for a run also ``came`` and ``inside`` the interval.
+    Columns: ``of``, ``measure`` (“share right” unless it is another), ``value``, ``low``, ``high``, ``majority``
+    (naming the most frequent class for every point), ``noiseless``; for a run also ``came`` and ``inside`` (the
+    interval).
     """
     columns = ["of", "measure", "value", "low", "high", "majority", "noiseless"]
     columns += [name for name in ("came", "inside") if "status" in document]
@@ -162,7 +163,7 @@ class Card(dict[str, Any]):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run in its state when it was fetched; `refresh` fetches it again."""
+    """A run as it was when it was fetched; `refresh` fetches it again."""
 
     id: str
     study: str
@@ -178,7 +179,7 @@ class Run:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """All fields, by the names of the API. Those that lists leave out are fetched when they are first asked for."""
+        """All fields, by their names in the API. Fields that lists leave out are fetched on first access."""
         if "progress" in self.summary or self.connection is None:
             return self.summary
         return self.site.run(self.id).summary
@@ -255,7 +256,7 @@ class Run:
 
     @property
     def share(self) -> float | None:
-        """The part of every holder's cap that it may use; None before the approval."""
+        """Share of every holder's cap that it may use; None before the approval."""
         return cast("float | None", self.document["share"])
 
     @property
@@ -270,7 +271,7 @@ class Run:
 
     @property
     def done(self) -> float:
-        """The part of its stages that is done, 0 to 1."""
+        """Share of its stages that are done, from 0 to 1."""
         if self.has_ended:
             return 1.0
         stages = self.document.get("progress", {}).get("stages", [])
@@ -288,7 +289,7 @@ class Run:
 
     @property
     def majority(self) -> float | None:
-        """Share that naming the most frequent class for every point gets right: the baseline of `accuracy`."""
+        """Share of points for which the most frequent class is the right answer: the baseline for `accuracy`."""
         return self.summary.get("majority")
 
     @property

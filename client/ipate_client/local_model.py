@@ -347,7 +347,7 @@ class LocalSurvivalModel(LocalModel):
         return _objects([StepFunction(self.unique_times_, row) for row in values])
 
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
-        """Return the median times; None if they are after the last end."""
+        """Return the median times; None for a median beyond the end of the last interval."""
         ends = np.append(0.0, self.unique_times_)
         said: list[float | None] = []
         for left in np.hstack([np.ones((len(values), 1)), values]):

@@ -67,17 +67,17 @@ class Proposals(Proposing):
             private_dataset: People's records; the study's private dataset if it has only one.
             public_dataset: Public points; the study's public dataset if it has only one.
             test_dataset: Data to measure the model; the study's test dataset if it has only one.
-            labelled_dataset: Public dataset from whose labels the student learns as well.
+            labelled_dataset: Public dataset whose labels the student also learns from.
             student_learner: The student; a suggested one if left out.
             student_parameters: Parameters of the student.
             wanted_labels: Labels after which the run stops.
             batch_size: Queries or steps that are released together.
             seed: For rehearsals only.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
-            representation: Representation. The space in which neighbours are close to each other, fitted only on
-                the public points.
-            representation_parameters: Parameters of the representation. Parameters you leave out have their
-                defaults.
+            representation: Representation. The space in which distances between neighbours are measured, fitted
+                only on the public points.
+            representation_parameters: Parameters of the representation. Parameters you leave out take their default
+                values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. False if left out.
@@ -154,7 +154,7 @@ class Proposals(Proposing):
             private_dataset: People's records; the study's private dataset if it has only one.
             public_dataset: Public points; the study's public dataset if it has only one.
             test_dataset: Data to measure the model; the study's test dataset if it has only one.
-            labelled_dataset: Public dataset from whose labels the student learns as well.
+            labelled_dataset: Public dataset whose labels the student also learns from.
             student_learner: The student; a suggested one if left out.
             student_parameters: Parameters of the student.
             wanted_labels: Labels after which the run stops.
@@ -163,7 +163,7 @@ class Proposals(Proposing):
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             teachers: Number of teachers. If you leave this empty, the plan compares several numbers and uses the
                 best. From 1 to 1e+09.
-            learner_parameters: Parameters of the learner. Parameters you leave out have their defaults.
+            learner_parameters: Parameters of the learner. Parameters you leave out take their default values.
             unlabelled: Teachers also learn from the public points. Each teacher assumes that public points close
                 together have the same class. Teachers share the public points without labels, and nothing else.
                 images if left out.
@@ -243,7 +243,7 @@ class Proposals(Proposing):
             private_dataset: People's records; the study's private dataset if it has only one.
             public_dataset: Public points; none if left out.
             test_dataset: Data to measure the model; the study's test dataset if it has only one.
-            labelled_dataset: Public dataset from whose labels the student learns as well.
+            labelled_dataset: Public dataset whose labels the student also learns from.
             student_learner: The student; a suggested one if left out.
             student_parameters: Parameters of the student.
             wanted_labels: Labels after which the run stops.
@@ -253,8 +253,8 @@ class Proposals(Proposing):
             representation: Representation. How a record becomes the model's input. This is fitted only to the
                 public points. Without public points, or with the convolutional network, there is nothing to fit:
                 leave the default.
-            representation_parameters: Parameters of the representation. Parameters you leave out have their
-                defaults.
+            representation_parameters: Parameters of the representation. Parameters you leave out take their default
+                values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. False if left out.
@@ -344,7 +344,7 @@ class Proposals(Proposing):
             private_dataset: People's records; the study's private dataset if it has only one.
             public_dataset: Public points; none if left out.
             test_dataset: Data to measure the model; the study's test dataset if it has only one.
-            labelled_dataset: Public dataset from whose labels the student learns as well.
+            labelled_dataset: Public dataset whose labels the student also learns from.
             student_learner: The student; a suggested one if left out.
             student_parameters: Parameters of the student.
             wanted_labels: Labels after which the run stops.
@@ -354,8 +354,8 @@ class Proposals(Proposing):
             representation: Representation. How a record becomes the model's input. This is fitted only to the
                 public points. Without public points, or with the convolutional network, there is nothing to fit:
                 leave the default.
-            representation_parameters: Parameters of the representation. Parameters you leave out have their
-                defaults.
+            representation_parameters: Parameters of the representation. Parameters you leave out take their default
+                values.
             encoder: Encoder. The run learns from vectors that a public network computes from the records.
             stated: The representation was made without the private data. You confirm that the representation's
                 requirements are met. False if left out.
@@ -419,8 +419,8 @@ class Proposals(Proposing):
             across: Second column. People are counted for each pair of values.
             bins: Bins of a column of numbers. Of equal width over the range declared in the schema. From 2 to 100.
                 10 if left out.
-            weighing: How people count. By their promise: the noise is smallest, and numbers of people are
-                estimated. Equally: everyone counts as one, with the noise that the smallest ε needs. promise if
+            weighing: How people are counted. By their promise: this adds the least noise, but numbers of people are
+                estimates. Equally: everyone counts as one, with the noise that the smallest ε needs. promise if
                 left out.
         """
         given = {**locals()}
@@ -513,8 +513,8 @@ class Proposals(Proposing):
                 same two powers of γ. From 1.01 to 1000. 4.0 if left out.
             epsilon0: Ε₀ of the test. The number of plausible seeds is compared with k plus Laplace noise of scale
                 1/ε₀. From 0.01 to 100. 1.0 if left out.
-            fewest: Redrawn columns, at least (ω). The others are copied from the seed. The classes count as a
-                column. From 0 to 1000.
+            fewest: Minimum number of redrawn columns (ω). The others are copied from the seed. The classes count as
+                a column. From 0 to 1000.
             most: Redrawn columns, at most (ω). For each row, the number is drawn between the two. From 0 to 1000.
             values: Values of a column of numbers. Bins of equal width over the range declared in the schema. From 2
                 to 100. 20 if left out.

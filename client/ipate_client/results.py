@@ -67,7 +67,7 @@ class Results(Runs):
         return Svg(bars("People", rows))
 
     def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
-        """Return the rows that a run of *synthesis* drew: a column for each of the schema, the class column last.
+        """Return the rows that a run of *synthesis* drew, with the columns of the schema and the class column last.
 
         Columns have the types of the schema: numbers, categories of text, texts. The study's release register records
         this download.
@@ -95,7 +95,7 @@ class Results(Runs):
 
         Args:
             run: A finished run of *counts* or *synthesis*.
-            reason: Shown to everyone who took them or asks for them.
+            reason: Shown to everyone who downloaded them or asks for them.
         """
         return self._json("POST", at("runs", id_of(run), "table", "withdraw"), json={"reason": reason})
 
@@ -158,7 +158,7 @@ class Results(Runs):
         Args:
             run: A finished run.
             student_learner: Name of the student, see `parts`.
-            student_parameters: Its parameters; those left out have their defaults.
+            student_parameters: Its parameters; those left out take their default values.
         """
         sent = {"student_learner": student_learner, "student_parameters": dict(student_parameters or {})}
         return self._once(at("runs", id_of(run), "students"), json=sent)
@@ -201,7 +201,7 @@ class Results(Runs):
         Args:
             run: A finished run.
             version: Version of its student.
-            reason: Shown to everyone who took the model or asks for it.
+            reason: Shown to everyone who downloaded the model or asks for it.
         """
         path = at("runs", id_of(run), "students", version, "withdraw")
         return list(self._json("POST", path, json={"reason": reason})["versions"])

@@ -1,7 +1,7 @@
-"""Rows of a table or images as the site reads them: what it takes, what it refuses, and the words of a refusal.
+"""Rows of a table or images as the site reads them: which it accepts, and how it words a refusal.
 
 The site checks what is sent to it, and a model on this machine checks with `model_inputs`. A test sends the same rows
-to both. Every value is first written as JSON can say it, so NaN and NA are the same as None.
+to both. Every value is first converted to JSON, so NaN and NA become None.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ NUMBERS = ("numeric", "date")
 
 
 def features_of(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the columns of a table that a model takes; for texts, the column of texts; of images none."""
+    """Return the columns that a model takes: those of a table, or the column of texts. Images have none."""
     return [column for column in schema.get("columns", []) if column["role"] in ("feature", "text")]
 
 
 def sendable(rows: Rows, names: Iterable[str] | None = None) -> list[Any]:
-    """Return rows as JSON can say them.
+    """Return rows in a form that JSON can represent.
 
     Args:
         rows: Of a table, or images.
-        names: Of the columns, for arrays with a row of values in each row.
+        names: Names of the columns, for arrays whose rows are rows of the table.
 
     Raises:
         RowsError: there are none, or an array has another number of columns.
-        TypeError: a value is of a type that JSON cannot say.
+        TypeError: a value has a type that JSON cannot represent.
     """
     if sent := _sendable(rows, names):
         return sent
@@ -82,7 +82,7 @@ def _sendable(rows: Rows, names: Iterable[str] | None) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can say it."""
+    """Return a value in a form that JSON can represent."""
     if value is None or isinstance(value, (str, bool, int)):
         return str(value) if isinstance(value, np.str_) else value
     if isinstance(value, float):
@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows) -> Inputs:
-    """Return the inputs of a model's file: of a table a column for each feature, or images; texts see `text_contents`.
+    """Return the inputs for a model's file: images, or one column per feature of a table. For texts: `text_contents`.
 
     Args:
         schema: Of a row.
@@ -291,7 +291,7 @@ def _number(cell: Any) -> float:
 
 
 def _key(cell: Any) -> str:
-    """Return a value as declared ones are compared with it: 1.0 is 1, and TRUE is true."""
+    """Return a value in the form in which values are compared: 1.0 becomes 1, and TRUE becomes true."""
     if cell is None:
         return ""
     if isinstance(cell, bool):

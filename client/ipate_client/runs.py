@@ -24,15 +24,15 @@ class Runs(Connection):
         return self._list("GET", "methods")
 
     def learners(self) -> list[dict[str, Any]]:
-        """Return what can be a teacher, with its parameters: the choice ``learner`` of *pate*."""
+        """Return the available learners with their parameters, for the choice ``learner`` of *pate*."""
         return self._list("GET", "learners")
 
     def student_learners(self) -> list[dict[str, Any]]:
-        """Return what can be a student, with its parameters: ``student_learner`` of a run."""
+        """Return the available students with their parameters, for ``student_learner`` of a run."""
         return self._list("GET", "students")
 
     def aggregators(self) -> list[dict[str, Any]]:
-        """Return how teachers' votes can become a label: the choice ``aggregator`` of *pate*."""
+        """Return the ways to turn teachers' votes into a label, for the choice ``aggregator`` of *pate*."""
         return self._list("GET", "aggregators")
 
     def representations(self) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ class Runs(Connection):
         """Return the plan of a run, saving nothing: actions, charges, forecasts, warnings.
 
         Args:
-            share: The part of every holder's cap to plan for; a quarter, or the free part, if left out.
+            share: Share of every holder's cap to plan for; by default a quarter, or the free part if that is less.
             **proposal: Fields of a proposal, see `propose`.
         """
         asked = proposal if share is None else {**proposal, "share": share}
@@ -60,25 +60,25 @@ class Runs(Connection):
         return self._run(self._once("runs", json=proposal))
 
     def edit(self, run: Run | str, **proposal: Any) -> Run:
-        """Replace a draft of yours with another complete proposal of the same study."""
+        """Replace one of your drafts with another complete proposal for the same study."""
         return self._run(self._json("PUT", at("runs", id_of(run)), json=proposal))
 
     def withdraw(self, run: Run | str) -> Run:
-        """Withdraw a draft of yours permanently."""
+        """Permanently withdraw one of your drafts."""
         return self._run(self._json("POST", at("runs", id_of(run), "withdraw")))
 
     def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
-        """Return a run's stored plan; for a draft (operators only), the plan that approval with this share stores."""
+        """Return a run's stored plan; for a draft (operators only), the one that approval with this share stores."""
         return Plan(self._json("GET", at("runs", id_of(run), "plan"), params={} if share is None else {"share": share}))
 
     def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
-        """Let another person's draft start, as an operator. A worker then calculates its plan; see `wait`.
+        """Approve another person's draft, as an operator. A worker then calculates its plan, and it starts; see `wait`.
 
         Args:
             run: The draft.
-            share: The part of every holder's cap that it may use; a quarter, or the free part, if left out.
-            revision: Revision of the proposal that you looked at, from its document: if it was changed since, it is
-                refused.
+            share: Share of every holder's cap that it may use; by default a quarter, or the free part if that is less.
+            revision: Revision of the proposal that you reviewed, from its document. If the proposal has changed since,
+                the approval is refused.
         """
         body = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
         return self._run(self._json("POST", at("runs", id_of(run), "approve"), json=body))
@@ -96,7 +96,7 @@ class Runs(Connection):
 
         Args:
             **filters: ``study``, ``search`` (words of title or purpose), ``status``, ``method``, ``variant``,
-                ``proposer`` (a user's name), ``since`` and ``until`` (days of the proposal, as 2026-01-31), ``sort``
+                ``proposer`` (a user's name), ``since`` and ``until`` (dates, such as 2026-01-31), ``sort``
                 (``-proposed``, ``proposed``, ``title``, ``-labels``, ``-accuracy``).
         """
         return [self._run(each) for each in self._pages("runs", filters)]
@@ -172,11 +172,11 @@ class Runs(Connection):
         return self._json("POST", at("studies", slug_of(study), "alliances", alliance, "proposals", number, "decline"))
 
     def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Return the participants of a run over sites, the sites that it waits for, and its questions."""
+        """Return the participants of a run over sites, the sites that it is waiting for, and its questions."""
         return self._json("GET", at("runs", id_of(run), "sites"))
 
     def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
-        """Continue without a site that a run waits for, as an operator of the hub."""
+        """Continue without a site that a run is waiting for, as an operator of the hub."""
         return self._json("POST", at("runs", id_of(run), "go-on"), json={"without": without})
 
     def _run(self, document: dict[str, Any]) -> Run:

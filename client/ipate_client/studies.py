@@ -45,14 +45,14 @@ class Studies(Connection):
         return list(self._json("GET", at("studies", slug_of(study), "budget"))["groups"])
 
     def waiting(self) -> pd.DataFrame:
-        """Return the tasks that wait for you: study, kind, text, url, since, and whether it is your own proposal."""
+        """Return the tasks waiting for you: study, kind, text, url, since, and whether it is your own proposal."""
         columns = ["study", "kind", "text", "url", "since", "own"]
         return frame(self._json("GET", "waiting")["waiting"], columns=columns)
 
     def example_rows(self, study: Study | str, *, rows: int = 10, seed: int = 0) -> dict[str, Any]:
         """Return invented rows of a study, for writing programs before you have data.
 
-        They follow only from its public schema and the seed, and tell nothing about people.
+        They are generated from its public schema and the seed only, and reveal nothing about people.
 
         Args:
             study: The study.
@@ -94,7 +94,7 @@ class Studies(Connection):
         return self._json("POST", path, data={**sent, "takes": json.dumps(dict(takes))}, files=files)
 
     def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Create a rehearsal study, about data that are not confidential. For administrators of the installation.
+        """Create a rehearsal study, for data that are not confidential. For administrators of the installation.
 
         You become its operator and data steward.
 
@@ -229,7 +229,7 @@ class Studies(Connection):
 
         Args:
             study: A study that you operate.
-            url: Address of the program: begins with https:// and leads to a public host.
+            url: Address of the program; it must begin with https:// and point to a public host.
             events: Names such as ``run.finished``; docs/webhooks.md lists them.
         """
         return self._once(at("studies", slug_of(study), "webhooks"), json={"url": url, "events": list(events)})

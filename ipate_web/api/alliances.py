@@ -44,7 +44,8 @@ class ParticipantSerializer(serializers.Serializer):
         allow_null=True, help_text="Time the site joined, to the minute; null before that, and when read at a site."
     )
     left_at = MinuteField(
-        allow_null=True, help_text="Time the site left, to the minute; null if it has not, and when read at a site."
+        allow_null=True,
+        help_text="Time the site left, to the minute; null if it has not left, and always null when read at a site.",
     )
     last_contact = MinuteField(
         allow_null=True,
@@ -62,7 +63,7 @@ class ProposalSerializer(serializers.Serializer):
     title = serializers.CharField()
     purpose = serializers.CharField(allow_blank=True)
     method = serializers.CharField()
-    share = serializers.FloatField(help_text="Share of every cap that the run has at the hub, from 0 to 1.")
+    share = serializers.FloatField(help_text="Share of every cap that the run may use at the hub, from 0 to 1.")
 
 
 class RenewalSerializer(serializers.Serializer):
@@ -203,7 +204,7 @@ class JointQuestionSerializer(serializers.Serializer):
     )
     charge = serializers.FloatField(
         allow_null=True,
-        help_text="Largest charge to any of this site's people, in μ²; null before that, and at the hub.",
+        help_text="Largest charge to any of this site's people, in μ²; null before they are charged, and at the hub.",
     )
 
     def get_ended(self, question: Any) -> str:
@@ -234,7 +235,7 @@ class JointRunSerializer(serializers.Serializer):
 class GoOnSerializer(StrictSerializer):
     """Site to leave out of the rest of a run."""
 
-    without = serializers.CharField(help_text="Name of a site that the open question waits for.")
+    without = serializers.CharField(help_text="Name of a site that the open question is waiting for.")
 
 
 def _alliance(request: Request, slug: str, pk: int, permission: str = "") -> Alliance:
@@ -315,7 +316,7 @@ class ProposalDecline(ApiView):
 class RunSites(ApiView):
     @operation("A run over sites", "alliances", JointRunSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the sites, those that the run is waiting for, and all questions; 404 if the run is not over sites."""
+        """Return the sites, those that the run is waiting for, and all questions; 404 if it is not a run over sites."""
         return Response(JointRunSerializer(_joint(visible_run(request.user, pk))).data)
 
 
@@ -323,7 +324,7 @@ class RunGoOn(ApiView):
     scope = Scope.DECIDE
 
     @operation(
-        "Go on without a site (operators, at the hub)",
+        "Continue without a site (operators, at the hub)",
         "alliances",
         JointRunSerializer,
         CONFLICT,

@@ -48,8 +48,8 @@ class RunCosts(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         """Return the charge of each group: the same for all members, or the largest of any member.
 
-        Charges follow from releases; a rehearsal has none. If every holder is asked, a group is the holders of one
-        promise.
+        Charges follow from releases; a rehearsal has none. If every holder is asked, a group consists of the holders
+        who were given the same promise.
         """
         run = visible_run(request.user, pk)
         return Response(CostsSerializer({"groups": run_groups(run), "history": run_cost_history(run)}).data)
@@ -61,14 +61,14 @@ class BudgetUseSerializer(serializers.Serializer):
     run = serializers.UUIDField(
         allow_null=True, help_text="Id of the run; null for head counts, check answers and restored backups."
     )
-    title = serializers.CharField(help_text="Title of the run, or the name of what else was released.")
+    title = serializers.CharField(help_text="Title of the run, or the name of any other kind of release.")
     share = serializers.FloatField(help_text="Share of the cap that was used.")
     epsilon = serializers.FloatField(help_text="ε of this charge by itself.")
     at = serializers.DateTimeField(help_text="Time the group was last charged for it.")
 
 
 class GroupBudgetSerializer(serializers.Serializer):
-    """Budget of everyone with one promise: the largest charge to any account that has kept its level."""
+    """Budget of everyone with the same promise: the largest charge to any account that has kept its level."""
 
     level = serializers.ChoiceField(Level.choices)
     policy = serializers.IntegerField(help_text="Version of the newest ε policy that makes this promise.")
@@ -79,7 +79,8 @@ class GroupBudgetSerializer(serializers.Serializer):
     epsilon_reserved = serializers.FloatField()
     epsilon_left = serializers.FloatField(help_text="ε of one more release that would use everything that is left.")
     share_used = serializers.FloatField(
-        help_text="Share of the cap, in μ², that was used. Above 1 if an earlier promise was larger and was used then."
+        help_text="Share of the cap, in μ², that was used. It exceeds 1 if an earlier promise was larger and more "
+        "than today's cap was used under it."
     )
     share_reserved = serializers.FloatField(
         help_text="Share of the cap that runs in progress were granted and have not used."
@@ -114,7 +115,10 @@ class StudyBudget(ApiView):
         ],
     )
     def get(self, request: Request, slug: str) -> Response:
-        """Return what all runs have used, reserved and left of each promise: public bounds, never one person's use."""
+        """Return how much of each promise all runs have used and reserved, and how much is left.
+
+        These are public bounds, never one person's use.
+        """
         study = visible_study(request.user, slug)
         groups = study_budgets(study)
         if request.accepted_renderer.format == "csv":

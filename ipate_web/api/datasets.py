@@ -65,8 +65,8 @@ class StudyDatasets(ApiView):
     def post(self, request: Request, slug: str) -> Response:
         """Import a file of at most 16 MiB into a rehearsal study, in whole or not at all.
 
-        The response lists every error with its row and column. Other studies give 409: import people's records on their
-        pages, or with `POST …/imports`.
+        The response lists every error with its row and column. For other studies, the response is 409: import people's
+        records on the study's pages, or with `POST …/imports`.
         """
         study = visible_study(request.user, slug, "training.import_dataset")
         sent = body_of(request, UploadSerializer)
@@ -90,7 +90,7 @@ class ExampleQuerySerializer(serializers.Serializer):
 
 
 class ExampleRowsSerializer(serializers.Serializer):
-    """Invented rows, and the schema that they follow from."""
+    """Invented rows, and the schema that they were generated from."""
 
     note = serializers.CharField(help_text="Says that the rows are invented.")
     dataset = serializers.IntegerField(help_text="Id of the dataset whose schema it is.")
@@ -101,7 +101,7 @@ class ExampleRowsSerializer(serializers.Serializer):
         help_text="Rows as predictions take them: objects by column, or nested lists of pixels.",
     )
     answers = serializers.ListField(
-        child=serializers.CharField(), help_text="Invented class or target of each row, in usual notation."
+        child=serializers.CharField(), help_text="Invented class or target of each row, in the usual notation."
     )
 
 
@@ -118,7 +118,7 @@ class StudyExampleRows(ApiView):
     def get(self, request: Request, slug: str) -> Response:
         """Draw rows only from the public schema, so that you can write code before you see any data.
 
-        They tell nothing about people, cost no privacy and are not recorded. The same seed gives the same rows.
+        They reveal nothing about people, cost no privacy and are not recorded. The same seed gives the same rows.
         """
         study = visible_study(request.user, slug)
         datasets = Dataset.objects.filter(study=study, removed_at=None).order_by("kind", "pk")

@@ -56,7 +56,7 @@ class ImportFaultSerializer(serializers.Serializer):
 
 
 class LeftOutSerializer(serializers.Serializer):
-    """Items of a file that are left out for one reason."""
+    """Items of a file that are left out for the same reason."""
 
     reason = serializers.CharField()
     count = serializers.IntegerField()
@@ -110,7 +110,8 @@ class ImportSerializer(serializers.ModelSerializer):
     )
     beyond = serializers.SerializerMethodField(help_text="People with more rows than are stored for one person.")
     look_alikes = serializers.SerializerMethodField(
-        help_text="Groups of similar pseudonyms, each with a new one that is registered when the file is stored."
+        help_text="Groups of similar pseudonyms. Each group contains a new pseudonym that will be registered when "
+        "the file is stored."
     )
     message = serializers.SerializerMethodField(
         help_text="Reason why nothing was imported; empty if nothing went wrong."
@@ -253,7 +254,10 @@ class StudyImport(ImportView):
 class StudyImportStore(ImportView):
     @operation("Store a checked import (stewards)", "studies", ImportSerializer, CONFLICT, status=202, request=None)
     def post(self, request: Request, slug: str, pk: str) -> Response:
-        """Let a worker store the checked file, in whole or not at all. `dataset` then has the stored dataset's id."""
+        """Let a worker store the checked file, either completely or not at all.
+
+        `dataset` then has the stored dataset's id.
+        """
         row = _found(request, slug, pk)
         import_confirm(dataset_import=row, acting_user=request_user(request))
         row.refresh_from_db()
@@ -289,7 +293,10 @@ class StudyConsents(ApiView):
         request={"multipart/form-data": PaperRequestSerializer},
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Record all rows of a list or none, at most 16 MiB with the scans. The response lists every error by row."""
+        """Record either all rows of a list or none.
+
+        The request may be at most 16 MiB, including the scans. The response lists every error by row.
+        """
         study = visible_study(request.user, slug, "consent.record_paper_consents")
         sent = body_of(request, PaperRequestSerializer)
         try:
@@ -334,10 +341,10 @@ class StudyHeadCounts(ApiView):
         examples=[OpenApiExample("Drawn with noise", request_only=True, value={})],
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Count the holders of each promise with noise, which charges everyone counted, or enter public numbers.
+        """Count the holders of each promise with noise (this charges everyone who is counted), or enter public numbers.
 
-        Plans use these numbers from then on. A rehearsal gives 409, because it counts its holders itself. So does a
-        draw that does not follow the newest numbers, because each draw charges everyone again.
+        Plans use these numbers from then on. The response is 409 for a rehearsal, because it counts its holders itself,
+        and for a draw that is not based on the newest numbers, because each draw charges everyone again.
         """
         study = visible_study(request.user, slug, "training.approve_run")
         sent, user = body_of(request, HeadCountsRequestSerializer), request_user(request)

@@ -187,7 +187,7 @@ class ModelFilterSerializer(serializers.Serializer):
     stage = serializers.ChoiceField(
         StudentModel.Stage.choices,
         required=False,
-        help_text="Stage, to list only models in it that were not withdrawn.",
+        help_text="Stage; lists only models in this stage that have not been withdrawn.",
     )
 
 
@@ -228,7 +228,9 @@ class ModelBytes(BaseRenderer):
 
 _FILE_RESPONSES: dict[Any, Any] = {
     (200, ModelBytes.media_type): OpenApiTypes.BINARY,
-    (206, ModelBytes.media_type): OpenApiResponse(OpenApiTypes.BINARY, "The rest of the file, as “Range” asks."),
+    (206, ModelBytes.media_type): OpenApiResponse(
+        OpenApiTypes.BINARY, "The rest of the file, as requested by “Range”."
+    ),
     304: OpenApiResponse(description="Unchanged."),
     **GONE,
 }
@@ -240,7 +242,8 @@ _FILE_PARAMETERS: list[Any] = [
         "If-None-Match",
         str,
         OpenApiParameter.HEADER,
-        description="`ETag` of the file that you have. The response is 304 if it is the same, and nothing is recorded.",
+        description="`ETag` of the file that you have. If the file has not changed, the response is 304 and nothing "
+        "is recorded.",
     ),
     OpenApiParameter(
         "ETag",
@@ -303,7 +306,10 @@ class ModelNative(FileView):
 class ModelOnnx(FileView):
     @operation("A model as ONNX", "labels and models", _FILE_RESPONSES, parameters=_FILE_PARAMETERS)
     def get(self, request: Request, pk: UUID) -> HttpResponse:
-        """Return the model for any ONNX runtime, with its encoding and class names. Its predictions are the same."""
+        """Return the model for use in any ONNX runtime, with its encoding and class names.
+
+        It makes the same predictions as this site.
+        """
         model = self.model(request, pk)
         return self.give(request, model, file_onnx(model))
 
@@ -325,7 +331,10 @@ class ModelStage(ApiView):
         examples=[OpenApiExample("To be used", request_only=True, value={"stage": "production"})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Set the stage of the published model, which is logged; 409 if this stage may not follow the current one."""
+        """Set the stage of the published model.
+
+        The change is logged; 409 if this stage may not follow the current one.
+        """
         model = usable_model(request, pk)
         permission_check(request.user, "training.approve_run", model.run.study)
         model_stage_set(run=model.run, acting_user=request_user(request), **body_of(request, ModelStageSerializer))
@@ -339,7 +348,9 @@ class ThresholdSerializer(StrictSerializer):
         "likeliest class.",
     )
     missed = serializers.FloatField(required=False, min_value=0, help_text="Cost of missing the class.")
-    false_alarm = serializers.FloatField(required=False, min_value=0, help_text="Cost of predicting the class falsely.")
+    false_alarm = serializers.FloatField(
+        required=False, min_value=0, help_text="Cost of predicting this class wrongly."
+    )
     sensitivity = serializers.FloatField(
         required=False,
         max_value=1,

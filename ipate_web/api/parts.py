@@ -226,7 +226,7 @@ class LearnerList(ApiView):
 
     @operation("Learners", "runs", LearnerSerializer(many=True), operation_id="learners_list")
     def get(self, request: Request) -> Response:
-        """List the learners and their parameters, for the choice `learner` of teachers who vote."""
+        """List the learners and their parameters, for the `learner` choice when teachers vote."""
         return Response(LearnerSerializer(_described(LEARNERS), many=True).data)
 
 
@@ -282,7 +282,7 @@ class MethodList(ApiView):
 
     @operation("Methods", "runs", MethodSerializer(many=True), operation_id="methods_list")
     def get(self, request: Request) -> Response:
-        """List the methods for `method` of a run, with their variants and the `choices` of each."""
+        """List the methods that a run can use, with their variants and the `choices` of each."""
         methods = [
             {
                 "name": name,

@@ -106,7 +106,8 @@ class PlannedTableSerializer(PlannedCellsSerializer):
 
     cells = serializers.IntegerField()
     error = serializers.FloatField(
-        help_text="Error for a cell of average size: 95 times in 100, its number of people is correct to within this."
+        help_text="Margin of error for a cell of average size: 95 times in 100, its number of people is within "
+        "this margin of the true number."
     )
 
 
@@ -155,7 +156,7 @@ class TurnoutSerializer(serializers.Serializer):
 
 @declared_by(Alternative)
 class AlternativeSerializer(serializers.Serializer):
-    """Way to ask people: as they chose, or all with one promise."""
+    """How people are asked: each with the promise they chose, or all with the same promise."""
 
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
@@ -186,7 +187,7 @@ class PlanSerializer(serializers.Serializer):
     answers = serializers.IntegerField(
         required=False,
         allow_null=True,
-        help_text="Number of answered queries that the run can afford at least; null if charges never end a vote.",
+        help_text="Minimum number of answered queries that the run can afford; null if charges never end a vote.",
     )
     left_out = serializers.ListField(child=serializers.CharField(), required=False)
     participation = serializers.CharField(
@@ -239,7 +240,8 @@ class RunPlan(ApiView):
     def post(self, request: Request) -> Response:
         """Plan a run without saving anything: its steps, largest charges, forecasts and warnings.
 
-        You can plan one run at a time, and the site a few at once. After a 429, try again in `Retry-After` seconds.
+        You can plan one run at a time, and the site can plan a few at once. After a 429, try again in `Retry-After`
+        seconds.
         """
         proposal = proposal_of(request, PlanRequestSerializer)
         share = proposal.pop("share", None)

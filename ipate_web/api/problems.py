@@ -289,7 +289,7 @@ PROBLEM_SCHEMA = {
         "detail": {"type": "string", "description": "Description of the problem and of what to do."},
         "errors": {
             "type": "array",
-            "description": "One entry per mistake, in a field of the request or in a row and column of data.",
+            "description": "One entry per error, naming the field of the request or the row and column of the data.",
             "items": {
                 "type": "object",
                 "properties": {
@@ -321,13 +321,13 @@ HEADERS = {
         "example": '"user";q=600;w=60',
     },
     "RateLimit": {
-        "description": "For each limit the number of requests left (`r`), and the seconds until the oldest one that "
-        "counts is forgotten (`t`).",
+        "description": "For each limit, the number of requests left (`r`) and the seconds until the oldest counted "
+        "request expires (`t`).",
         "schema": {"type": "string"},
         "example": '"user";r=598;t=57',
     },
     "Location": {
-        "description": "Address at which what was made or begun can be read.",
+        "description": "Address of the resource that was created or of the task that was started.",
         "schema": {"type": "string", "format": "uri-reference"},
         "example": "/api/v1/runs/7d0f9c1e-2f4b-4c59-9d52-3c1f7a1f2b10",
     },

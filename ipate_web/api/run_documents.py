@@ -168,7 +168,8 @@ class RunDetailSerializer(RunSerializer):
         help_text="Reason why it ended, or why a draft's last approval failed; otherwise empty."
     )
     without_model = serializers.CharField(
-        help_text="Reason, in words, why a finished run that leads to a model has not published one; otherwise empty."
+        help_text="Explanation of why a finished run that should produce a model has not published one; otherwise "
+        "empty."
     )
     message = serializers.CharField(
         allow_null=True, help_text="Reason why it failed or is waiting; null for users who are not staff of the study."

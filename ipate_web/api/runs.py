@@ -73,7 +73,7 @@ class RunDetail(ApiView):
         return Response(run_document(visible_run(request.user, pk), request.user))
 
     @operation(
-        "Change a draft of yours",
+        "Change your draft",
         "runs",
         RunDetailSerializer,
         CONFLICT,
@@ -81,9 +81,10 @@ class RunDetail(ApiView):
         examples=EXAMPLES,
     )
     def put(self, request: Request, pk: UUID) -> Response:
-        """Replace your draft with another complete proposal for the same study, which is logged.
+        """Replace your draft with another complete proposal for the same study.
 
-        Someone else's draft gives 403; a run that is no longer a draft gives 409.
+        The change is logged. The response is 403 if the draft is someone else's, and 409 if the run is no longer a
+        draft.
         """
         run = visible_run(request.user, pk, "training.propose_run")
         proposal = proposal_of(request)
@@ -126,18 +127,18 @@ class RunEvents(ApiView):
         ],
         examples=[
             OpenApiExample(
-                "A run that asks",
+                "A run that is asking people",
                 media_type=EventStream.media_type,
                 value='retry: 2000\nid: 3f1c9a0b\nevent: progress\ndata: {"status": "asking", "progress": {}}\n\n',
             )
         ],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the run's progress as a server-sent event, if it has changed since the event that you saw last.
+        """Return the run's progress as a server-sent event if it has changed since the last event you received.
 
         The event `progress` has part of the run's document: `status`, `progress`, `place`, `expected_start`, `reason`
         and `model`; `ended` is the last one. The response ends at once, and event sources ask again every two seconds.
-        After the end the response is 204, at which they stop.
+        After the run has ended, the response is 204, which tells them to stop.
         """
         run = visible_run(request.user, pk)
         document = run_document(run, request.user)
@@ -152,14 +153,17 @@ class RunEvents(ApiView):
 class RunWithdraw(ApiView):
     @operation("Withdraw a draft of yours", "runs", RunDetailSerializer, CONFLICT, request=None)
     def post(self, request: Request, pk: UUID) -> Response:
-        """Withdraw your draft for good, which is logged; 403 for another's draft, 409 if it is no longer a draft."""
+        """Withdraw your draft permanently.
+
+        This is logged; 403 for someone else's draft, 409 if it is no longer a draft.
+        """
         run = visible_run(request.user, pk, "training.propose_run")
         run_withdraw(run=run, acting_user=request_user(request))
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 
 class ApprovalSerializer(StrictSerializer):
-    """Share of every holder's cap that the run may use; the publicly unused part is freed at its end."""
+    """Share of every holder's cap that the run may use. The part that is publicly known to be unused is freed."""
 
     share = serializers.FloatField(
         required=False,
@@ -188,8 +192,8 @@ class RunApprove(ApiView):
         """Approve another person's draft with a share of every holder's cap; your own draft gives 403.
 
         Your decision is recorded at once. The response is 202 while a worker calculates the plan: poll `Location` until
-        `status` is no longer `planning`. If the run is a `draft` again, `reason` explains it. Approving a run again
-        changes nothing; one that was cancelled or has failed gives 409.
+        `status` is no longer `planning`. If the run becomes a `draft` again, `reason` explains why. Approving a run
+        again changes nothing; one that was cancelled or has failed gives 409.
         """
         run = visible_run(request.user, pk, "training.approve_run")
         approval = body_of(request, ApprovalSerializer)
@@ -198,7 +202,7 @@ class RunApprove(ApiView):
         code = HTTPStatus.ACCEPTED if run.status == Run.Status.PLANNING else HTTPStatus.OK
         return created(run_document(run, request.user), "run", run.pk, status=code)
 
-    @operation("Take back an approval (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
+    @operation("Withdraw an approval (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
     def delete(self, request: Request, pk: UUID) -> Response:
         """Make a run a draft again while its plan is being calculated; 409 once it is planned. Drafts do not change."""
         run = visible_run(request.user, pk, "training.approve_run")

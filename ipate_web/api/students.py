@@ -52,7 +52,7 @@ class CalibrationBinSerializer(serializers.Serializer):
 
     points = serializers.IntegerField()
     predicted = serializers.FloatField(help_text="Mean predicted probability.")
-    observed = serializers.FloatField(help_text="Share of these points for which the prediction came true.")
+    observed = serializers.FloatField(help_text="Share of these points for which the prediction was correct.")
     interval = _interval()
 
 
@@ -62,7 +62,7 @@ class EvaluationSerializer(serializers.Serializer):
     points = serializers.IntegerField(help_text="Number of points in the test dataset.")
     measures = serializers.ListField(
         child=serializers.DictField(),
-        help_text="Measures for outcomes other than classes, instead of all other measures here.",
+        help_text="Measures for outcomes other than classes; these replace all other measures here.",
     )
     accuracy = serializers.FloatField()
     interval = _interval(help_text="95 % confidence interval.")
@@ -118,7 +118,7 @@ class StudentVersionSerializer(ComputedSerializer):
     evaluation = EvaluationSerializer(
         source="card.evaluation",
         allow_null=True,
-        help_text="Evaluation on the test dataset. Do not choose a version by it.",
+        help_text="Evaluation on the test dataset. Do not use it to choose a version.",
     )
     reference = EvaluationSerializer(
         allow_null=True, help_text="Evaluation of the same student, trained on the true labels of the public points."
@@ -242,7 +242,7 @@ class RunStudentPublish(ApiView):
 
     @operation("Publish a version (operators)", "labels and models", StudentsSerializer, request=PublicationSerializer)
     def post(self, request: Request, pk: UUID, version: int) -> Response:
-        """Make a version the run's published model, which is logged. Other versions stay available by number."""
+        """Make a version the run's published model. The change is logged. Other versions stay available by number."""
         run = visible_run(request.user, pk, "training.approve_run")
         _version_or_404(run, version)
         body = body_of(request, PublicationSerializer)
@@ -264,7 +264,10 @@ class RunStudentWithdraw(ApiView):
         ],
     )
     def post(self, request: Request, pk: UUID, version: int) -> Response:
-        """Withdraw a version for good, which is logged. It becomes unavailable, and people who took it are notified."""
+        """Withdraw a version permanently.
+
+        This is logged. It becomes unavailable, and people who downloaded it are notified.
+        """
         run = visible_run(request.user, pk, "training.withdraw_model")
         chosen = _version_or_404(run, version)
         body = body_of(request, WithdrawalSerializer)

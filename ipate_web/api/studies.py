@@ -105,7 +105,7 @@ class CommitteeSerializer(serializers.Serializer):
 
 
 class HeadCountSerializer(serializers.ModelSerializer):
-    """Number of holders of a promise: public, or drawn with noise of standard deviation ``sigma``."""
+    """Number of holders with a promise: a public number, or one with noise of standard deviation ``sigma``."""
 
     release = serializers.IntegerField(
         source="release.sequence", help_text="Number of its entry in the release register."
@@ -292,7 +292,7 @@ class TaskSerializer(serializers.Serializer):
     kind = serializers.ChoiceField([(kind.value, kind.value) for kind in Kind if kind not in _PAGES_ALONE])
     text = serializers.CharField()
     url = serializers.SerializerMethodField(help_text="Address of the page on which the task is done.")
-    since = MinuteField(help_text="Time since which the task has been waiting, to the minute.")
+    since = MinuteField(help_text="Time the task started waiting, to the minute.")
     answer_by = serializers.DateField(allow_null=True, help_text="Last day for an answer; null if none was set.")
     own = serializers.BooleanField(
         source="is_own", help_text="Whether you proposed it yourself; if so, somebody else has to decide."
@@ -303,13 +303,13 @@ class TaskSerializer(serializers.Serializer):
 
 
 class WaitingSerializer(serializers.Serializer):
-    waiting = TaskSerializer(many=True, help_text="Tasks, sorted by the last day for an answer, then oldest first.")
+    waiting = TaskSerializer(many=True, help_text="Tasks, sorted by deadline, then oldest first.")
 
 
 class WaitingList(ApiView):
     """Tasks that you can act on now."""
 
-    @operation("Tasks that wait for you", "studies", WaitingSerializer)
+    @operation("Tasks waiting for you", "studies", WaitingSerializer)
     def get(self, request: Request) -> Response:
         """List proposals to decide, failed runs and missing parts of your studies, by your role in each study.
 

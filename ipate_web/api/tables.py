@@ -39,11 +39,11 @@ class CellSerializer(serializers.Serializer):
     )
     most = serializers.FloatField(help_text="Upper end of the interval that begins at `least`.")
     low = serializers.FloatField(
-        help_text="Lower end of the interval that contains the true number 95 times in 100 if the levels "
-        "are spread over the cells at random."
+        help_text="Lower end of the interval that, if the levels are spread over the cells at random, contains the "
+        "true number 95 times in 100."
     )
     high = serializers.FloatField(
-        help_text="Upper end of the interval that begins at `low`. In runs over sites, it leaves out the "
+        help_text="Upper end of the interval that begins at `low`. In runs over sites, it does not account for the "
         "noise of their head counts."
     )
     weighted = serializers.FloatField(help_text="Sum of these people's weights, with noise.")
@@ -124,7 +124,8 @@ class MarginalSerializer(serializers.Serializer):
     columns = serializers.ListField(child=serializers.CharField())
     cells = serializers.IntegerField()
     error = serializers.FloatField(
-        help_text="Error for a cell of average size: 95 times in 100, its number of people is correct to within this."
+        help_text="Margin of error for a cell of average size: 95 times in 100, its number of people is within "
+        "this margin of the true number."
     )
     distance = serializers.FloatField(
         help_text="Total variation distance between the rows and what was released about the table."
@@ -163,7 +164,7 @@ class RowsSerializer(serializers.Serializer):
 
     run = serializers.UUIDField(source="result.run_id")
     columns = serializers.ListField(
-        child=serializers.CharField(), help_text="Names of the columns; that of the classes comes last."
+        child=serializers.CharField(), help_text="Names of the columns; the class column comes last."
     )
     rows = serializers.IntegerField()
     dataset = serializers.IntegerField(
@@ -183,7 +184,8 @@ class RowsSerializer(serializers.Serializer):
     digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
     created_at = MinuteField(source="result.created_at", help_text="Time the rows were created, to the minute.")
     card = serializers.DictField(
-        source="result.card", help_text="Description of the people behind the rows, and the promise that is kept."
+        source="result.card",
+        help_text="Description of the people behind the rows and of the promise that the rows keep.",
     )
 
 
@@ -228,7 +230,7 @@ class RunTable(ApiView):
         ],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return the number of people in each cell with its interval. The release register logs who takes it."""
+        """Return the number of people in each cell with its interval. The release register logs who downloads it."""
         run = visible_run(request.user, pk, "training.use_student")
         result = _taken(request, run, rows=False)
         table = CountTable.from_json(result.content)
@@ -253,7 +255,7 @@ class RunRows(ApiView):
         examples=[OpenApiExample("As CSV", value="age,sex,sick\n41.7,f,no\n", media_type="text/csv")],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """Return facts about the rows, or the rows as CSV. The release register logs who takes them."""
+        """Return facts about the rows, or the rows as CSV. The release register logs who downloads them."""
         run = visible_run(request.user, pk, "training.use_student")
         result = _taken(request, run, rows=True)
         if request.accepted_renderer.format == "csv":
@@ -273,7 +275,10 @@ class RunTableWithdraw(ApiView):
         examples=[OpenApiExample("A defect", request_only=True, value={"reason": "Its bins were the wrong ones."})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Withdraw the table for good, which is logged. It becomes unavailable, and people who took it are notified."""
+        """Withdraw the table permanently.
+
+        This is logged. It becomes unavailable, and people who downloaded it are notified.
+        """
         run = visible_run(request.user, pk, "training.withdraw_model")
         body = body_of(request, WithdrawalSerializer)
         if _result(run).is_withdrawn:

@@ -141,7 +141,7 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
         ],
     )
     def post(self, request: Request, slug: str) -> Response:
-        """Notify a program of some events. Only this response shows the secret that signs the messages.
+        """Notify a program of selected events. Only this response shows the secret that signs the messages.
 
         The address must begin with `https://` and point to a public host. A study has at most ten webhooks.
         """

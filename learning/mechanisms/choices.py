@@ -200,7 +200,7 @@ class HolderChoices(Choices):
     representation_parameters: Mapping[str, Any] = choice(
         {},
         gettext_noop("Parameters of the representation"),
-        gettext_noop("Parameters you leave out have their defaults."),
+        gettext_noop("Parameters you leave out take their default values."),
     )
     encoder: str = choice(
         "",

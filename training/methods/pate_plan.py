@@ -70,7 +70,7 @@ _UNJUDGED = gettext_noop(
 )
 
 
-_CHARGE = "Charge for an answered query, as a share of what the run may charge the group that it costs most."
+_CHARGE = "Charge for an answered query to the group that pays most, as a share of the run's limit for that group."
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Compared:
     """
 
     teachers: int
-    records: Annotated[int, Field(description="Approximate number of people whose records teach each teacher.")]
+    records: Annotated[int, Field(description="Approximate number of people whose records each teacher learns from.")]
     releases: Annotated[str, Field(json_schema_extra={"enum": ["counts", "labels"]})]
     queries: Annotated[int, Field(description="Number of points whose counts, or labels, the run can afford.")]
     sigma: Annotated[float, Field(description="Standard deviation of the noise in each count, in votes.")]

@@ -63,17 +63,19 @@ class Alternative:
     ]
     epsilon: Annotated[float | None, Field(description="ε of the one promise; null if people are asked as they chose.")]
     holders: Annotated[int, Field(description="Number of people who are asked, according to the head counts.")]
-    signal: Annotated[float, Field(description="Sum of everybody's μ, for their whole cap.")]
+    signal: Annotated[float, Field(description="Sum of μ over everybody, if each whole cap is used.")]
     forecast: Annotated[
         Forecast | None, Field(description="Forecast for the model, or for its labels; null if there is none.")
     ]
     labels: Annotated[
         int | None,
         MAY_BE_MISSING,
-        Field(description="Number of labels released at least before accounts end the run, if they do."),
+        Field(description="Minimum number of labels released before accounts end the run, if they do."),
     ] = None
     left_out: Annotated[
-        tuple[str, ...], MAY_BE_MISSING, Field(description="Promises whose holders the lenient way does not ask.")
+        tuple[str, ...],
+        MAY_BE_MISSING,
+        Field(description="Promises whose holders are not asked under the lenient option."),
     ] = ()
 
 

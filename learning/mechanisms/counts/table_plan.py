@@ -202,10 +202,10 @@ class Counts(Choices):
     )
     weighing: str = choice(
         "promise",
-        gettext_noop("How people count"),
+        gettext_noop("How people are counted"),
         gettext_noop(
-            "By their promise: the noise is smallest, and numbers of people are estimated. Equally: everyone counts "
-            "as one, with the noise that the smallest ε needs."
+            "By their promise: this adds the least noise, but numbers of people are estimates. Equally: everyone "
+            "counts as one, with the noise that the smallest ε needs."
         ),
         values={"promise": gettext_noop("by their promise"), "alike": gettext_noop("all equally")},
     )
@@ -269,7 +269,8 @@ class CountsPlan(Stored):
 
     sigma: Annotated[float, Field(description="Standard deviation of the noise in each cell, in people of weight 1.")]
     reference: Annotated[
-        float, Field(description="Cap, in μ², of people with weight 1; others weigh √(cap / reference), at most 1.")
+        float,
+        Field(description="Cap, in μ², of people with weight 1; others have the weight √(cap / reference), at most 1."),
     ]
     people: Annotated[float, Field(description="Number of people, according to the head counts.")]
     weight: Annotated[float, Field(description="Sum of their weights.")]

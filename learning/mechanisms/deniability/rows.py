@@ -65,7 +65,7 @@ class Deniability(Choices):
     )
     fewest: int | None = choice(
         None,
-        gettext_noop("Redrawn columns, at least (ω)"),
+        gettext_noop("Minimum number of redrawn columns (ω)"),
         gettext_noop("The others are copied from the seed. The classes count as a column."),
         minimum=0,
         maximum=1000,

@@ -54,7 +54,7 @@ class NeighbourChoices(HolderChoices):
     """Choices about the votes. See :class:`learning.mechanisms.choices.Choices`."""
 
     representation: str = representation_choice(
-        gettext_noop("The space in which neighbours are close to each other, fitted only on the public points.")
+        gettext_noop("The space in which distances between neighbours are measured, fitted only on the public points.")
     )
     rounds: int | None = choice(
         1,

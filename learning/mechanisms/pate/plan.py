@@ -60,7 +60,10 @@ class PrivacyGroup:
 
 
 _PARTICIPANTS = "Number of its teachers that take part in each vote: all of them, except in the vanishing variant."
-_HOST = "Name of the group to whose teachers its holders are copied, if it is too small for its own; otherwise empty."
+_HOST = (
+    "If the group is too small to have its own teachers, name of the group whose teachers its holders are "
+    "copied to; otherwise empty."
+)
 
 
 @dataclass(frozen=True)

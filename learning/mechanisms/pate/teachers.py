@@ -91,7 +91,9 @@ class Teachers(Choices):
         None, gettext_noop("Teacher learner"), kinds=LEARNERS, parameters="learner_parameters", optional=False
     )
     learner_parameters: Mapping[str, Any] = choice(
-        {}, gettext_noop("Parameters of the learner"), gettext_noop("Parameters you leave out have their defaults.")
+        {},
+        gettext_noop("Parameters of the learner"),
+        gettext_noop("Parameters you leave out take their default values."),
     )
     unlabelled: str = choice(
         "images",

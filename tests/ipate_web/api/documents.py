@@ -1,6 +1,7 @@
 """Pages of the documents that follow from the code: ``python -m tests.ipate_web.api.documents`` writes them."""
 
 import ast
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -175,6 +176,7 @@ def _page(name: str) -> str:
 if __name__ == "__main__":
     import django
 
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
     ERRORS.write_text(errors_page(), "utf-8")
     CAPABILITIES.write_text(capabilities_page(), "utf-8")

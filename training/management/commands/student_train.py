@@ -27,7 +27,7 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="a parameter of the student, such as steps=300; those that are missing have their defaults",
+            help="a parameter of the student, such as steps=300; those left out take their default values",
         )
 
     def handle(self, *args: Any, run: str, student: str | None, set: list[str], **options: Any) -> None:
