@@ -60,7 +60,7 @@ class ThrottleEntry(models.Model):
 
 
 class WorkerHeartbeat(models.Model):
-    """Time at which a Celery worker was last heard from, written by ``common.worker_heartbeats``."""
+    """Time at which a Celery worker was last heard from, written by ``common.jobs``."""
 
     name = models.CharField(max_length=300, unique=True, help_text="Celery's name of the worker, and its process.")
     heard_at = models.DateTimeField(db_index=True)

@@ -1,9 +1,16 @@
-"""The Celery application: passes ids between the site and the workers, and has no state of its own."""
+"""The Celery application, which passes ids between the site and the workers and has no state, and its transports."""
 
 import os
+import uuid
+from pathlib import Path
+from time import monotonic
+from typing import Any
 
 from celery import Celery
 from celery.signals import setup_logging, worker_init
+from kombu.exceptions import ChannelError
+from kombu.transport import filesystem, redis
+from kombu.utils.json import dumps
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ipate_web.settings")
 
@@ -15,7 +22,7 @@ app.autodiscover_tasks()
 @app.on_after_finalize.connect
 def _let_workers_be_heard(**_: object) -> None:
     """Add the heartbeat to every worker, after the models that it writes to have been loaded."""
-    from common.worker_heartbeats import HeartbeatStep
+    from common.jobs import HeartbeatStep
 
     app.steps["consumer"].add(HeartbeatStep)
 
@@ -37,3 +44,41 @@ def _use_django_logging(**_: object) -> None:
     from django.conf import settings
 
     dictConfig(settings.LOGGING)
+
+
+class FileChannel(filesystem.Channel):
+    """Channel that writes each message under a temporary name and then renames it.
+
+    Kombu's own (celery/kombu#1551) writes a message directly under its final name, so a worker that reads it at this
+    moment finds an empty file and exits.
+    """
+
+    # Kombu's two base classes have different names for the message.
+    def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        # Messages are delivered in the order of their names.
+        name = f"{round(monotonic() * 1000)}_{uuid.uuid4()}"
+        folder = Path(self.data_folder_out)
+        begun = folder / f"{name}.begun"
+        try:
+            begun.write_text(dumps(payload), "utf-8")
+            os.replace(begun, folder / f"{name}.{queue}.msg")
+        except OSError as error:
+            begun.unlink(missing_ok=True)
+            raise ChannelError(f"The message cannot be written to {folder}: {error}") from error
+
+
+class FileTransport(filesystem.Transport):
+    """Kombu's transport with this channel."""
+
+    Channel = FileChannel
+
+
+class RedisTransport(redis.Transport):
+    """Redis transport that treats a half-closed connection as lost.
+
+    When kombu 5.7 loses the connection, it returns unacknowledged messages over a connection whose settings it has
+    already dropped. This raises an AttributeError, which Celery does not recognise as a lost connection, so the worker
+    exits. If the error counts as a connection error, the worker reconnects, and Redis delivers the messages again.
+    """
+
+    connection_errors = (*redis.Transport.connection_errors, AttributeError)

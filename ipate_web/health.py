@@ -39,7 +39,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Met
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from common.worker_heartbeats import live_worker_count
+from common.jobs import live_worker_count
 from consent.models import Checkpoint, Mail, Study
 from consent.services.mail import KINDS
 from ipate_web.watching import PARTS as WATCHED

@@ -267,7 +267,7 @@ if BROKER_URL.startswith("filesystem"):
     _queue = VAR_DIR / "queue"
     for _folder in ("messages", "control"):
         (_queue / _folder).mkdir(parents=True, exist_ok=True, mode=0o700)
-    CELERY_BROKER_TRANSPORT = "ipate_web.brokers:FileTransport"
+    CELERY_BROKER_TRANSPORT = "ipate_web.celery:FileTransport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(_queue / "messages"),
         "data_folder_out": str(_queue / "messages"),
@@ -277,7 +277,7 @@ if BROKER_URL.startswith("filesystem"):
 else:
     # Longer than the longest task, because with late acknowledgement Redis would otherwise give a running task to a
     # second worker.
-    CELERY_BROKER_TRANSPORT = "ipate_web.brokers:RedisTransport"
+    CELERY_BROKER_TRANSPORT = "ipate_web.celery:RedisTransport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_TASK_TIME_LIMIT + 3600}
 
 # --- The life of a run ----------------------------------------------------------------------------------------------
@@ -566,7 +566,7 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "ipate_web.api.parts.choices_in_schema",
         "ipate_web.api.problems.problems_in_schema",
-        "ipate_web.api.examples.examples_in_schema",
+        "ipate_web.api.schema.examples_in_schema",
     ],
 }
 KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model

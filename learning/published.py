@@ -148,7 +148,7 @@ class StoredNetwork(Model):
         return self._predictions(graph, entering)
 
     def _predictions(self, graph: Graph, entering: str) -> str:
-        from learning.exports.layers import network_probabilities, network_scores
+        from learning.learners.layers import network_probabilities, network_scores
 
         if self._target is None:
             return network_probabilities(graph, entering, self._entering, self._layers)

@@ -23,7 +23,7 @@ from django.test import Client
 
 import ipate_web.staff.urls
 from common import __version__
-from ipate_web.staff.help import EVERYWHERE, SECTIONS
+from ipate_web.staff.pages import HELP_ELSEWHERE, HELP_SECTIONS
 from tests import factories
 from tests.everything import addresses
 
@@ -64,8 +64,8 @@ def test_documents_are_served_where_they_are_built_and_help_leads_to_them(
     assert client.get("/docs/%2e%2e/%2e%2e/etc/passwd").status_code == 400
     assert client.post("/docs/").status_code == 405
 
-    assert set(addresses(ipate_web.staff.urls.urlpatterns)) >= set(SECTIONS), "no page is called so"
-    for target in {EVERYWHERE, *SECTIONS.values()}:
+    assert set(addresses(ipate_web.staff.urls.urlpatterns)) >= set(HELP_SECTIONS), "no page is called so"
+    for target in {HELP_ELSEWHERE, *HELP_SECTIONS.values()}:
         page, _, section = target.partition("#")
         assert not section or f' id="{section}"' in text_of(built / page), target
     study = factories.study_open()

@@ -18,8 +18,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from benchmarks.faults.cables import Cable
+from common.jobs import live_worker_count
 from common.models import WorkerHeartbeat
-from common.worker_heartbeats import live_worker_count
 from ipate_web.processes import running, site_command
 from tests.databases import database_url
 from tests.training.sites.alliances import Installations, InThisProcess, finish

@@ -15,9 +15,8 @@ from uuid import UUID
 from django.conf import settings
 from django.utils import timezone
 
-from common.jobs import claimant, worker_claims
+from common.jobs import claimant, live_worker_count, worker_claims
 from common.models import WorkerHeartbeat
-from common.worker_heartbeats import live_worker_count
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from training.engine.turns import claims, worker_times

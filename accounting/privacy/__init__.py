@@ -4,7 +4,17 @@ The promises to holders are explained in docs/gaussian-accounts.md, Rényi curve
 """
 
 from accounting.privacy.checks import Method
-from accounting.privacy.individual_accounts import SMALLEST_DELTA, IndividualAccounts, available_delta, promise_caps
+from accounting.privacy.individual_accounts import (
+    SMALLEST_DELTA,
+    IndividualAccounts,
+    available_delta,
+    check_charge,
+    label_charge,
+    lnmax_charge,
+    promise_caps,
+    pure_dp_mu,
+    residual_vote_charge,
+)
 from accounting.privacy.papers.curves import (
     DEFAULT_ORDERS,
     PAPER_ORDERS,
@@ -16,13 +26,6 @@ from accounting.privacy.papers.curves import (
 )
 from accounting.privacy.papers.votes import gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.sampled_charge import sampled_gaussian_epsilon, sampled_gaussian_mu
-from accounting.privacy.teacher_charges import (
-    check_charge,
-    label_charge,
-    lnmax_charge,
-    pure_dp_mu,
-    residual_vote_charge,
-)
 from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu, guess_odds, record_guess_odds
 
 __all__ = [

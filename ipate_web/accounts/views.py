@@ -28,10 +28,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
+from common.jobs import live_worker_count
 from common.models import Pulse
 from common.moments import moment_words
 from common.requests import SignedInRequest, faults_in
-from common.worker_heartbeats import live_worker_count
 from consent.models import DataHolder, Membership
 from consent.permissions import studies_with_permission
 from consent.services import accounts

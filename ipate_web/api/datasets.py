@@ -12,7 +12,7 @@ from ipate_web.api.requests import LARGEST, LimitedMultiPartParser
 from ipate_web.api.studies import DatasetSerializer
 from ipate_web.tokens.models import Scope
 from learning.formats import schema_from_json
-from learning.formats.examples import example_rows
+from learning.formats.schema import example_rows
 from training.models import Dataset, Encoder, Encoding
 from training.selectors import encoders_seen
 from training.services.encoders import encoder_register

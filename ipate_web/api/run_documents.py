@@ -1,24 +1,83 @@
 """Documents of runs in the API."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
 from datetime import datetime
-from functools import cached_property
-from typing import Any, cast
+from functools import cache, cached_property
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema_field
+from pydantic.fields import FieldInfo
 from rest_framework import exceptions, serializers
 
-from common.sentences import in_words
+from common.declarations import MAY_BE_MISSING
+from common.sentences import Sentence, in_words
 from consent.models import Level
 from ipate_web.api.base import ComputedSerializer, MinuteField, UserField, permission_check
-from ipate_web.api.declared import declared_by
 from learning.forecasts import Forecast
 from training.comparison import forecast_outcomes
 from training.models import Run
 from training.outlook import GroupCost, Outlook, Result, outlook
 from training.queue import Wait, run_wait
 from training.selectors import run_progress, run_promises, run_reason, runs_visible_to, without_model
+
+_Serializer = TypeVar("_Serializer", bound=type[serializers.Serializer])
+_PLAIN: dict[Any, type[serializers.Field]] = {
+    bool: serializers.BooleanField,
+    float: serializers.FloatField,
+    int: serializers.IntegerField,
+    str: serializers.CharField,
+    Sentence: serializers.CharField,
+}
+_SERIALIZERS: dict[Any, type[serializers.Serializer]] = {}
+
+
+def declared_by(kind: type) -> Callable[[_Serializer], _Serializer]:
+    """Give a serializer the fields that a dataclass declares, before its own."""
+
+    def declared(serializer: _Serializer) -> _Serializer:
+        own = serializer.get_fields
+
+        def get_fields(self: serializers.Serializer) -> dict[str, serializers.Field]:
+            return {name: _field(about, is_blank) for name, about, is_blank in _declared(kind)} | own(self)
+
+        serializer.get_fields = get_fields  # type: ignore[method-assign]
+        _SERIALIZERS[kind] = serializer
+        return serializer
+
+    return declared
+
+
+@cache
+def _declared(kind: type) -> list[tuple[str, FieldInfo, bool]]:
+    """Return name and description of each field that is told, and whether it may be an empty text."""
+    hints = get_type_hints(kind, include_extras=True)
+    abouts = [(each, FieldInfo.from_annotation(hints[each.name])) for each in fields(kind)]
+    return [
+        (each.name, about, each.default is not MISSING and each.default == "")
+        for each, about in abouts
+        if not about.exclude
+    ]
+
+
+def _field(about: FieldInfo, is_blank: bool) -> serializers.Field:
+    """Return the serializer's field."""
+    options: dict[str, Any] = {} if about.description is None else {"help_text": about.description}
+    options |= {"required": False} if MAY_BE_MISSING in about.metadata else {}
+    options |= {"allow_blank": True} if is_blank else {}
+    of: Any = about.annotation
+    if NoneType in get_args(of):
+        of, options["allow_null"] = get_args(of)[0], True
+    if isinstance(about.json_schema_extra, dict):
+        return serializers.ChoiceField(about.json_schema_extra["enum"], **options)  # type: ignore[arg-type]
+    if get_origin(of) is tuple:
+        each = get_args(of)[0]
+        if each in _SERIALIZERS:
+            return _SERIALIZERS[each](many=True, **options)
+        return serializers.ListField(child=_PLAIN[each](), **options)
+    return (_PLAIN.get(of) or _SERIALIZERS[of])(**options)
 
 
 def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:

@@ -16,8 +16,8 @@ from rest_framework.response import Response
 
 from accounting.shares import suggested_share
 from ipate_web.api.base import IDEMPOTENCY_KEY, ApiView, StrictSerializer, body_of, created, operation, request_user
+from ipate_web.api.plans import EXAMPLES, RunProposalSerializer, proposal_of
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
-from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
 from ipate_web.api.run_documents import RunDetailSerializer, RunSerializer, run_document, visible_run
 from ipate_web.run_list import RUNS
 from ipate_web.tokens.models import Scope

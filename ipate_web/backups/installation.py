@@ -32,10 +32,10 @@ from pyrage.x25519 import Identity
 
 from accounting.restores import journal_distrust, missing_rows
 from common import __version__
+from common.jobs import live_worker_count
 from common.journal import acts_forget
 from common.models import BackupRecord, WorkerHeartbeat
 from common.progress import progress_bar
-from common.worker_heartbeats import live_worker_count
 from consent.models import Disposal, Study
 from ipate_web.backups import MANIFEST, STORAGES, BackupError
 from ipate_web.backups.archives import Digesting, archive_open, archive_write, blocks_of, digest_of

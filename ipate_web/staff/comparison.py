@@ -14,8 +14,7 @@ from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Level, Study
-from ipate_web.measures import MeasureWords, measures
-from ipate_web.run_words import choice_label, group_label, learner_label, value_words
+from ipate_web.run_words import MeasureWords, choice_label, group_label, learner_label, measures, value_words
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.pages import render_page, study_page
 from learning.learners import parameter_fields

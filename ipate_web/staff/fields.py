@@ -1,15 +1,27 @@
-"""Fields shared by several staff forms."""
+"""Form fields shared by several staff forms, including those that choose something with parameters of its own."""
 
+import dataclasses
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
 from django import forms
+from django.core.exceptions import ValidationError
+from django.forms.boundfield import BoundField
 from django.utils import timezone
-from django.utils.translation import gettext_lazy as _
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from consent.people.circumstances import day_of
 from consent.services.committee import ANSWER_DAYS, answer_day
 from ipate_web.lists import DayField
+from learning.learners import LearnerField, parameter_fields
+from learning.learners.learner import Parametrised
+from learning.mechanisms.pate import Aggregator, AggregatorParameter
+from learning.students import STUDENTS
+from training.methods import IMPLEMENTED
 
 
 def _in_time() -> date:
@@ -21,10 +33,10 @@ class AnswerField(DayField):
 
     def __init__(self) -> None:
         super().__init__(
-            label=_("Answer by"),
+            label=gettext_lazy("Answer by"),
             required=False,
             initial=_in_time,
-            help_text=_(
+            help_text=gettext_lazy(
                 "Everyone in the study can see this. After this day the chair gets an email, but the proposal is "
                 "neither approved nor rejected automatically."
             ),
@@ -55,9 +67,9 @@ class ReasonForm(forms.Form):
     """Form for the reason of an act that cannot be undone."""
 
     reason = forms.CharField(
-        label=_("Reason"),
+        label=gettext_lazy("Reason"),
         max_length=REASON_LENGTH,
-        help_text=_("This is stored permanently with your name."),
+        help_text=gettext_lazy("This is stored permanently with your name."),
         widget=forms.Textarea(attrs={"rows": 2}),
     )
 
@@ -67,4 +79,102 @@ class WithdrawalForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["reason"].help_text = _("Everyone who downloaded the model or asks for it sees this.")
+        self.fields["reason"].help_text = gettext_lazy("Everyone who downloaded the model or asks for it sees this.")
+
+
+#: Available choices, by the name of the field.
+KINDS: dict[str, Mapping[str, type[Parametrised] | type[Aggregator]]] = {"student_learner": STUDENTS} | {
+    choice.name: choice.kinds for method in IMPLEMENTED for choice in method.choices.described() if choice.kinds
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterGroup:
+    """Fields that apply only while the field ``control`` has ``value``."""
+
+    control: BoundField
+    value: str
+    title: str | Promise
+    help: str | Promise
+    fields: list[BoundField]
+
+
+def kind_add(form: forms.Form, role: str, label: Any, unset: str = "") -> None:
+    """Add the field ``role`` of :data:`KINDS`, and fields for the parameters of each kind.
+
+    ``unset`` describes the result if nothing is chosen, if that is allowed.
+    """
+    named = [(name, _(kind.label)) for name, kind in KINDS[role].items()]
+    left_open = [("", capfirst(_(unset)))] if unset else []
+    form.fields[role] = forms.ChoiceField(choices=left_open + named, label=label, required=not unset)
+    for name in KINDS[role]:
+        for spec in parameters_of(role, name):
+            form.fields[parameter(role, name, spec.name)] = _form_field(spec)
+
+
+def parameter_groups(form: forms.Form, role: str) -> list[ParameterGroup]:
+    """Return the parameters of each kind, for the template."""
+    return [
+        ParameterGroup(
+            control=form[role],
+            value=name,
+            title=_(kind.label),
+            help=_(kind.help) if kind.help else "",
+            fields=[form[parameter(role, name, spec.name)] for spec in parameters_of(role, name)],
+        )
+        for name, kind in KINDS[role].items()
+    ]
+
+
+def unused_parameters(form: forms.Form, role: str) -> list[str]:
+    """Return the fields for parameters of kinds that were not chosen."""
+    return [
+        parameter(role, name, spec.name)
+        for name in KINDS[role]
+        if name != form.cleaned_data.get(role)
+        for spec in parameters_of(role, name)
+    ]
+
+
+def chosen_parameters(form: forms.Form, role: str) -> dict[str, Any]:
+    """Return the parameters of the chosen kind."""
+    name = form.cleaned_data[role]
+    return {spec.name: form.cleaned_data[parameter(role, name, spec.name)] for spec in parameters_of(role, name)}
+
+
+def parameter_values(role: str, name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the field ``role`` and of the fields for the chosen kind's parameters."""
+    return {role: name, **{parameter(role, name, of): value for of, value in parameters.items()}}
+
+
+def parameter(role: str, name: str, of: str) -> str:
+    """Return the name of the form field for the parameter ``of`` of the learner or aggregator ``name``."""
+    return f"{role}-{name}-{of}"
+
+
+def parameters_of(role: str, name: str) -> tuple[LearnerField, ...] | tuple[AggregatorParameter, ...]:
+    kind = KINDS[role][name]
+    return kind.fields() if issubclass(kind, Aggregator) else parameter_fields(kind)
+
+
+def number(*, whole: bool = False, **options: Any) -> forms.Field:
+    """Return a field for a number."""
+    if whole:
+        return forms.IntegerField(**options)
+    return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), **options)
+
+
+def _form_field(spec: LearnerField | AggregatorParameter) -> forms.Field:
+    if isinstance(spec, AggregatorParameter):
+        return number(label=f"{spec.symbol}, {_(spec.label)}", help_text=_(spec.help), validators=[_positive_check])
+    label = capfirst(_(spec.help))
+    if spec.type is bool:
+        return forms.BooleanField(label=label, initial=spec.default, required=False)
+    return number(
+        whole=spec.type is int, label=label, initial=spec.default, min_value=spec.minimum, max_value=spec.maximum
+    )
+
+
+def _positive_check(value: float) -> None:
+    if value <= 0:
+        raise ValidationError(_("Enter a number above 0."))

@@ -18,7 +18,16 @@ from accounting.group_budgets import head_counts
 from accounting.privacy import Conversion, Method
 from consent.models import Study
 from ipate_web.run_words import choice_label
-from ipate_web.staff import kinds
+from ipate_web.staff.fields import (
+    KINDS,
+    ParameterGroup,
+    chosen_parameters,
+    kind_add,
+    number,
+    parameter_groups,
+    parameter_values,
+    unused_parameters,
+)
 from learning.formats import schema_from_json
 from learning.learners import learner_parameters, suggested_learner
 from learning.mechanisms.choices import Choice
@@ -41,7 +50,7 @@ class Row:
     field: BoundField
     control: BoundField | None
     values: str
-    groups: list[kinds.ParameterGroup]
+    groups: list[ParameterGroup]
 
 
 class StudyForm(forms.Form):
@@ -87,13 +96,13 @@ class MethodFields:
                 self._add_statements()
             elif choice.kinds is not None:
                 unset = choice.unset if choice.optional and not self.form.study.rehearsal else ""
-                kinds.kind_add(form, self.field(name), choice_label(choice), unset)
+                kind_add(form, self.field(name), choice_label(choice), unset)
                 self._place(name, control, values)
             else:
                 self._add(name, self._form_field(choice), control, values)
         if batch_label := self.implemented()[0].batch_label:
             batch = {"label": _(batch_label), "help_text": self._batch_help()}
-            self._add("batch_size", kinds.number(whole=True, required=False, min_value=1, **batch))
+            self._add("batch_size", number(whole=True, required=False, min_value=1, **batch))
         self._add_others()
         self.names = [name for name in form.fields if name not in others]
 
@@ -184,7 +193,7 @@ class MethodFields:
         return [self._row(*placed) for placed in self._placed if placed[0] in self.detailed]
 
     def _row(self, name: str, control: str, values: str) -> Row:
-        groups = kinds.parameter_groups(self.form, name) if name in kinds.KINDS else []
+        groups = parameter_groups(self.form, name) if name in KINDS else []
         return Row(self._bound(name), self._bound(control) if control else None, values, groups)
 
     def _bound(self, name: str) -> BoundField:
@@ -228,7 +237,7 @@ class MethodFields:
         names = [self.field(name) for name, choice in self.choices().items() if not self._counts(choice)]
         for choice in self.choices().values():
             if choice.kinds is not None:
-                names += kinds.unused_parameters(self.form, self.field(choice.name))
+                names += unused_parameters(self.form, self.field(choice.name))
         return names
 
     def check(self) -> None:
@@ -248,10 +257,10 @@ class MethodFields:
             elif choice.parameters:
                 document |= {
                     name: self._value(name),
-                    choice.parameters: kinds.chosen_parameters(self.form, self.field(name)),
+                    choice.parameters: chosen_parameters(self.form, self.field(name)),
                 }
             elif self._value(name):
-                document[name] = {"name": self._value(name), **kinds.chosen_parameters(self.form, self.field(name))}
+                document[name] = {"name": self._value(name), **chosen_parameters(self.form, self.field(name))}
         variant = self.chosen_variant()
         batch_size = self._value("batch_size") or method_by(self.name, variant).batch_size
         return {"variant": variant, "choices": document, "batch_size": batch_size}
@@ -297,9 +306,9 @@ class MethodFields:
             if choice.kinds is None:
                 values[field] = round(100 * value, 9) if choice.percent and value is not None else value
             elif choice.parameters and value:
-                values |= kinds.parameter_values(field, value, document.get(choice.parameters, {}))
+                values |= parameter_values(field, value, document.get(choice.parameters, {}))
             elif value:
-                values |= kinds.parameter_values(field, value["name"], {of: value[of] for of in value if of != "name"})
+                values |= parameter_values(field, value["name"], {of: value[of] for of in value if of != "name"})
         return values
 
 
@@ -352,7 +361,7 @@ def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
     if choice.type is bool:
         return forms.BooleanField(required=False, **texts)
     per = 100 if choice.percent else 1
-    return kinds.number(
+    return number(
         whole=choice.type is int,
         required=not choice.optional,
         min_value=None if choice.minimum is None else round(per * choice.minimum, 12),
@@ -421,8 +430,8 @@ class PateFields(MethodFields):
         values = super().initial(study) | {cls.field("variant"): Run.Variant.WEIGHTING.value, "teachers": teachers}
         for name, kind in AGGREGATORS.items():
             suggested = {spec.name: round(spec.suggested(teachers, classes), 2) for spec in kind.fields()}
-            values |= kinds.parameter_values("aggregator", name, suggested)
-        values |= kinds.parameter_values("learner", learner.name, learner_parameters(learner))
+            values |= parameter_values("aggregator", name, suggested)
+        values |= parameter_values("learner", learner.name, learner_parameters(learner))
         if not study.rehearsal:
             return values | {"aggregator": "", "teachers": None}
         return values | {"aggregator": next(iter(AGGREGATORS))}

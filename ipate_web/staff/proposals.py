@@ -22,9 +22,17 @@ from common.slots import NoSlotError, slot
 from consent.models import Level, Study
 from consent.permissions import members_with_permission
 from ipate_web.run_words import said
-from ipate_web.staff import kinds
 from ipate_web.staff.charts import plan_charts
 from ipate_web.staff.comparison import change_rows
+from ipate_web.staff.fields import (
+    ParameterGroup,
+    chosen_parameters,
+    kind_add,
+    number,
+    parameter_groups,
+    parameter_values,
+    unused_parameters,
+)
 from ipate_web.staff.methods import METHOD_FIELDS, MethodFields, StudyForm, values_words
 from ipate_web.staff.pages import faults_in, faults_show, number_sent, render_page, study_form
 from learning.learners import learner_parameters
@@ -128,12 +136,12 @@ class RunForm(StudyForm):
         self.fields["wanted_labels"].help_text = gettext_lazy(
             "The largest number of labels to ask for. Leave empty for as many as possible."
         )
-        kinds.kind_add(self, "student_learner", gettext_lazy("Student"))
+        kind_add(self, "student_learner", gettext_lazy("Student"))
 
     def _add_levels(self) -> None:
         texts = {"share": gettext_lazy("share of the owners"), "epsilon": "ε"}
         for level, name in _LEVELS:
-            self.fields[_level_field(level, name)] = kinds.number(
+            self.fields[_level_field(level, name)] = number(
                 label=f"{capfirst(str(level.label))}: {texts[name]}",
                 initial=DEFAULTS["levels"][level.value][name],
                 min_value=0,
@@ -147,8 +155,8 @@ class RunForm(StudyForm):
         return [name for name in METHOD_FIELDS if METHODS[name].outcome == MethodOutcome.MODEL]
 
     @property
-    def student_groups(self) -> list[kinds.ParameterGroup]:
-        return kinds.parameter_groups(self, "student_learner")
+    def student_groups(self) -> list[ParameterGroup]:
+        return parameter_groups(self, "student_learner")
 
     @property
     def student_has_errors(self) -> bool:
@@ -182,7 +190,7 @@ class RunForm(StudyForm):
 
     def clean(self) -> dict[str, Any]:
         chosen = self._chosen()
-        uncounted = kinds.unused_parameters(self, "student_learner")
+        uncounted = unused_parameters(self, "student_learner")
         if chosen is not None and chosen.name not in self.learning:
             uncounted += [name for name in self.fields if name.partition("-")[0] in (*_FOR_A_MODEL, "student_learner")]
         for method in self.methods:
@@ -211,7 +219,7 @@ class RunForm(StudyForm):
             names = [name for name in names if name not in _FOR_A_MODEL]
         elif self.cleaned_data["public_dataset"]:
             values["student_learner"] = self.cleaned_data["student_learner"]
-            values["student_parameters"] = kinds.chosen_parameters(self, "student_learner")
+            values["student_parameters"] = chosen_parameters(self, "student_learner")
         values |= {name: self.cleaned_data[name] for name in names}
         if self.study.rehearsal:
             levels: dict[str, dict[str, float]] = {level.value: {} for level in Level}
@@ -255,7 +263,7 @@ def initial_for(study: Study) -> dict[str, Any]:
     suggested = suggestion_for(study)
     parameters = learner_parameters(student_create(suggested.student))
     values: dict[str, Any] = {**datasets, "method": suggested.method}
-    values |= kinds.parameter_values("student_learner", suggested.student, parameters)
+    values |= parameter_values("student_learner", suggested.student, parameters)
     for method in METHOD_FIELDS.values():
         values |= method.initial(study)
     return values
@@ -265,7 +273,7 @@ def initial_like(run: Run) -> dict[str, Any]:
     """Return the values of an earlier run."""
     values: dict[str, Any] = {name: getattr(run, name) for name in _OF_THE_MODEL if name != "seed"}
     values |= {"method": run.method}
-    values |= kinds.parameter_values("student_learner", run.student_learner, run.student_parameters)
+    values |= parameter_values("student_learner", run.student_learner, run.student_parameters)
     for level, level_of_run in run.rehearsed.get("levels", {}).items():
         values |= {f"{level}-{name}": value for name, value in level_of_run.items()}
     return {**initial_for(run.study), **values, **METHOD_FIELDS[run.method].initial_like(run)}

@@ -16,8 +16,7 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from common.templatetags.components import component_render
 from consent.documents.typeset import tagged_pdf
-from ipate_web.measures import measures
-from ipate_web.run_words import group_label, interval, learner_label, percent, right_ones, said, trimmed
+from ipate_web.run_words import group_label, interval, learner_label, measures, percent, right_ones, said, trimmed
 from ipate_web.staff.templatetags.moments import moment_text
 from training.comparison import Fairness
 from training.methods import method_of

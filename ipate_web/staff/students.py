@@ -27,9 +27,10 @@ from common.templatetags.components import component_render
 from consent.models import Study
 from ipate_web.lists import Column, Filter, Listing, Reader, piece
 from ipate_web.run_words import learner_label
-from ipate_web.staff.fields import ReasonForm, WithdrawalForm
-from ipate_web.staff.kinds import (
+from ipate_web.staff.fields import (
     ParameterGroup,
+    ReasonForm,
+    WithdrawalForm,
     chosen_parameters,
     kind_add,
     parameter_groups,

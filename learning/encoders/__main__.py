@@ -18,8 +18,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from common.confinement import answers, confine, in_a_copy
-from common.frames import frame_read, frame_write
+from common.confinement import answers, confine, frame_read, frame_write, in_a_copy
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.encoders.files import EncoderError, EncoderFile, ImageInput, Pieces, input_from_json

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.confinement import ConfinedProcess, scratch_folder
-from common.frames import frame_read, frame_write
+from common.confinement import ConfinedProcess, frame_read, frame_write, scratch_folder
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.encoders.files import EncoderError, EncoderFile, ImageInput, Input

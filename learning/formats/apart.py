@@ -18,8 +18,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGXCPU
 from typing import Any
 
-from common.confinement import ConfinedProcess, answers, confine, scratch_folder
-from common.frames import frame_read, frame_write
+from common.confinement import ConfinedProcess, answers, confine, frame_read, frame_write, scratch_folder
 from common.progress import Progress, silent
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _

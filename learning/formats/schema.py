@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from common.spreadsheets import is_formula
 from learning.formats.columns import (
+    CategoricalColumn,
+    CodeColumn,
     Column,
     DateColumn,
     Dated,
@@ -25,6 +28,7 @@ from learning.formats.columns import (
     HolderColumn,
     IgnoredColumn,
     LabelColumn,
+    NumericColumn,
     TargetColumn,
     TextColumn,
     shown,
@@ -32,7 +36,7 @@ from learning.formats.columns import (
 from learning.formats.combining import OneRecord
 from learning.formats.rows import DataError
 from learning.formats.values import inexact_fault, key, mapped
-from learning.outcomes import AnyTarget, Classes, Outcome
+from learning.outcomes import AnyTarget, Classes, Outcome, Target
 
 ClassNames = Annotated[Texts, Field(description="What is to be learned, in the order of their numbers from 0.")]
 _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
@@ -411,3 +415,49 @@ def _check_names(present: set[str], wanted: set[str], *, row: int) -> None:
         raise DataError("The column is missing.", "Give a value for it.", row=row, column=sorted(missing)[0])
     unknown = ", ".join(sorted(map(str, present - wanted)))
     raise DataError(f"Unknown columns: {unknown}.", f"Use: {', '.join(sorted(wanted))}.", row=row)
+
+
+_WHOLE = (2, 1e15)
+"""Ranges with integer ends from which numbers are drawn as integers."""
+
+
+def example_rows(schema: Schema, count: int, seed: int) -> tuple[list[Any], list[str]]:
+    """Return ``count`` invented rows in the form used for predictions, and the outcome of each in the usual notation.
+
+    >>> from learning.formats.columns import CategoricalColumn
+    >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))
+    >>> example_rows(schema, 2, seed=1)
+    ([{'age': 47, 'sex': 'm'}, {'age': 51, 'sex': 'm'}], ['no', 'no'])
+    """
+    rng = np.random.default_rng(seed)
+    rows: list[Any]
+    if isinstance(schema, TabularSchema):
+        values = {column.name: _values(column, count, rng) for column in schema.features}
+        rows = [{name: drawn[place] for name, drawn in values.items()} for place in range(count)]
+    else:
+        rows = np.round(rng.random((count, *schema.shape)), 2).tolist()
+    outcome = schema.outcome
+    if isinstance(outcome, Target):
+        codes = outcome.drawn(np.zeros((count, outcome.outputs)), rng)
+    else:
+        codes = rng.integers(len(outcome.categories), size=count)
+    return rows, [outcome.written(int(code)) for code in codes]
+
+
+def _values(column: FeatureColumn, count: int, rng: np.random.Generator) -> list[Any]:
+    """Return values of a column."""
+    if isinstance(column, NumericColumn):
+        low, high = column.minimum, column.maximum
+        if float(low).is_integer() and float(high).is_integer() and _WHOLE[0] <= high - low < _WHOLE[1]:
+            drawn: list[Any] = rng.integers(int(low), int(high), endpoint=True, size=count).tolist()
+            return drawn
+        between = [low * (1 - part) + high * part for part in rng.random(count).tolist()]
+        return [min(max(float(f"{each:.4g}"), low), high) for each in between]
+    if isinstance(column, CategoricalColumn):
+        known = list(column.values)
+    elif isinstance(column, CodeColumn):
+        words = re.findall(r"[^\s,]+", column.codes.examples)
+        known = [word for word in words if column.codes.place(word) is not None]
+    else:
+        return [f"An invented text, number {place}." for place in rng.integers(1000, size=count)]
+    return [known[place] for place in rng.integers(len(known), size=count)]

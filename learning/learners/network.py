@@ -115,7 +115,7 @@ class CNNModel(ImageModel[Network]):
         return (*convolution, hidden, nn.ReLU(), network.hidden_norm)
 
     def to_graph(self, graph: Graph, records: str) -> str:
-        from learning.exports.layers import network_probabilities
+        from learning.learners.layers import network_probabilities
 
         return network_probabilities(graph, records, self.shape, (*self.inner_modules(), self.network.output))
 

@@ -87,7 +87,7 @@ class Pixels:
     def to_graph(self, graph: Graph, points: str) -> str:
         """Return the same as nodes."""
         from learning.exports.graph import FLOAT
-        from learning.exports.layers import channels_first
+        from learning.learners.layers import channels_first
 
         inside = graph.node("Clip", graph.as_double(points), graph.constant(0.0), graph.constant(1.0))
         pixels = graph.node("Round", graph.node("Mul", inside, graph.constant(float(LEVELS))))

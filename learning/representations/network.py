@@ -247,7 +247,7 @@ class NetworkEncoder:
         return features
 
     def to_graph(self, graph: Graph, points: str) -> str:
-        from learning.exports.layers import channels_first
+        from learning.learners.layers import channels_first
 
         steps = graph.node("Div", graph.as_double(points), graph.constant(self._first))
         values = graph.rounded(steps, _ACTIVATION)

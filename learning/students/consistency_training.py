@@ -143,7 +143,7 @@ class ConsistencyModel(ImageModel[nn.Sequential]):
         return tuple(self.network)[:-1]
 
     def to_graph(self, graph: Graph, records: str) -> str:
-        from learning.exports.layers import network_probabilities
+        from learning.learners.layers import network_probabilities
 
         return network_probabilities(graph, records, self.shape, self.network)
 

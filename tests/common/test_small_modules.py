@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from common import backoff, progress
 from common.backoff import Backoff, pause_after, retry_after_seconds
-from common.frames import frame_read, frame_write
+from common.confinement import frame_read, frame_write
 from common.keys import public_keys, signed
 from common.moments import moment_words
 from common.progress import progress_bar

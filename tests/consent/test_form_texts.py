@@ -21,7 +21,7 @@ from consent.documents.codes import (
 from consent.models import ConsentForm
 from consent.wording.glossary import WORDS, WORDS_OF_STAFF
 from consent.wording.rendering import ReadLine, consent_text, line_differences, markdown_html, read_lines
-from ipate_web.staff import help
+from ipate_web.staff.pages import HELP_WORDS
 from tests.everything import addresses
 
 
@@ -144,7 +144,7 @@ def test_each_word_has_a_pop_up_of_its_own() -> None:
 
 
 def test_words_of_pages_are_known_and_in_the_glossary(client: Client) -> None:
-    assert set(help.WORDS) <= set(addresses(ipate_web.staff.urls.urlpatterns))
-    assert {key for keys in help.WORDS.values() for key in keys.split()} <= set(WORDS | WORDS_OF_STAFF)
+    assert set(HELP_WORDS) <= set(addresses(ipate_web.staff.urls.urlpatterns))
+    assert {key for keys in HELP_WORDS.values() for key in keys.split()} <= set(WORDS | WORDS_OF_STAFF)
     page = client.get("/glossary/").content.decode()
     assert all(f'<dt id="{key}">' in page for key in WORDS | WORDS_OF_STAFF)

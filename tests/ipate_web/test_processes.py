@@ -20,8 +20,7 @@ from django.utils import timezone
 from kombu import Connection
 from kombu.exceptions import ChannelError
 
-from ipate_web.brokers import FileTransport
-from ipate_web.celery import app
+from ipate_web.celery import FileTransport, app
 from ipate_web.processes import free_port, running, site_environment
 from tests.workers import wait_until
 
@@ -137,7 +136,7 @@ def folder(tmp_path: Path) -> Path:
 def connection(folder: Path) -> Iterator[Connection]:
     messages = str(folder / "messages")
     options = {"data_folder_in": messages, "data_folder_out": messages, "control_folder": str(folder / "control")}
-    with Connection("filesystem://", transport="ipate_web.brokers:FileTransport", transport_options=options) as opened:
+    with Connection("filesystem://", transport="ipate_web.celery:FileTransport", transport_options=options) as opened:
         yield opened
 
 
@@ -157,7 +156,7 @@ def test_half_written_message_is_not_found(connection: Connection, monkeypatch: 
         begun.rename(name)
 
     with monkeypatch.context() as patched:
-        patched.setattr("ipate_web.brokers.os.replace", replace)
+        patched.setattr("ipate_web.celery.os.replace", replace)
         writer._put("box", [1, 2])
     assert reader._get("box") == [1, 2]
 

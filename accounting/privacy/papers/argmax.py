@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, log_ndtr, logsumexp
 
 from accounting.privacy.checks import FloatArray, checked_group_votes
-from accounting.privacy.papers.renyi import CLOSED_FORM_ERROR, IndexArray, divergences, tangent_divergence
+from accounting.privacy.papers.curves import CLOSED_FORM_ERROR, IndexArray, divergences, tangent_divergence
 
 _RELATIVE_ERROR = 1e-12  # bound on the error from truncation and discretisation in any probability
 

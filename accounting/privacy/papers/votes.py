@@ -10,8 +10,7 @@ from scipy.special import log_ndtr
 
 from accounting.privacy.checks import FloatArray, Method, checked_positive, checked_query
 from accounting.privacy.papers.argmax import GaussianNoise, LaplaceNoise, argmax_rdp, extreme_maxima, log_miss_bound
-from accounting.privacy.papers.curves import DEFAULT_ORDERS
-from accounting.privacy.papers.renyi import CLOSED_FORM_ERROR, divergences
+from accounting.privacy.papers.curves import CLOSED_FORM_ERROR, DEFAULT_ORDERS, divergences
 
 _BATCH_VALUES = 1 << 15  # numbers held at once, small enough to keep temporaries in the cache
 

@@ -170,7 +170,7 @@ class NetworkModel(Model):
 
     def to_graph(self, graph: Graph, records: str) -> str:
         from learning.exports.graph import FLOAT
-        from learning.exports.layers import network_probabilities, network_scores
+        from learning.learners.layers import network_probabilities, network_scores
 
         entering = records
         if self.space is not None:

@@ -19,7 +19,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from consent.models import Study
 from consent.services.accounts import administrator_set
-from ipate_web.api.examples import bodies
+from ipate_web.api.schema import bodies
 from ipate_web.tokens.models import ApiToken
 from learning.formats import catalogue_load
 from tests.factories import user_create

@@ -11,7 +11,7 @@ from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import conflict_declare, epsilon_policy_approve, epsilon_policy_propose
 from learning.formats import schema_from_json
-from learning.formats.examples import example_rows
+from learning.formats.schema import example_rows
 from tests.factories import HARM, study_create, study_open, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from training.models import Dataset, Run
