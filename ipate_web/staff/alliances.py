@@ -71,7 +71,7 @@ class FoundForm(forms.Form):
     sites = forms.CharField(
         label=gettext_lazy("Sites"),
         widget=forms.Textarea(attrs={"rows": 4}),
-        help_text=gettext_lazy("One per line, as people should read it. Each gets an invitation."),
+        help_text=gettext_lazy("One name per line, as people should see it. Each site gets an invitation."),
     )
     colluding = forms.IntegerField(
         label=gettext_lazy("Sites that may collude"),
@@ -300,7 +300,7 @@ def alliance_keys(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
             return render_page(request, study, "staff/alliances/made.html", context)
         if form.is_valid():
             renewals.identity_renew(alliance=found, acting_user=request.user, **form.cleaned_data)
-            messages.success(request, _("The new key is registered. Read its fingerprint to the hub by phone."))
+            messages.success(request, _("The new key is registered. Read its fingerprint out to the hub by phone."))
             return redirect("staff:alliance_keys", study.slug, pk)
     if request.method == "POST" and data is None:
         return redirect("staff:alliance_keys", study.slug, pk)
@@ -355,7 +355,7 @@ def joint_run_taking(request: SignedInRequest, study: Study, pk: int, number: st
         if "training.cancel_run" not in request.can:
             raise PermissionDenied
         joint_run_decline(alliance=found, number=number, acting_user=request.user)
-        messages.success(request, _("The run was declined. The hub is notified."))
+        messages.success(request, _("The run was declined, and the hub will be notified."))
         return redirect("staff:alliance", study.slug, pk)
     form = TakeForm(request.POST or None, study=study)
     if form.is_valid():

@@ -112,7 +112,7 @@ def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
     charts = []
     right, cost = (
         _("Points for which the student is expected to learn the right answer"),
-        _("Cost of an answered query as a part of all that the run may charge"),
+        _("Cost of an answered query as a share of everything the run may charge"),
     )
     for caption, y_label, y_max, value in (
         (right, _("right (%)"), 100.0, lambda each: each.right),

@@ -39,14 +39,17 @@ class TargetForm(forms.Form):
     smallest = forms.FloatField(
         label=_("Smallest number"),
         required=False,
-        help_text=_("Based on subject knowledge, not on these rows. Values beyond the range count as its end."),
+        help_text=_(
+            "Based on subject knowledge, not on these rows. Values outside the range are set to the nearer end."
+        ),
     )
     largest = forms.FloatField(label=_("Largest number"), required=False)
     unit = forms.CharField(label=_("Unit"), required=False, max_length=30, help_text=_("Such as mmHg, or days."))
     ends = LinesField(
         label=_("Ends of the intervals, one per line"),
         help_text=_(
-            "The probability of the event is learned for each interval. The last end is the end of the time line."
+            "The probability of the event is learned for each interval. The end of the last interval is the end of "
+            "the timeline."
         ),
     )
 
@@ -407,7 +410,7 @@ def _without_mark(cell: str) -> str:
 class ManyColumnsForm(forms.Form):
     """Form that changes all columns with the same use, or with names of the same pattern."""
 
-    of = forms.ChoiceField(label=_("Columns that currently are"))
+    of = forms.ChoiceField(label=_("Columns whose kind is currently"))
     called = forms.CharField(
         label=_("And whose name matches"),
         required=False,
@@ -416,7 +419,7 @@ class ManyColumnsForm(forms.Form):
             "* matches any characters: lab_* matches all names that begin with lab_. Leave empty for all names."
         ),
     )
-    use = forms.ChoiceField(label=_("Become"), required=False)
+    use = forms.ChoiceField(label=_("Change them to"), required=False)
     minimum = forms.FloatField(label=_("Smallest"), required=False)
     maximum = forms.FloatField(label=_("Largest"), required=False)
     missing = LinesField(label=_("Unknown values, one per line"), help_text=_("(empty) means an empty cell."), rows=2)

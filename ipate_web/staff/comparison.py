@@ -92,7 +92,7 @@ def _label(name: str, runs: Sequence[Run]) -> str:
     role, _dot, of = name.partition(".")
     if role == "rehearsed" and of.startswith("levels."):
         level, measure = of.removeprefix("levels.").split(".")
-        return ": ".join([group_label(level), _("share of the owners") if measure == "share" else "ε"])
+        return ": ".join([group_label(level), _("share of owners") if measure == "share" else "ε"])
     if not of:
         return capfirst(str(_field(name).verbose_name))
     choice = _choice(name, runs)
@@ -176,7 +176,7 @@ def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
             most = map(max, zip(*history.shares.values(), strict=True))
             lines[history.labelled].append((title, {0: 0.0, **dict(zip(x, most, strict=True))}))
     words = {
-        True: (_("Used share of the cap by released labels"), _("labels released")),
+        True: (_("Share of the cap used, by number of labels released"), _("labels released")),
         False: (_("Share of the cap used, by number of steps taken"), _("steps taken")),
     }
     return [

@@ -66,7 +66,10 @@ _CORRECTION_TOLD = format_lazy(
 #: Headings required by guidelines (docs/guidelines.md), and what belongs under each. The site adds the rest.
 HEADINGS = (
     (gettext_noop("What we ask"), gettext_noop("what the study wants to learn, and the records it learns from")),
-    (gettext_noop("Why we ask you"), gettext_noop("how people were chosen, and that nothing depends on the answer")),
+    (
+        gettext_noop("Why we ask you"),
+        gettext_noop("how people were chosen, and that their answer has no other consequences"),
+    ),
     (gettext_noop("What happens to your records"), gettext_noop("who prepares them, where, and for how long")),
     (gettext_noop("Benefits"), gettext_noop("for whom, and that there may be none for the person")),
     (gettext_noop("Risks"), gettext_noop("what could go wrong, in words that everyone knows")),
@@ -162,8 +165,8 @@ class PublicationForm(forms.Form):
         min_value=1,
         max_value=600,
         help_text=gettext_lazy(
-            "After that, everyone is asked again, and their records are not used until they answer. People read this "
-            "before they decide, and get an email a month before. If you leave this and the day below empty, a "
+            "After that, everyone is asked again, and their records will not be used until they answer. People read "
+            "this before they decide, and get an email a month before. If you leave this and the day below empty, a "
             "consent is valid until it is withdrawn."
         ),
     )
@@ -180,7 +183,7 @@ class PublicationForm(forms.Form):
         widget=forms.RadioSelect,
         help_text=gettext_lazy(
             "This decision is published with the version and cannot be changed. A second person from the ethics "
-            "committee publishes the version."
+            "committee needs to publish the version."
         ),
     )
 
@@ -417,7 +420,7 @@ def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, dec
             raise ValidationError(_("A correction cannot change facts. Propose this as a new version."))
         proposal = services.consent_form_correct(study=study, acting_user=user, texts=draft.texts)
         assert proposal.objection_until is not None, "a correction has one"
-        return _("The correction is announced. It takes effect on %(day)s unless somebody objects.") % {
+        return _("The correction has been announced. It takes effect on %(day)s unless somebody objects.") % {
             "day": date_format(day_of(proposal.objection_until), "DATE_FORMAT")
         }
     services.consent_form_propose(
@@ -430,7 +433,8 @@ def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, dec
         facts=services.draft_facts(draft),
     )
     return _(
-        "The form is proposed. Data holders read it when a second person from the ethics committee has approved it."
+        "The form has been proposed. Data holders will see it once a second person from the ethics committee has "
+        "approved it."
     )
 
 
@@ -449,9 +453,9 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
             services.proposal_approve(proposal=proposal, acting_user=request.user, conditions=conditions)
             published = ConsentForm.objects.filter(proposal=proposal).first()
             if published is None:
-                message = _("Your approval is recorded. The form is published with the last approval.")
+                message = _("Your approval is recorded. The form will be published with the last approval.")
             else:
-                message = _("Version %(version)d is published. Data holders read it from now on.") % {
+                message = _("Version %(version)d has been published. Data holders will see it from now on.") % {
                     "version": published.version
                 }
             messages.success(request, message)

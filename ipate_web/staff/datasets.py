@@ -98,8 +98,8 @@ class ProvenanceForm(forms.Form):
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 4}),
         help_text=gettext_lazy(
-            "Source, licence, and whether possible participants can be among them. The model card of later runs "
-            "shows this. The site does not check whether points overlap with holders' records."
+            "Source, licence, and whether the points could include people who might take part. Model cards of later "
+            "runs show this. The site does not check whether points overlap with holders' records."
         ),
     )
 
@@ -135,8 +135,8 @@ class EncoderForm(forms.Form):
         label=gettext_lazy("Layout"),
         required=False,
         choices=[
-            (FIRST, gettext_lazy("colours first (n, 3, height, width)")),
-            (LAST, gettext_lazy("colours last (n, height, width, 3)")),
+            (FIRST, gettext_lazy("channels first (n, 3, height, width)")),
+            (LAST, gettext_lazy("channels last (n, height, width, 3)")),
         ],
     )
     length = forms.IntegerField(
@@ -158,7 +158,9 @@ class EncoderForm(forms.Form):
         label=gettext_lazy("Source"),
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=gettext_lazy("And the data it was made with. The model card shows this."),
+        help_text=gettext_lazy(
+            "Where the encoder comes from and which data it was made with. The model card shows this."
+        ),
     )
     stated = forms.BooleanField(
         label=gettext_lazy("I confirm that the encoder was made without this study's private data."), required=False

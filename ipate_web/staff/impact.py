@@ -103,8 +103,8 @@ def _levels(study: Study) -> Section:
     if policy is None:
         return Section(_("Levels and odds"), [_("No ε policy is in force, so people cannot decide yet.")])
     message = _(
-        "How often in 100 a guess can be right at most, over everything that is ever released, by someone who knows "
-        "everything else and for whom both answers were equally likely beforehand. δ is %(delta)s."
+        "The largest number of guesses in 100 that can be right, given everything that is ever released, for someone "
+        "who knows everything else and for whom both answers were equally likely beforehand. δ is %(delta)s."
     )
     rows = [
         [
@@ -147,7 +147,7 @@ def _risks(study: Study) -> Section:
         ],
         [
             _("Timing and sizes of network messages, and records of relatives, reveal something about a person."),
-            _("People read before they decide that this is not covered."),
+            _("Before they decide, people are told that this is not covered."),
             _("The risk remains."),
         ],
     ]
@@ -175,7 +175,7 @@ def _decisions(study: Study) -> Section:
         what = _("ε policy, version %(version)d") % {"version": policy.version}
         by = (actor_name(policy, "proposed_by"), actor_name(policy.approval, "approved_by"))
         rows.append([what, *by, moment_text(timezone.localtime(policy.approval.approved_at)), policy.reason])
-    columns = [_("Document"), _("Proposed by"), _("Approved by"), _("When"), _("Digest or reason")]
+    columns = [_("Document"), _("Proposed by"), _("Approved by"), _("When"), _("Checksum or reason")]
     return Section(
         _("Who decided"), [] if rows else [_("Nothing has been decided yet.")], columns if rows else [], rows
     )

@@ -78,7 +78,7 @@ class UploadForm(forms.Form):
         required=False,
         help_text=gettext_lazy(
             "For an idx file, the file with its labels. For a zip file of images, a table with the columns file, "
-            "class and holder if the folders do not say this."
+            "class and holder, unless the folder names already give this information."
         ),
     )
     name = forms.CharField(
@@ -92,7 +92,7 @@ class UploadForm(forms.Form):
             (Dataset.Kind.TEST.value, gettext_lazy("test: rows that evaluate the student")),
         ],
         help_text=gettext_lazy(
-            "Public and test rows are not protected by noise, so they must be public or given for this use."
+            "Public and test rows are not protected by noise, so they must be public or provided for this use."
         ),
     )
     schema_from = forms.ChoiceField(
@@ -246,7 +246,7 @@ class TableForm(_SchemaForm):
         help_text=gettext_lazy("Choose how to combine the values of each column. Missing values are ignored."),
     )
     by = forms.CharField(
-        label=gettext_lazy("Column with dates or numbers that sorts a person's rows"),
+        label=gettext_lazy("Column with dates or numbers for sorting a person's rows"),
         required=False,
         max_length=200,
         help_text=gettext_lazy("If empty, the order in the file is used."),

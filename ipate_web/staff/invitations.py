@@ -131,11 +131,11 @@ class InvitationsForm(forms.Form):
         label=gettext_lazy("Pseudonyms"),
         required=False,
         help_text=gettext_lazy(
-            "One per line, as in the data. Unknown ones become data holders. If another person answers for some of "
-            "them, start with a line that names the columns you need, such as "
+            "Enter one pseudonym per line, as in the data. New ones are added as data holders. If another person "
+            "answers for some of them, start with a line that names the columns you need, such as "
             "pseudonym,answers,until,language,address, followed by rows such as P-17,guardian,2031-05-04 (a parent "
             "or guardian until the day the person comes of age), P-18,proxy or P-19,person,,de,Erika Example; 1 "
-            "Street; 12345 Town. Language and address are used only for the letter and not stored."
+            "Street; 12345 Town. Language and address are used only for the letter and are not stored."
         ),
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
     )
@@ -150,7 +150,7 @@ class InvitationsForm(forms.Form):
     replace = forms.BooleanField(
         label=gettext_lazy("Replace earlier invitations"),
         required=False,
-        help_text=gettext_lazy("If a letter got lost. The old link stops working."),
+        help_text=gettext_lazy("Use this if a letter got lost. The old link will stop working."),
     )
 
     different = forms.BooleanField(label=gettext_lazy("The similar ones are different people"), required=False)
@@ -237,7 +237,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 request,
                 study,
                 form,
-                action=_("Yes, make a new link"),
+                action=_("Yes, create a new link"),
                 effects=[
                     _("All their earlier links will stop working at once. Their decision remains valid."),
                     _("This is stored permanently with your name and the reason."),

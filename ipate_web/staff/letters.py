@@ -64,18 +64,19 @@ class LettersForm(forms.Form):
     language = forms.ChoiceField(
         label=gettext_lazy("Language of the letters"),
         help_text=gettext_lazy(
-            "For people whose own language is not in the list. To have both languages, create two files."
+            "Used for people whose own language is not in the list. For both languages, create two files."
         ),
     )
     answer_by = DayField(
         label=gettext_lazy("Please answer by"),
         required=False,
         help_text=gettext_lazy(
-            "Appears in the letters. People can still answer after this day. Leave empty to name no day."
+            "Appears in the letters. People can still answer after this day. Leave empty if you do not want to give "
+            "a date."
         ),
     )
     paper = forms.ChoiceField(
-        label=gettext_lazy("Paper form after each letter"),
+        label=gettext_lazy("Print a paper form after each letter"),
         required=False,
         help_text=gettext_lazy("For people who prefer to sign and send it back. It contains the letter's code."),
     )
@@ -302,7 +303,7 @@ def _sample(
     except LookupError:
         messages.info(
             request,
-            _("The study needs a consent form and an ε policy in force before there can be forms and receipts."),
+            _("Paper forms and receipts become available once the study has a consent form and an ε policy in force."),
         )
         return redirect("staff:letterhead", study.slug)
     return pdf_answer(pdf, f"sample-{study.slug}.pdf", is_saved=False)

@@ -219,7 +219,9 @@ class _Appointments(forms.BaseFormSet):
             if not name or name in made or account_of_staff(name):
                 continue
             if not form.is_made:
-                form.add_error("username", _("No account has this name. Add name and email address to make one."))
+                form.add_error(
+                    "username", _("There is no account with this name. Add a name and an email address to create one.")
+                )
             elif User.objects.filter(username__iexact=name).exists():
                 form.add_error("username", _("An account with this name already exists. Choose another."))
             made.add(name)
@@ -237,8 +239,7 @@ class LeaveForm(forms.Form):
         label=gettext_lazy("Give up my own role in this study"),
         required=False,
         help_text=gettext_lazy(
-            "Recommended for administrators, because the person who made the accounts counts as one person with each "
-            "of them."
+            "Recommended for administrators, because an account and the person who created it count as one person."
         ),
     )
 
@@ -265,7 +266,11 @@ def people_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 acting_user=request.user,
                 leaves=leave.cleaned_data["leaves"],
             )
-            _say(request, _("The people are appointed. New accounts get an email to choose a password."), not waiting)
+            _say(
+                request,
+                _("The people have been appointed. Owners of new accounts will get an email to choose a password."),
+                not waiting,
+            )
             return _back(request, study)
     context = {"rows": rows, "leave": leave, "form": leave}
     status = 422 if data is not None else 200

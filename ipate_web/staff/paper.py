@@ -40,7 +40,7 @@ class PaperFormForm(forms.Form):
     text = forms.ChoiceField(
         label=gettext_lazy("Language and kind of text"),
         help_text=gettext_lazy(
-            "The whole form is in this language if the site supports it. Hand out the text that the person reads."
+            "The whole form is in this language if the site supports it. Choose the text that the person will read."
         ),
     )
     pseudonym = forms.CharField(
@@ -49,14 +49,15 @@ class PaperFormForm(forms.Form):
         required=False,
         help_text=gettext_lazy(
             "Leave empty to let people write it on the form. If you enter it, the form names the person. If a "
-            "guardian or proxy answers, it is about that person and has room to declare the right to decide."
+            "guardian or proxy answers for this person, the form says so and has room to declare the right to decide."
         ),
     )
     answer_by = DayField(
         label=gettext_lazy("Please answer by"),
         required=False,
         help_text=gettext_lazy(
-            "Appears on the form. People can still answer after this day. Leave empty to name no day."
+            "Appears on the form. People can still answer after this day. Leave empty if you do not want to give a "
+            "date."
         ),
     )
 
@@ -127,7 +128,9 @@ class PaperConsentForm(forms.Form):
     keep = forms.BooleanField(
         label=gettext_lazy("They wrote that their records should stay stored"),
         required=False,
-        help_text=gettext_lazy("For a person who withdraws. Otherwise their stored records are erased within a day."),
+        help_text=gettext_lazy(
+            "Only for a person who withdraws. Otherwise their stored records will be erased within a day."
+        ),
     )
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:

@@ -54,7 +54,9 @@ _SAID = {
     None: "",
     Lapse.FORM: gettext_lazy("Their consent is suspended until they have answered the new form."),
     Lapse.EXPIRED: gettext_lazy("Their consent has ended and is not valid until they decide again."),
-    Lapse.ANSWERER: gettext_lazy("It is not valid, because a different person now answers and has not decided yet."),
+    Lapse.ANSWERER: gettext_lazy(
+        "It is not valid, because a different person now answers for these records and has not decided yet."
+    ),
     Lapse.INCAPACITY: gettext_lazy("It is not valid, because the person is recorded as unable to decide."),
     Lapse.DEATH: gettext_lazy("It is not valid, because the person is recorded as having died."),
 }
@@ -114,8 +116,8 @@ class CircumstanceForm(forms.Form):
         label=gettext_lazy("The person decides from"),
         required=False,
         help_text=gettext_lazy(
-            "For a guardian: the day the person comes of age. For a proxy: the day the proxy ends, if it does. The "
-            "site does not store dates of birth."
+            "For a guardian: the day the person comes of age. For a proxy: the day the proxy ends, if there is one. "
+            "The site does not store dates of birth."
         ),
     )
     reason = forms.CharField(
@@ -290,7 +292,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
                 study,
                 form,
                 action=_("Yes, look"),
-                effects=[_("Your look-up is logged permanently with your name and the reason.")],
+                effects=[_("Your look-up will be logged permanently with your name and the reason.")],
                 back=reverse("staff:holder_look", args=[study.slug]),
             )
             if page is not None:
@@ -358,7 +360,7 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
             form,
             action=_("Yes, erase their records"),
             effects=[
-                _("Their rows in all private datasets and the scans of their letters are erased for good."),
+                _("Their rows in all private datasets and the scans of their letters will be erased for good."),
                 _("This is stored permanently with your name and the reason."),
             ],
             back=back,
@@ -368,7 +370,9 @@ def _erasure_request(request: SignedInRequest, study: Study, form: ErasureForm) 
             return page
         holder = holder_named(study, form.cleaned_data["pseudonym"])
         if erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"]):
-            messages.success(request, _("Their records are being erased. The list below shows when this is done."))
+            messages.success(
+                request, _("Their records are being erased. The list below shows when this has been completed.")
+            )
         else:
             messages.info(request, _("This was already requested and is in progress."))
         return redirect(back)
@@ -408,9 +412,9 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
 def _effect(study: Study, kind: str) -> str:
     """Return the consequence of a circumstance that is about to be recorded."""
     if kind == Circumstance.Kind.DIED:
-        return _("Their link and account stop working at once. %(after)s.") % {
+        return _("Their link and account will stop working at once. %(after)s.") % {
             "after": capfirst(study.get_after_death_display())
         }
     if kind == Circumstance.Kind.INCAPABLE:
         return f"{capfirst(study.get_after_incapacity_display())}."
-    return _("If another person answers from now on, earlier links and accounts stop working at once.")
+    return _("If another person answers from now on, earlier links and accounts will stop working at once.")

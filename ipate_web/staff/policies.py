@@ -53,7 +53,7 @@ class PolicyForm(forms.Form):
         ),
     )
     name_reason = forms.CharField(
-        label=gettext_lazy("Why you keep the names"),
+        label=gettext_lazy("Why you are keeping the names"),
         required=False,
         max_length=500,
         widget=forms.Textarea(attrs={"rows": 2}),
@@ -124,7 +124,9 @@ class ConditionsForm(forms.Form):
         required=False,
         max_length=5000,
         widget=forms.Textarea(attrs={"rows": 2}),
-        help_text=gettext_lazy("Operators see them. They are stored with your name. Leave empty if there are none."),
+        help_text=gettext_lazy(
+            "Operators will see them, and they are stored with your name. Leave empty if there are none."
+        ),
     )
 
 

@@ -139,7 +139,7 @@ class RunForm(StudyForm):
         kind_add(self, "student_learner", gettext_lazy("Student"))
 
     def _add_levels(self) -> None:
-        texts = {"share": gettext_lazy("share of the owners"), "epsilon": "ε"}
+        texts = {"share": gettext_lazy("share of owners"), "epsilon": "ε"}
         for level, name in _LEVELS:
             self.fields[_level_field(level, name)] = number(
                 label=f"{capfirst(str(level.label))}: {texts[name]}",
@@ -367,7 +367,7 @@ def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
         with faults_show(request):
             edited = runs.run_edit(run=run, acting_user=request.user, **form.run_fields())
             changed = edited.revision != run.revision
-            messages.success(request, _("The draft is changed.") if changed else _("Nothing was changed."))
+            messages.success(request, _("The draft has been changed.") if changed else _("Nothing was changed."))
         return redirect("staff:run", study.slug, run.pk)
     return _form_or_plan(request, study, form, edited=run)
 
@@ -378,7 +378,7 @@ def run_withdraw(request: SignedInRequest, study: Study, run: Run) -> HttpRespon
     if request.method == "POST":
         with faults_show(request):
             runs.run_withdraw(run=run, acting_user=request.user)
-            messages.success(request, _("The run is withdrawn."))
+            messages.success(request, _("The run has been withdrawn."))
         return redirect("staff:run", study.slug, run.pk)
     return render_page(request, study, "staff/runs/withdraw.html", {"run": run})
 
@@ -434,7 +434,9 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
             messages.error(request, " ".join(error.messages))
         else:
             if approved.status == Run.Status.PLANNING:
-                messages.success(request, _("Run approved. It is queued as soon as a worker has calculated its plan."))
+                messages.success(
+                    request, _("Run approved. It will be queued as soon as a worker has calculated its plan.")
+                )
         return redirect("staff:run", study.slug, run.pk)
     context = {
         "form": form,
@@ -454,7 +456,7 @@ def run_approval_undo(request: SignedInRequest, study: Study, pk: str) -> HttpRe
     if request.method == "POST":
         with faults_show(request):
             approvals.approval_undo(run=run, acting_user=request.user)
-            messages.success(request, _("The approval is taken back. The run is a draft again."))
+            messages.success(request, _("The approval has been withdrawn. The run is a draft again."))
     return redirect("staff:run", study.slug, run.pk)
 
 
@@ -468,6 +470,6 @@ def run_cancel(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     if request.method == "POST":
         run = run_commands.run_cancel(run=run, acting_user=request.user)
         if run.status == Run.Status.CANCELLED:
-            messages.success(request, _("The run is cancelled."))
+            messages.success(request, _("The run has been cancelled."))
         return redirect("staff:run", study.slug, run.pk)
     return render_page(request, study, "staff/runs/cancel.html", {"run": run})

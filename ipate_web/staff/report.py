@@ -172,8 +172,8 @@ def bounds_note(releases: Iterable[Release], cap: float) -> str:
         for each in beyond
     )
     return _(
-        "* No account can be charged more than its cap, which is at most %(cap)s. From noise and the number of "
-        "questions, the bound would be higher (%(bounds)s)."
+        "* No account can be charged more than its cap, which is at most %(cap)s. Based only on the noise and the "
+        "number of questions, the bound would be higher (%(bounds)s)."
     ) % {"cap": number_format(cap, 5), "bounds": bounds}
 
 

@@ -33,7 +33,11 @@ def list_save(request: SignedInRequest, study: Study) -> HttpResponse:
     elif not name or "\0" in name + query or len(query) > 1000:
         messages.error(request, _("Enter a name."))
     elif not mine.filter(name=name).exists() and mine.count() >= MOST:
-        messages.error(request, _("You have saved %(most)d choices of this list. Delete one first.") % {"most": MOST})
+        messages.error(
+            request,
+            _("You have already saved %(most)d views of this list, which is the maximum. Delete one first.")
+            % {"most": MOST},
+        )
     else:
         with transaction.atomic():
             mine.update_or_create(

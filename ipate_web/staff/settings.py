@@ -188,7 +188,7 @@ class NewStudyForm(forms.ModelForm):
         required=False,
         initial="",
         choices=(
-            ("", gettext_lazy("People's, who are asked for their consent")),
+            ("", gettext_lazy("Data about people, who are asked for their consent")),
             ("on", gettext_lazy("Data that is not secret: a rehearsal, which asks no one and makes no promises")),
         ),
         widget=forms.RadioSelect,

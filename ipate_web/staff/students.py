@@ -155,7 +155,7 @@ class ThresholdForm(forms.Form):
         label=gettext_lazy("Cost of a missed case"),
         required=False,
         min_value=0,
-        help_text=gettext_lazy("In any unit, as long as both costs use the same."),
+        help_text=gettext_lazy("In any unit, as long as both costs use the same one."),
     )
     false_alarm = forms.FloatField(label=gettext_lazy("Cost of a false alarm"), required=False, min_value=0)
     sensitivity = forms.FloatField(
@@ -201,7 +201,7 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
     """Choose a student and its parameters, for a worker to train from the run's releases."""
     row = _run_or_404(request, study, pk)
     if not row.students.exists():
-        messages.info(request, _("You can only train the student of a finished run again."))
+        messages.info(request, _("You can train a student again only after its run has finished."))
         return redirect("staff:run", study.slug, row.pk)
     is_sent = request.method == "POST"
     form = StudentForm(request.POST if is_sent else None, initial=initial_student(row), run=row)

@@ -64,7 +64,8 @@ class ClosingForm(ReasonForm):
             )
         else:
             field.help_text = gettext_lazy(
-                "They are erased on the day after. If you choose a day in the past, they are erased at once."
+                "The records will be erased on the following day. If you choose a day in the past, they will be "
+                "erased at once."
             )
 
     @property

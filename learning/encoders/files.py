@@ -125,7 +125,7 @@ def input_from_json(document: Mapping[str, Any]) -> Input:
     except TypeError:
         names = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
         raise EncoderError(
-            _("The encoder's input is not declared correctly."), Sentence(_("Give %(names)s."), names=names)
+            _("The encoder's input is not declared correctly."), Sentence(_("Provide %(names)s."), names=names)
         ) from None
 
 
@@ -157,7 +157,7 @@ class Pieces:
         try:
             from tokenizers import Tokenizer  # an extra that only texts need
         except ImportError:
-            problem = _("Encoders of texts need the library “tokenizers”, which is not installed.")
+            problem = _("Encoders for texts need the library “tokenizers”, which is not installed.")
             raise EncoderError(problem, _("The guide to encoders explains how to install it.")) from None
         try:
             self._tokenizer: Any = Tokenizer.from_str(tokenizer)

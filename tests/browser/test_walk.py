@@ -137,7 +137,7 @@ def study_make(installation: Installation) -> None:
         for field, text in {"first_name": name.title(), "last_name": "Doe", "email": f"{name}@example.org"}.items():
             site.page.locator(f"[name={row}{field}]").fill(text)
     site.press("Create accounts and give roles")
-    site.says("The people are appointed.")
+    site.says("The people have been appointed")
     for name in ("olga", "sven", "clara", "carla"):
         password_set(installation, name)
 
@@ -172,7 +172,7 @@ def form_propose(installation: Installation) -> None:
     site.press("Save", "Write it")
     site.page.get_by_role("textbox", name="English").fill("# What we ask\nMay we **learn** from your records?")
     site.press("Save and continue to publishing", "Propose version")
-    site.says("The form is proposed.")
+    site.says("The form has been proposed")
 
 
 def policy_propose(installation: Installation) -> None:
@@ -185,7 +185,7 @@ def policy_propose(installation: Installation) -> None:
     for level, epsilon in {"high": "2", "average": "4", "low": "8"}.items():
         site.page.locator(f"input[type=number][name={level}], input[name={level}]").last.fill(epsilon)
     site.page.get_by_label("Reason").fill("The records are old, and few people know them.")
-    site.page.get_by_label("Why you keep the names").fill("They are those of the hospital's other studies.")
+    site.page.get_by_label("Why you are keeping the names").fill("They are those of the hospital's other studies.")
     site.press("Show odds", "Propose version")
     site.says("Version 1 is waiting for a second person")
 

@@ -201,7 +201,7 @@ def test_page_and_api_show_an_approval_and_take_it_back() -> None:
         assert (answer.status_code, answer["Location"], answer.json()["status"]) == (code, api, status)
     assert olga.get(f"{api}/plan").status_code == 409
     shown = olga.get(page).text
-    assert "olga has approved this run" in shown and "Take back the approval" in shown
+    assert "olga has approved this run" in shown and "Withdraw approval" in shown
     olga.post(f"{page}approve/undo/")
     run.refresh_from_db()
     assert run.status == "draft" and olga.get(f"{page}live/")["HX-Refresh"] == "true"

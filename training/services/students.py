@@ -370,7 +370,7 @@ def student_ask(
         raise ValidationError(_("The public points were removed, so no student can learn from them any more."))
     recipe_check(run, student_learner, student_parameters)
     if run.status != Run.Status.FINISHED:
-        raise ValidationError(_("You can only train the student of a finished run again."), code=STATE)
+        raise ValidationError(_("You can train a student again only after its run has finished."), code=STATE)
     if versions_under_way(run).exists():
         raise ValidationError(_("Another version of this student is being trained. Wait until it is done."), code=STATE)
     run.trainings.filter(version=None).exclude(message="").delete()

@@ -57,8 +57,8 @@ def test_operators_of_the_hub_go_on_without_a_silent_site_once_they_have_read_wh
     go_on = reverse("staff:joint_run_without", args=[there.hub_study.slug, runs[0].pk, 0])
     page = text(browser.get(go_on))
     assert (
-        "No one is charged for it, because not all"
-    ) in page and "The run ends, because at least 3 sites must be left" in page
+        "No one will be charged for it, because not"
+    ) in page and "The run will end, because at least 3 sites must remain" in page
     assert browser.post(go_on).status_code == 302
     assert "The run no longer waits for this site." in text(browser.get(go_on, follow=True))
     assert advance(runs[0]).status == Run.Status.FAILED

@@ -108,7 +108,7 @@ def test_runs_side_by_side(study: Study) -> None:
     assert parameters["σ, noise of the vote"] == ["25.0", "20.0", "–"]
     assert "Private dataset" not in parameters, "the same in all of them"
     assert page.context["compared"][1][1].minutes == 2, "as between the times that are told"
-    chart = dict(page.context["charts"])["Used share of the cap by released labels"]
+    chart = dict(page.context["charts"])["Share of the cap used, by number of labels released"]
     assert [series.name for series in chart.series] == ["Second", "First"]
     for each in (first, second):
         series = next(series for series in chart.series if series.name == each.title)

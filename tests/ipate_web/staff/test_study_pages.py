@@ -127,7 +127,7 @@ def test_an_administrator_appoints_the_people_of_a_study_and_leaves_it(root: Cli
     refused = root.post(page, sent())
     assert (
         refused.status_code == 422
-        and "No account has this name" in refused.text
+        and "There is no account with this name" in refused.text
         and not study.memberships.filter(role="researcher")
     )
     for name in ("clara", "rita"):
