@@ -30,10 +30,11 @@ LABELS_FROM_SAMPLE = gettext_noop(
     "Based on %(points)d labelled points of the test dataset. The public points near them stand in for people."
 )
 ASSUMED = gettext_noop(
-    "An assumption, because no public points are labelled: half to nine tenths of the voters agree on the right class."
+    "This is an assumption, because no public points are labelled: half to nine tenths of the voters agree on the "
+    "right class."
 )
 REHEARSED = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(learned)d stand in for all people, and %(judged)d others "
+    "A rehearsal on labelled points of the test dataset: %(learned)d stand in for all people, and another %(judged)d "
     "measure the result."
 )
 CLUSTERS = gettext_noop(
@@ -131,8 +132,8 @@ def judged_forecast(
 
 _USELESS = gettext_noop(
     "The forecast may be no better than the baseline: %(low)d to %(high)d of 100 answers are expected to be right, "
-    "while naming the most frequent class for every point is right for %(majority)d. Give the run a larger share, or "
-    "wait for more people. If the model is no better, a person has to decide whether it is published."
+    "while always predicting the most frequent class is right for %(majority)d. Give the run a larger share, or wait "
+    "for more people. If the model is no better, a person has to decide whether it is published."
 )
 
 

@@ -26,8 +26,8 @@ def pytorch_check() -> None:
         raise ValueError(
             Sentence(
                 gettext_noop(
-                    "Training this network takes PyTorch, which is not installed on this machine. Choose something "
-                    "else, or ask your administrator to install requirements/worker.txt here."
+                    "Training this network requires PyTorch, which is not installed on this machine. Choose "
+                    "something else, or ask your administrator to install requirements/worker.txt here."
                 )
             )
         )

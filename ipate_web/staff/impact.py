@@ -147,7 +147,7 @@ def _risks(study: Study) -> Section:
         ],
         [
             _("Timing and sizes of network messages, and records of relatives, reveal something about a person."),
-            _("Before they decide, people are told that this is not covered."),
+            _("Before they decide, people read that this is not covered."),
             _("The risk remains."),
         ],
     ]

@@ -80,7 +80,7 @@ def _operators_check(network: onnx.ModelProto) -> None:
         if node.domain not in ("", "ai.onnx") or node.op_type not in OPERATORS:
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             problem = Sentence(_("The network uses an operator that encoders may not use: %(name)s."), name=name[:100])
-            raise EncoderError(problem, _("Export it without randomness and loops, using only ONNX's own operators."))
+            raise EncoderError(problem, _("Export it without randomness or loops, using only standard ONNX operators."))
         if node.op_type == "Constant":
             constants.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
         training = {each.name: each.i for each in node.attribute}.get("training_mode")

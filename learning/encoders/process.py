@@ -70,7 +70,9 @@ class EncoderProcess:
             self.width = int(answer["width"])
             if not 1 <= self.width <= MOST_NUMBERS:
                 problem = Sentence(_("The encoder's vectors have %(width)s numbers."), width=self.width)
-                raise EncoderError(problem, Sentence(_("Choose one with 1 to %(most)s."), most=f"{MOST_NUMBERS:,}"))
+                raise EncoderError(
+                    problem, Sentence(_("Choose an encoder with 1 to %(most)s."), most=f"{MOST_NUMBERS:,}")
+                )
             self._running = self._running.pop_all()
 
     def __exit__(

@@ -145,7 +145,9 @@ def unknown_classes(y: Array, classes: int, report: Report, column: str | None =
     report.add_rows(
         np.flatnonzero((y < 0) | (y >= classes)).tolist(),  # type: ignore[operator]
         lambda place: Sentence(
-            _("The label %(label)s is not a class; there are %(count)d, counted from 0."), label=y[place], count=classes
+            _("The label %(label)s is not a class; there are %(count)d classes, counted from 0."),
+            label=y[place],
+            count=classes,
         ),
         _("Correct the label or the schema."),
         column,

@@ -248,7 +248,7 @@ def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
     while names and not names[-1]:
         names.pop()
     if not names:
-        raise DataError(_("The first sheet is empty."), _("Put the records into the first sheet."))
+        raise DataError(_("The first sheet is empty."), _("Put the records on the first sheet."))
     remarks: list[str] = []
     if len(workbook.sheet_names) > 1:
         remarks.append(Sentence(_("Only the first sheet, “%(name)s”, is read."), name=sheet.name))

@@ -157,7 +157,7 @@ class Dated:
         """Check the declaration; raise DataError if it is invalid."""
         problem = _("The schema does not say from which date to count.")
         if self.until and self.since:
-            raise DataError(problem, _("Give either until or since."), column=self.name)
+            raise DataError(problem, _("Specify either until or since."), column=self.name)
         if not self.reference or self.reference == self.name:
             raise DataError(
                 problem, _("Declare a date such as 2026-01-01, or another column of dates."), column=self.name
@@ -291,7 +291,7 @@ class TextColumn(_Column):
     [[110, 195, 169, 101], [97, 0, 0, 0]]
     """
 
-    uses = {"text": _("free text: all text to learn from")}
+    uses = {"text": _("free text to learn from")}
     role: Literal["text"] = field(default="text", kw_only=True, repr=False)
     length: Length = 2000
     missing: ClassVar[tuple[str, ...]] = ()
@@ -318,9 +318,9 @@ class TextColumn(_Column):
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
         for place, value in enumerate(values, 1):
             if not isinstance(value, str):
-                problem = Sentence(_("%(value)s is not a text."), value=shown(repr(value)))
+                problem = Sentence(_("%(value)s is not text."), value=shown(repr(value)))
                 yield DataError(
-                    problem, _("Enter a text, or an empty one if there is none."), row=place, column=self.name
+                    problem, _("Provide text, or an empty string if there is none."), row=place, column=self.name
                 )
 
     def notes(self, values: Sequence[object]) -> Notes:
@@ -675,7 +675,7 @@ class CodeColumn(_OneHotColumn):
         return [code for part in value.split(SEVERAL) if (code := part.strip(" \t"))] or [""]
 
     def _fault(self, value: str) -> tuple[str, str]:
-        problem = Sentence(_("“%(value)s” is not a code of %(system)s."), value=value, system=self.codes.name)
+        problem = Sentence(_("“%(value)s” is not a valid %(system)s code."), value=value, system=self.codes.name)
         return problem, Sentence(_("Write a code such as %(examples)s."), examples=self.codes.examples)
 
 

@@ -82,7 +82,7 @@ class OneRecord:
         for name, rule in self.rules:
             allowed = rules_of(columns.get(name))
             if rule not in allowed:
-                problem = Sentence(_("Records cannot be combined by “%(rule)s” here."), rule=rule)
+                problem = Sentence(_("The rule “%(rule)s” cannot be used to combine records here."), rule=rule)
                 remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(allowed) or "–")
                 raise DataError(problem, remedy, column=name)
 
@@ -96,7 +96,7 @@ class OneRecord:
             if moment is None:
                 problem = Sentence(_("“%(value)s” is neither a date nor a number."), value=shown(values[place]))
                 yield DataError(
-                    problem, _("Correct it, because records are ordered by it."), row=place + 1, column=self.by
+                    problem, _("Correct this value, because records are ordered by it."), row=place + 1, column=self.by
                 )
 
 

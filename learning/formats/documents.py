@@ -81,12 +81,12 @@ def _alike(schema: TabularSchema) -> tuple[object, ...]:
 
 
 _EXPECTED = {
-    "string_type": _("Make it a text."),
+    "string_type": _("This must be text."),
     "tuple_type": _("This must be a list."),
-    "dict_type": _("Make it an object of texts."),
+    "dict_type": _("This must be an object whose values are text."),
     "bool_type": _("This must be true or false."),
-    "int_type": _("Make it a whole number."),
-    "float_type": _("Make it a number."),
+    "int_type": _("This must be a whole number."),
+    "float_type": _("This must be a number."),
     "literal_error": _("Use a value that the JSON Schema allows."),
 }
 
@@ -118,7 +118,7 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
             return DataError(problem, _("This must be an object with one of these."))
         case "union_tag_not_found" | "union_tag_invalid" if place == ["target"]:
             problem = _("The kind of the target is unknown.")
-            return DataError(problem, _("Use the kind numbers, times or labels, or declare classes."))
+            return DataError(problem, _("Set the kind to numbers, times or labels, or declare classes."))
         case "union_tag_not_found" | "union_tag_invalid":
             entry = details["input"] if isinstance(details["input"], dict) else {}
             problem = Sentence(

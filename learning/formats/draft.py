@@ -159,7 +159,7 @@ def _of_npz(path: Path) -> Draft:
             {"name": f"x{number}", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 1, "missing": []}
             for number in range(1, shape[1] + 1)
         ]
-        remark = _("The columns of x have no names. Give them names that people can read.")
+        remark = _("The columns of x have no names. Give them readable names.")
         return Draft({"kind": "table", "columns": columns, "classes": ["0", "1"]}, (remark, _CLASSES))
     return _of_images(shape[1:])
 
@@ -332,16 +332,18 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[i
     ]
     unused = [column["name"] for column in columns if column["role"] == "ignore"]
     if unused:
-        text = _("These columns are drafted as not used: %(names)s. Give them another role if they should be.")
+        text = _("The draft does not use these columns: %(names)s. Give them another role if they should be used.")
         remarks.append(Sentence(text, names=shown(", ".join(unused))))
     if holder is None:
-        remarks.append(_("No column looks like pseudonyms of data holders. If there is one, choose it."))
+        remarks.append(
+            _("No column looks like it contains data holders' pseudonyms. If there is such a column, choose it.")
+        )
     if label is None:
-        remarks.append(_("No column looks like classes to learn. If there is one, choose it."))
+        remarks.append(_("No column looks like it contains classes to learn. If there is such a column, choose it."))
     if dated:
         remarks.append(_("Dates become the time until another date. Choose that date, and the longest possible time."))
     if not rows:
-        remarks.append(_("There are no records to draft from. Declare every column yourself."))
+        remarks.append(_("There are no records from which to draft a schema. Declare every column yourself."))
     document = {"kind": "table", "columns": columns, "classes": classes, **options}
     return Draft(document, tuple(remarks), {name: _facts(values[name], decimal) for name in names})
 

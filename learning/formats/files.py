@@ -220,7 +220,7 @@ def _kind_of_archive(path: Path) -> str:
 def cannot_open(path: Path, error: OSError) -> DataError:
     """Return a DataError for a file that is missing or not readable."""
     problem = Sentence(_("The file cannot be opened (%(error)s)."), error=error.strerror)
-    return DataError(problem, _("Check its name and place."), file=path)
+    return DataError(problem, _("Check its name and location."), file=path)
 
 
 @contextmanager

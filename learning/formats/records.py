@@ -135,9 +135,9 @@ Columns = Mapping[str, Sequence[object]]
 Batch = tuple[Columns, Sequence[int]]
 """Records column by column, and their row numbers in the file."""
 _NO_ROLE = {
-    "label": _("Declare which one it is."),
+    "label": _("Declare which column it is."),
     "target": _("Declare which columns contain its parts."),
-    "holder": _("Declare which one it is, or use --holder-per-row if every row belongs to a different person."),
+    "holder": _("Declare which column it is, or use --holder-per-row if every row belongs to a different person."),
 }
 
 
@@ -154,7 +154,7 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
     owners = (schema.holder,) if schema.holder else ()
     for wants, role, columns in ((labels, answer, schema.answers), (holders, "holder", owners)):
         if wants and not columns:
-            raise DataError(Sentence(_("The schema gives no column the role %(role)s."), role=role), _NO_ROLE[role])
+            raise DataError(Sentence(_("No column in the schema has the role %(role)s."), role=role), _NO_ROLE[role])
         names |= {column.name for column in columns} if wants else set()
     return names | _of_persons(schema)
 

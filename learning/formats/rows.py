@@ -253,7 +253,7 @@ class Balance:
         """
         for name, part in self.parts.items():
             if part.seen != part.decided:
-                text = _("The reader found %(seen)d items (%(part)s), but accounted for %(decided)d.")
+                text = _("The reader found %(seen)d items (%(part)s), but accounted for only %(decided)d.")
                 problem = Sentence(text, seen=part.seen, part=name, decided=part.decided)
                 raise DataError(
                     problem, _("This is an error in iPATE: please report it. Meanwhile, import the file as CSV.")

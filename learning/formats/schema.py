@@ -84,7 +84,7 @@ class TabularSchema:
         for kind, word in ((HolderColumn, "holder"), (LabelColumn, "label")):
             if sum(isinstance(column, kind) for column in self.columns) > 1:
                 problem = Sentence(_("Two columns have the role %(role)s."), role=word)
-                raise DataError(problem, _("Give it to one column."))
+                raise DataError(problem, _("Give this role to only one column."))
         if not self.features:
             raise DataError(_("No column has the role feature."), _("Declare at least one."))
         for name, count in Counter(self.feature_names).items():
@@ -92,7 +92,7 @@ class TabularSchema:
                 problem = Sentence(_("Two numbers of a record have the same name, “%(name)s”."), name=shown(name))
                 raise DataError(problem, _("Rename one of their columns, or one of its values."))
         if self.text is not None and len(self.features) > 1:
-            text = _("The schema has a column of texts and another column to learn from.")
+            text = _("The schema has a text column as well as another column to learn from.")
             raise DataError(text, _("Ignore either the texts or the other columns."), column=self.text.name)
         if len(self.delimiter) != 1:
             problem = Sentence(
@@ -107,8 +107,10 @@ class TabularSchema:
             raise DataError(problem, _("Declare the one used in the file."))
         for dated in self.dates:
             if (reference := dated.reference_column) is not None and reference not in self._may_be_dates:
-                text = _("Dates are counted from “%(name)s”, which is not a column of dates.")
-                remedy = _("Name a column that is ignored or contains dates, or a date such as 2026-01-01.")
+                text = _("Dates are counted from “%(name)s”, which is not a date column.")
+                remedy = _(
+                    "Enter the name of a column that is ignored or contains dates, or a date such as 2026-01-01."
+                )
                 raise DataError(Sentence(text, name=reference), remedy, column=dated.name)
         if self.one_record is not None:
             if self.holder is None or self.text is not None:
@@ -116,7 +118,7 @@ class TabularSchema:
                     "A person's records should be combined into one, but there is no column of pseudonyms, or the "
                     "records are texts."
                 )
-                raise DataError(text, _("Declare the column of pseudonyms and no text, or leave out “one_record”."))
+                raise DataError(text, _("Declare a pseudonym column and no text columns, or leave out “one_record”."))
             self.one_record.check({column.name: column for column in self.columns})
         if self.label and self.target is None:
             for _written, meant in self.label.spellings:
@@ -139,7 +141,7 @@ class TabularSchema:
         for column in self.targets:
             if column.part not in self.target.parts or parts.count(column.part) > 1:
                 problem = Sentence(_("The target has no part “%(part)s”, or two columns contain it."), part=column.part)
-                remedy = Sentence(_("Use each once: %(names)s."), names=", ".join(self.target.parts))
+                remedy = Sentence(_("Use each of these once: %(names)s."), names=", ".join(self.target.parts))
                 raise DataError(problem, remedy, column=column.name)
 
     @property

@@ -240,7 +240,7 @@ def check_beginning(stream: IO[bytes]) -> None:
         raise DataError(_("The file is UTF-16 text instead of UTF-8."), _AS_UTF8)
     if len(_CONTROL.findall(start)) > len(start) // 20:
         problem = _("The file is not text, and its format is unknown.")
-        raise DataError(problem, _("Save it as CSV, Excel or Parquet, or images as a zip file."))
+        raise DataError(problem, _("Save it as CSV, Excel or Parquet, or save images as a zip file."))
 
 
 def check_text(lines: Iterable[str]) -> None:
@@ -321,7 +321,7 @@ def _header(
     other = _other_separator(cells, schema)
     if other and not set(names) & set(declared):
         problem = Sentence(
-            _("The header is separated by %(found)s, but the schema says %(declared)s."),
+            _("The header's columns are separated by %(found)s, but the schema says %(declared)s."),
             found=repr(other),
             declared=repr(schema.delimiter),
         )

@@ -203,8 +203,8 @@ class Augmenting:
     copies: int = parameter(
         0, gettext_noop("rotated and shifted copies of each training image"), minimum=0, maximum=1000
     )
-    rotation: float = parameter(7.5, gettext_noop("largest rotation in degrees"), minimum=0, maximum=180)
-    shift: float = parameter(0.07, gettext_noop("largest shift as a share of the image"), minimum=0, maximum=0.5)
+    rotation: float = parameter(7.5, gettext_noop("maximum rotation in degrees"), minimum=0, maximum=180)
+    shift: float = parameter(0.07, gettext_noop("maximum shift as a share of the image"), minimum=0, maximum=0.5)
 
     def shape_check(self, shape: tuple[int, ...]) -> None:
         """See `Parametrised.shape_check`: only images have moved copies."""

@@ -146,8 +146,8 @@ class RandomForest(ScikitLearner):
     estimator: ClassVar[str] = "sklearn.ensemble.RandomForestClassifier"
     trusted_types: ClassVar[tuple[str, ...]] = ("sklearn.tree._tree.Tree",)
     trees: int = parameter(100, gettext_noop("number of trees"), minimum=1, maximum=10_000)
-    depth: int = parameter(0, gettext_noop("largest depth of a tree (0: no limit)"), minimum=0, maximum=100)
-    leaf: int = parameter(1, gettext_noop("smallest number of records in a leaf"), minimum=1)
+    depth: int = parameter(0, gettext_noop("maximum tree depth (0: no limit)"), minimum=0, maximum=100)
+    leaf: int = parameter(1, gettext_noop("minimum number of records in a leaf"), minimum=1)
     balanced: bool = parameter(False, gettext_noop("give rare classes the same weight as frequent ones"))
 
     def quick(self) -> Learner:
@@ -179,9 +179,9 @@ class LogisticRegression(ScikitLearner):
     help: ClassVar[str] = gettext_noop("Suits tables with classes that a weighted sum of the columns can separate.")
     estimator: ClassVar[str] = "sklearn.linear_model.LogisticRegression"
     inverse_penalty: float = parameter(
-        1.0, gettext_noop("weight of the data against the penalty"), minimum=1e-6, maximum=1e6
+        1.0, gettext_noop("weight of the data relative to the penalty"), minimum=1e-6, maximum=1e6
     )
-    iterations: int = parameter(1000, gettext_noop("largest number of iterations"), minimum=1, maximum=100_000)
+    iterations: int = parameter(1000, gettext_noop("maximum number of iterations"), minimum=1, maximum=100_000)
     balanced: bool = parameter(False, gettext_noop("give rare classes the same weight as frequent ones"))
 
     def _estimator(self, records: int, seed: int) -> ScikitLogisticRegression:

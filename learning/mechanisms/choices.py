@@ -226,7 +226,7 @@ class HolderChoices(Choices):
             yield "representation_parameters", str(error)
             return
         if chosen.encoded != bool(self.encoder) and not (self.encoder and not (chosen.images or chosen.texts)):
-            problem = gettext_noop("An encoder needs a representation of its vectors, or of columns.")
+            problem = gettext_noop("With an encoder, choose a representation that uses its vectors or the columns.")
             yield "encoder", problem
         if chosen.statement and not self.stated:
             yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."

@@ -232,7 +232,7 @@ class Labels(Target):
         measures = [
             Measure(
                 "area",
-                gettext_noop("Area under the ROC curve, mean over the labels"),
+                gettext_noop("Area under the ROC curve, averaged over the labels"),
                 area_of_all(shares, list(bits.T)),
                 nothing=0.5,
             )

@@ -254,7 +254,7 @@ class Times(Target):
         return Evaluation(
             (
                 Measure("concordance", gettext_noop("Concordance (Harrell's C)"), ranked, nothing=0.5),
-                Measure("brier", gettext_noop("Brier score, mean over the time line"), brier, nothing=nothing),
+                Measure("brier", gettext_noop("Brier score, averaged over the timeline"), brier, nothing=nothing),
             ),
             tuple(curve),
         )

@@ -29,9 +29,9 @@ from learning.representations.network import Layer, NetworkEncoder
 from learning.representations.representation import Representation
 from learning.representations.words import WordEncoder
 
-_COMPONENTS = gettext_noop("largest number of coordinates")
+_COMPONENTS = gettext_noop("maximum number of coordinates")
 _EXPONENT = gettext_noop("1 gives all directions the same spread, 0 leaves them unchanged")
-_FLOOR = gettext_noop("smallest variance that is kept, as a share of the largest")
+_FLOOR = gettext_noop("smallest variance to keep, as a share of the largest")
 _COSINE = gettext_noop("compare directions instead of positions")
 _SEED = gettext_noop("seed of random draws")
 
@@ -95,7 +95,7 @@ class Thresholds(Standardised):
     name: ClassVar[str] = "thresholds"
     label: ClassVar[str] = gettext_noop("Standardised columns with thresholds")
     thresholds: int = parameter(
-        16, gettext_noop("largest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
+        16, gettext_noop("maximum number of thresholds per column"), minimum=1, maximum=MOST_COMPONENTS
     )
 
     def sentence(self) -> Sentence:
@@ -125,10 +125,13 @@ class Evened(Representation):
     name: ClassVar[str] = "evened"
     label: ClassVar[str] = gettext_noop("Whitened columns with thresholds")
     thresholds: int = parameter(
-        32, gettext_noop("largest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
+        32, gettext_noop("maximum number of thresholds per column"), minimum=1, maximum=MOST_COMPONENTS
     )
     together: int = parameter(
-        MOST_COMPONENTS, gettext_noop("largest number of thresholds of all columns"), minimum=1, maximum=MOST_COMPONENTS
+        MOST_COMPONENTS,
+        gettext_noop("maximum number of thresholds across all columns"),
+        minimum=1,
+        maximum=MOST_COMPONENTS,
     )
     floor: float = parameter(0.1, gettext_noop("number added to every variance"), minimum=1e-6, maximum=1e6)
 
@@ -310,7 +313,7 @@ class LearnedNetwork(Whitened):
     costly: ClassVar[bool] = True
     exponent: float = _exponent(0.5)
     cosine: bool = parameter(True, _COSINE)
-    steps: int = parameter(300, gettext_noop("number of batches, with 256 pairs each"), minimum=1, maximum=100_000)
+    steps: int = parameter(300, gettext_noop("number of batches of 256 pairs each"), minimum=1, maximum=100_000)
     neighbours: int = parameter(
         5, gettext_noop("number of nearest points from which the partner of a point is drawn"), minimum=1, maximum=1000
     )
@@ -381,8 +384,8 @@ class StudentLayer(Whitened):
     def sentence(self) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The inner layer of the previous round's student at a point; at most %(components)d principal "
-                "components of the public points, whitened."
+                "The inner-layer output of the previous round's student for each point, reduced to at most "
+                "%(components)d whitened principal components of the public points."
             ),
             components=self.components,
         )

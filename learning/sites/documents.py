@@ -60,7 +60,7 @@ class Document:
                 return document
         raise Refused(
             gettext_noop(
-                "This is not a %(kind)s of %(protocol)s. Hub and sites need the same version of the protocol."
+                "This is not a %(kind)s of %(protocol)s. The hub and the sites need the same version of the protocol."
             ),
             kind=cls.kind,
             protocol=DOMAIN,
@@ -105,7 +105,7 @@ def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
     renewed = [name for name, key in after.sites.items() if before.sites.get(name) != key]
     taken = {before.hub, *before.sites.values()}
     if len(renewed) != 1 or replace(after, sites=before.sites) != before or set(after.sites) != set(before.sites):
-        raise Refused(gettext_noop("The new document of the alliance changes more than the key of one site."))
+        raise Refused(gettext_noop("The new document of the alliance changes more than one site's key."))
     if after.sites[renewed[0]] in taken:
         raise Refused(gettext_noop("The alliance already knows the new key of %(site)s."), site=renewed[0])
     return renewed[0]
@@ -256,7 +256,7 @@ class Signed(Generic[AnyDocument]):
         except (InvalidSignature, ValueError) as error:
             raise Refused(
                 gettext_noop(
-                    "The signature of %(signer)s on this %(kind)s is wrong. Compare the fingerprints of keys."
+                    "The signature of %(signer)s on this %(kind)s is not valid. Compare the key fingerprints."
                 ),
                 signer=signer,
                 kind=self.document.kind,

@@ -86,8 +86,8 @@ class Lattice:
         if (np.abs(grains) > self._room(sites)).any():
             raise Refused(
                 gettext_noop(
-                    "With so little noise, a sum of more than %(most)g cannot be added up over %(number)s sites. "
-                    "Plan more noise or fewer people."
+                    "With so little noise, %(number)s sites cannot add up sums above %(most)g. Plan more noise or "
+                    "fewer people."
                 ),
                 most=self.most(sites),
                 number=sites,

@@ -111,7 +111,8 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
     if proposal.alliance != alliance.digest():
         raise Refused(
             gettext_noop(
-                "The run belongs to a different alliance, or to a different version of this one. Compare both digests."
+                "The run belongs to a different alliance, or to a different version of this one. Compare both "
+                "checksums."
             )
         )
     _check_participants(alliance, proposal, proposal.participants, alliance.sites)
@@ -125,13 +126,13 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
             )
         if approval.checked(alliance.sites[site], site).run != proposal.digest():
             raise Refused(
-                gettext_noop("The approval of %(site)s belongs to a different run. Ask the site to approve this one."),
+                gettext_noop("%(site)s's approval belongs to a different run. Ask the site to approve this one."),
                 site=site,
             )
         agreements[site] = approval.document.agreement
     if missing := set(proposal.participants) - set(agreements):
         raise Refused(
-            gettext_noop("The approval of %(sites)s is missing. Wait for it, or propose a run without them."),
+            gettext_noop("Approval from %(sites)s is missing. Wait for it, or propose a run without them."),
             sites=", ".join(sorted(missing)),
         )
     return Roster(alliance, proposal, agreements)
@@ -155,7 +156,9 @@ def question_for(
     """
     if question.spread is None:
         raise Refused(
-            gettext_noop("This does not release a single sum with Gaussian noise. Choose another method or aggregator.")
+            gettext_noop(
+                "This method does not release exactly one sum with Gaussian noise. Choose another method or aggregator."
+            )
         )
     content = json.dumps([question.digest(), question.describe()], sort_keys=True)
     return QuestionDocument(
@@ -266,9 +269,7 @@ def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnsw
             )
         if document.shape != answers[0].answer.document.shape or len(each.vector) != 8 * math.prod(document.shape):
             raise Refused(
-                gettext_noop(
-                    "The answer of %(site)s has a different shape from the others. Compare the versions of the sites."
-                ),
+                gettext_noop("%(site)s's answer has a different shape from the others. Compare the sites' versions."),
                 site=name,
             )
         units.append(np.frombuffer(each.vector, "<u8").astype(np.uint64).reshape(document.shape))
@@ -296,7 +297,7 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
         raise Refused(
             gettext_noop(
                 "The question belongs to a different run, or the others have approved a different list. Compare the "
-                "digests."
+                "checksums."
             )
         )
     _check_participants(roster.alliance, roster.run, question.participants, roster.run.participants)
@@ -317,7 +318,7 @@ def _check_participants(
     """Check that this many participants, of those that are known, can be asked together."""
     if unknown := set(names) - set(known):
         raise Refused(
-            gettext_noop("%(sites)s must not take part, because only sites that have approved are asked."),
+            gettext_noop("%(sites)s cannot take part, because only sites that have approved the run are asked."),
             sites=", ".join(sorted(unknown)),
         )
     if list(names) != sorted(set(names)):

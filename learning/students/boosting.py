@@ -33,8 +33,8 @@ class Boosting(Student):
     help: ClassVar[str] = gettext_noop("Suits tables with labels or probabilities that are mostly right.")
     model_format: ClassVar[str] = "skops"
     iterations: int = parameter(100, gettext_noop("number of trees for each class"), minimum=1, maximum=10_000)
-    leaves: int = parameter(15, gettext_noop("largest number of leaves of a tree"), minimum=2, maximum=1000)
-    leaf: int = parameter(40, gettext_noop("smallest number of records in a leaf"), minimum=1)
+    leaves: int = parameter(15, gettext_noop("maximum number of leaves per tree"), minimum=2, maximum=1000)
+    leaf: int = parameter(40, gettext_noop("minimum number of records in a leaf"), minimum=1)
     learning_rate: float = parameter(
         0.06, gettext_noop("weight of each tree (learning rate)"), minimum=1e-4, maximum=1.0
     )

@@ -55,7 +55,7 @@ class Consistency(Student):
     batch: int = parameter(128, gettext_noop("images per step"), minimum=8, maximum=100_000)
     learning_rate: float = parameter(
         0.004,
-        gettext_noop("largest step size of AdamW, reached after a quarter of the steps"),
+        gettext_noop("maximum step size of AdamW, reached after a quarter of the steps"),
         minimum=1e-7,
         maximum=1.0,
     )
@@ -63,16 +63,16 @@ class Consistency(Student):
         0.3, gettext_noop("share of labels that may be wrong for reasons other than noise"), minimum=0, maximum=1
     )
     threshold: float = parameter(
-        0.95, gettext_noop("probability from which a class counts as certain"), minimum=0, maximum=1
+        0.95, gettext_noop("lowest probability at which a class counts as certain"), minimum=0, maximum=1
     )
-    rotation: float = parameter(10.0, gettext_noop("largest rotation in degrees"), minimum=0, maximum=180)
-    shift: float = parameter(0.07, gettext_noop("largest shift as a share of the image"), minimum=0, maximum=0.5)
+    rotation: float = parameter(10.0, gettext_noop("maximum rotation in degrees"), minimum=0, maximum=180)
+    shift: float = parameter(0.07, gettext_noop("maximum shift as a share of the image"), minimum=0, maximum=0.5)
     stretch: float = parameter(
-        0.1, gettext_noop("largest change of height and width, as a share"), minimum=0, maximum=0.5
+        0.1, gettext_noop("maximum change of height and width, as a share"), minimum=0, maximum=0.5
     )
     bend: float = parameter(
         0.05,
-        gettext_noop("largest shift of one part of the image against the others, as a share"),
+        gettext_noop("maximum shift of one part of the image relative to the others, as a share"),
         minimum=0,
         maximum=0.5,
     )

@@ -44,7 +44,7 @@ class Shares(Student):
         "Suits tables. Learns from the noisy counts how likely each class is, even if a class is rare."
     )
     model_format: ClassVar[str] = "skops"
-    iterations: int = parameter(100, gettext_noop("largest number of iterations"), minimum=1, maximum=100_000)
+    iterations: int = parameter(100, gettext_noop("maximum number of iterations"), minimum=1, maximum=100_000)
 
     @classmethod
     def model_from_bytes(cls, data: bytes) -> Model:

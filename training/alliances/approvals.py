@@ -102,8 +102,8 @@ def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> 
     if contents[-1] in [each["content"] for each in alliance.former]:
         raise Refused(
             gettext_noop(
-                "The hub sends an earlier document of the alliance, probably after a restored backup. Ask the people "
-                "who run the hub to replace the key again."
+                "The hub is sending an earlier document of the alliance, probably because a backup was restored. Ask "
+                "the people who run the hub to replace the key again."
             )
         )
     if alliance.content not in contents:
@@ -214,7 +214,9 @@ def _site_check(run: Run, alliance: Alliance) -> None:
     if run.joint.ended:
         raise ValidationError(_("The hub has ended the run: %(why)s") % {"why": run.joint.ended})
     if run.joint.document.alliance != alliance.document.digest():
-        raise ValidationError(_("A site's key was replaced after the hub proposed this run, so the hub ends the run."))
+        raise ValidationError(
+            _("A site's key was replaced after the hub proposed this run, so the hub will end the run.")
+        )
     if not form_tells(alliance):
         raise ValidationError(_("The consent form in force does not mention this alliance."))
 

@@ -201,7 +201,7 @@ def exchange(alliance: Alliance) -> bool:
         reply = HubMessage.model_validate(answer).model_dump()
     except ValidationError as error:
         raise Refused(
-            gettext_noop("The hub's message cannot be read. Compare the versions of hub and site.")
+            gettext_noop("The hub's message cannot be read. Compare the hub's version with the site's.")
         ) from error
     except Unreachable as error:
         Alliance.objects.filter(pk=alliance.pk).update(problem=error.sentence.to_json())
@@ -338,7 +338,7 @@ def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool
         if key in answer["runs"]:
             changed |= _run_keep(joint.pk, answer["runs"][key])
         elif not joint.ended:
-            why = _("It no longer has this run, probably after a restored backup.")
+            why = _("It no longer has this run, probably because a backup was restored.")
             changed |= bool(JointRun.objects.filter(pk=joint.pk, ended="").update(ended=why))
     return changed
 
@@ -362,7 +362,7 @@ def _run_keep(pk: Any, message: Mapping[str, Any]) -> bool:
         if joint.approvals.get(site) not in (None, approval):
             raise Refused(
                 gettext_noop(
-                    "The hub shows a different approval of %(site)s than before. Ask the people who run the hub."
+                    "The hub shows a different approval from %(site)s than before. Ask the people who run the hub."
                 ),
                 site=site,
             )
@@ -389,7 +389,11 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
     if row is None:
         document = hub_document(joint.alliance, QuestionDocument, message)
         if document.number != message["number"]:
-            raise Refused(gettext_noop("The hub has given one question two numbers. Ask the people who run the hub."))
+            raise Refused(
+                gettext_noop(
+                    "The hub has given the same question two different numbers. Ask the people who run the hub."
+                )
+            )
         row = JointQuestion(
             joint=joint, number=document.number, content=message["content"], signature=message["signature"]
         )
@@ -424,7 +428,7 @@ def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
         message = SiteMessage.model_validate(said).model_dump()
     except ValidationError as error:
         raise Refused(
-            gettext_noop("The site's message cannot be read. Compare the versions of hub and site.")
+            gettext_noop("The site's message cannot be read. Compare the hub's version with the site's.")
         ) from error
     if message["protocol"] != DOMAIN:
         raise Refused(

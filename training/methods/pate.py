@@ -238,7 +238,7 @@ class Pate(EngineMethod):
         if run.variant == Run.Variant.VANISHING and chosen.small_groups == "copy":
             wrong(
                 "choices.small_groups",
-                _("Small groups can be copied into other teachers only in the weighting variant."),
+                _("Only the weighting variant can copy small groups into other teachers."),
             )
         if run.variant == Run.Variant.VANISHING and vote is not None and vote.pays_once:
             message = _("Residual votes are paid for once, by teachers who take part in every vote.")

@@ -174,8 +174,8 @@ _ROUNDING = 1 + 1e-9
 
 NOISE_DISTANCE = gettext_noop("distance from the same table without noise, 0 to 1")
 _BY_NOISE = gettext_noop(
-    "Based only on noise, cells and head counts: half of the sum, over all cells, of how far the noise moves their "
-    "shares."
+    "Based only on noise, cells and head counts: half the sum, across all cells, of how far the noise moves each "
+    "cell's share."
 )
 
 
@@ -195,8 +195,8 @@ class Counts(Choices):
     )
     bins: int = choice(
         10,
-        gettext_noop("Bins of a column of numbers"),
-        gettext_noop("Of equal width over the range declared in the schema."),
+        gettext_noop("Bins of a numeric column"),
+        gettext_noop("Bins have equal width across the range declared in the schema."),
         minimum=2,
         maximum=MOST_BINS,
     )
@@ -361,7 +361,7 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
         Sentence(
             gettext_noop(
                 "Each of the %(cells)d cells is released with noise: in a cell of average size, the number of people "
-                "is right to within %(error)d, 95 times in 100."
+                "is within %(error)d of the true number in 95 of 100 cases."
             ),
             cells=plan.cells,
             error=math.ceil(plan.error),
@@ -371,8 +371,8 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "That is more than a cell contains on average (%(mean).1f people), so most cells look like empty "
-                    "ones. Choose fewer bins, one column, or a larger share."
+                    "That is more than a cell contains on average (%(mean).1f people), so most cells will look "
+                    "empty. Choose fewer bins, one column, or a larger share."
                 ),
                 mean=plan.people / plan.cells,
             )
@@ -382,7 +382,7 @@ def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
             Sentence(
                 gettext_noop(
                     "People are weighted by their promise, so those with a small ε count less. Numbers of people are "
-                    "estimated as if levels were spread over the cells at random. If they are not, choose to count "
+                    "estimated as if levels were spread across the cells at random. If they are not, choose to count "
                     "everyone equally."
                 )
             )

@@ -38,7 +38,7 @@ class Deniability(Choices):
     released: int = choice(
         1000,
         gettext_noop("Rows to release"),
-        gettext_noop("Each row has a cost of its own. The plan shows the total."),
+        gettext_noop("Each row has its own cost. The plan shows the total."),
         minimum=1,
         maximum=100_000,
     )
@@ -73,7 +73,7 @@ class Deniability(Choices):
     )
     most: int | None = choice(
         None,
-        gettext_noop("Redrawn columns, at most (ω)"),
+        gettext_noop("Maximum number of redrawn columns (ω)"),
         gettext_noop("For each row, the number is drawn between the two."),
         minimum=0,
         maximum=1000,
@@ -81,8 +81,8 @@ class Deniability(Choices):
     )
     values: int = choice(
         20,
-        gettext_noop("Values of a column of numbers"),
-        gettext_noop("Bins of equal width over the range declared in the schema."),
+        gettext_noop("Values of a numeric column"),
+        gettext_noop("Bins of equal width across the range declared in the schema."),
         minimum=2,
         maximum=100,
     )
@@ -327,8 +327,8 @@ class DeniabilityQuestion:
         if not accepted:
             raise PlanError(
                 gettext_noop(
-                    "No row passed the test, because too few records could have been the seed of one. Use a smaller "
-                    "k, redraw more columns, or use more records."
+                    "No row passed the test, because for every row too few records could have been its seed. Use a "
+                    "smaller k, redraw more columns, or use more records."
                 )
             )
         passing = [

@@ -66,13 +66,12 @@ TEACHERS = 10
 _VOTES = 2000  # number of votes simulated if everything is assumed
 _SEED = 0
 _TAUGHT = gettext_noop(
-    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers with %(records)d records each vote on "
-    "%(judged)d other points."
+    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
+    "vote on %(judged)d other points."
 )
 _TAUGHT_QUICKLY = gettext_noop(
-    "A rehearsal on labelled points from the test dataset: %(teachers)d teachers, each trained on %(records)d "
-    "records, vote on %(judged)d other points. They are faster models than those of the run, which would take too "
-    "long here."
+    "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
+    "vote on %(judged)d other points. They are faster models than those of the run, which would take too long here."
 )
 
 

@@ -358,8 +358,8 @@ def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
     if loudness <= _LOUD:
         return ()
     template = gettext_noop(
-        "The noise of a step is %(times)d times as long as the sum of its contributions if all point the same way, "
-        "so the run will learn little. A larger rate, a smaller network or more people help."
+        "Even if all contributions to a step point the same way, the step's noise is %(times)d times as large as "
+        "their sum, so the run will learn little. A larger rate, a smaller network or more people would help."
     )
     return (Sentence(template, times=round(loudness)),)
 

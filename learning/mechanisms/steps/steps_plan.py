@@ -248,9 +248,9 @@ def few_people_notes(plan: StepsPlan) -> tuple[Sentence, ...]:
     if plan.signal >= _FEW:
         return ()
     text = gettext_noop(
-        "There are too few people for these promises and so many numbers: over all steps, the signal is %(signal).1f "
-        "times as large as the noise, and models need about %(few)d times. Choose a representation with fewer "
-        "coordinates, invite more people, or use a larger share."
+        "There are too few people for these promises and so many numbers: across all steps, the signal is "
+        "%(signal).1f times as large as the noise, and models need about %(few)d times. Choose a representation with "
+        "fewer coordinates, invite more people, or use a larger share."
     )
     return (Sentence(text, signal=plan.signal, few=round(_FEW)),)
 
@@ -293,7 +293,7 @@ def _warnings(count: int, lasting: int) -> tuple[Sentence, ...]:
     if lasting >= count:
         return ()
     text = gettext_noop(
-        "With this noise, a budget lasts for %(lasting)d of %(steps)d steps at the largest contributions, so people "
-        "whom the model fits worst run out of budget before the end. Add noise or take fewer steps."
+        "With this noise and the largest possible contributions, a budget lasts for %(lasting)d of %(steps)d steps, "
+        "so people whom the model fits worst will run out of budget before the end. Add noise or take fewer steps."
     )
     return (Sentence(text, lasting=lasting, steps=count),)

@@ -57,7 +57,7 @@ MOST_COLUMNS = 100
 
 MOST_COARSE, MOST_FINE = 8, 96
 """Groups contain at least one in this many people: for counting pairs, and for counting the tree."""
-PAIRS_DISTANCE = gettext_noop("distance over all pairs of columns that comes from noise, 0 to 1")
+PAIRS_DISTANCE = gettext_noop("distance across all pairs of columns that is due to noise, 0 to 1")
 
 _SPARE = 2  # groups for unknown and for rare values
 _BY_NOISE = gettext_noop(
@@ -89,9 +89,9 @@ class Synthesis(Choices):
     )
     bins: int = choice(
         100,
-        gettext_noop("Bins of a column of numbers"),
+        gettext_noop("Bins of a numeric column"),
         gettext_noop(
-            "Bins have equal width over the range declared in the schema. Numbers in synthetic rows are only as "
+            "Bins have equal width across the range declared in the schema. Numbers in synthetic rows are only as "
             "precise as these bins."
         ),
         minimum=2,
@@ -222,8 +222,8 @@ def plan_notes(plan: SynthesisPlan) -> tuple[Sentence, ...]:
         notes.append(
             Sentence(
                 gettext_noop(
-                    "According to the head counts, the noise drowns out most of the counts: each is right to within "
-                    "%(error)d of %(people)d people. Use a larger share, or ignore columns."
+                    "According to the head counts, the noise drowns out most of the counts: each is accurate only to "
+                    "within %(error)d of %(people)d people. Use a larger share, or ignore columns."
                 ),
                 error=math.ceil(last.error_of(0.0)),
                 people=round(last.people),

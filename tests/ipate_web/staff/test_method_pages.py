@@ -33,7 +33,7 @@ def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
     for words in ("Votes in the first round", "labelled points of the test dataset", votes):
         assert words in page.text, words
     unlabelled = as_("operator").post(url("run_new", study), filled_in(study, test_dataset=None)).text
-    assert "An assumption, because no public points are labelled: half" in unlabelled
+    assert "This is an assumption, because no public points are" in unlabelled
 
 
 def test_choices_are_saved_and_proposed_again(study: Study) -> None:

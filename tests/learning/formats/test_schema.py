@@ -62,7 +62,7 @@ def test_a_record_becomes_scaled_numbers_and_one_hot_values(schema):
         ({"height": float("inf")}, "row 2, column height", "not finite"),
         *(({"height": wrong}, "row 2, column height", "not a number") for wrong in (None, True, [1, 2])),
         ({"kind": "3"}, "row 2, column kind", "not among the declared values (1, 2)"),
-        *(({"diagnosis": wrong}, "row 2, column diagnosis", "not a code of ICD-9") for wrong in ("X99", ["428"])),
+        *(({"diagnosis": wrong}, "row 2, column diagnosis", "not a valid ICD-9 code") for wrong in ("X99", ["428"])),
         ({"shoe": 1}, "row 2", "Unknown columns: shoe"),
     ],
 )
@@ -117,7 +117,7 @@ IMAGES = {"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["
         (_with_column(type="categorical", values=["a"], other=1), "“other” is 1. This must be true or false"),
         (_with_column(type="time"), "type 'time' is unknown"),
         (_with_column("label", labels={"1": "c"}), "contains “c”, which is not a class"),
-        (_with_column("label", labels=["1"]), "“labels” is ['1']. Make it an object of texts"),
+        (_with_column("label", labels=["1"]), "“labels” is ['1']. This must be an object whose values are text"),
     ],
 )
 def test_a_wrong_schema_is_refused_with_what_to_do(document, problem):

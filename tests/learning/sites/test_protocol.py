@@ -230,7 +230,7 @@ def test_documents_come_back_from_their_bytes_and_from_no_others(document: Docum
     assert type(document).read(content) == document
     assert type(document).read(content).digest() == document.digest()
     for wrong in (content + b" ", content.replace(b'":', b'": ', 1), content.replace(b"-1 ", b"-2 "), b"", b"x\n{}"):
-        with pytest.raises(Refused, match="Hub and sites need the same version of the"):
+        with pytest.raises(Refused, match="The hub and the sites need the same version"):
             type(document).read(wrong)
 
 

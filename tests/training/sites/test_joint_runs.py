@@ -364,7 +364,7 @@ def test_a_run_that_a_restored_hub_has_forgotten_ends_at_its_sites(monkeypatch: 
             finish(runs, lambda runs: JointQuestion.objects.filter(total="").exclude(total_content="").count() == 3)
     restore(there.hub_study, backup)
     for run in finish(runs[1:]):
-        assert run.status == Run.Status.FAILED and "It no longer has this run, probably after a" in str(run.message)
+        assert run.status == Run.Status.FAILED and "It no longer has this run, probably because a" in str(run.message)
         assert run.joint.questions.count() == (until != "approved") and faults(run.study) == []
 
 

@@ -207,7 +207,7 @@ def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replaye
     site = renewed.contact(1)
     monkeypatch.setattr(Hub, "post", lying)
     forgery |= {"content": former.content, "signature": former.signature, "former": []}
-    with pytest.raises(Refused, match="The hub sends an earlier document of the alliance,"):
+    with pytest.raises(Refused, match="The hub is sending an earlier document of the"):
         renewed.contact(1)
     hub, key = renewed.hub, wire.identity(renewed.hub)
     for change, message in [

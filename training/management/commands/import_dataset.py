@@ -163,7 +163,7 @@ def _schema(study: Study, path: Path | None) -> Schema:
     try:
         document = document_parse(path.read_bytes())
     except OSError as error:
-        raise DataError(f"The schema cannot be read ({error}).", "Check its name and place.", file=path) from error
+        raise DataError(f"The schema cannot be read ({error}).", "Check its name and location.", file=path) from error
     except UnreadableError as error:
         raise DataError(f"The schema is no JSON: {error}.", "Correct it.", file=path) from error
     try:

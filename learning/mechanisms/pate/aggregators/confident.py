@@ -66,13 +66,13 @@ class ConfidentGNMax(GNMax):
             warnings.append(Sentence(too_high, **values))
         elif classes is not None and self.threshold * classes <= votes:
             too_low = gettext_noop(
-                "T = %(threshold)g is so low that %(votes)d votes over %(classes)d classes reach it even if they "
+                "T = %(threshold)g is so low that %(votes)d votes across %(classes)d classes reach it even if they "
                 "disagree. The check costs budget but rejects hardly any queries."
             )
             warnings.append(Sentence(too_low, **values, classes=classes))
         if classes is not None and not self.asks_student and self._difference(votes, classes) < _DIFFERENCE:
             blind = gettext_noop(
-                "σ_T = %(sigma)g is large for %(votes)d votes over %(classes)d classes: unanimous votes pass the "
+                "σ_T = %(sigma)g is large for %(votes)d votes across %(classes)d classes: unanimous votes pass the "
                 "check hardly more often than votes without any agreement."
             )
             warnings.append(Sentence(blind, sigma=self.sigma_threshold, votes=votes, classes=classes))
@@ -150,7 +150,7 @@ class InteractiveGNMax(ConfidentGNMax):
     confidence: float = parameter(
         "p",
         gettext_noop("confidence of the student"),
-        gettext_noop("Probability from which the student's own label is used."),
+        gettext_noop("Lowest probability at which the student's own label is used."),
         suggested=lambda teachers, classes=10: 0.9,
         below=1.0,
     )

@@ -145,8 +145,8 @@ class NoisyCounts(GNMax):
     name: ClassVar[str] = "noisy_counts"
     label: ClassVar[str] = gettext_noop("Noisy counts")
     help: ClassVar[str] = gettext_noop(
-        "The noisy votes for every class, at the cost of a GNMax label. Many queries with much noise teach a student "
-        "that learns from all counts together."
+        "The noisy votes for every class, at the cost of a GNMax label. Many queries with a lot of noise work well "
+        "for a student that learns from all counts together."
     )
     releases_counts: ClassVar[bool] = True
 
@@ -189,7 +189,7 @@ class ResidualGNMax(GNMax):
     first: float = parameter(
         "n",
         gettext_noop("queries of the plain vote"),
-        gettext_noop("Number of queries in a plain vote before there is a student, at least 10."),
+        gettext_noop("Number of queries in a plain vote before there is a student (minimum 10)."),
         suggested=lambda teachers, classes=10: 40.0,
     )
     disagreements: float = parameter(

@@ -266,7 +266,7 @@ def test_a_small_group_is_copied_into_the_teachers_in_which_it_counts_most() -> 
         for holder in (200, 201, 202):
             mine = teachers[positions == holder]
             assert len(set(mine.tolist())) == 2 and plan.members(0)[mine].all()
-    with pytest.raises(PlanError, match="Small groups can be copied into other teachers only"):
+    with pytest.raises(PlanError, match="Only the weighting variant can copy small groups into"):
         pate.make_plan(groups, aggregator=pate.GNMax(sigma=8.0), **options | {"variant": "vanishing"})
 
 

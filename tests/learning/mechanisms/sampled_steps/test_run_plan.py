@@ -153,7 +153,7 @@ def test_usual_parameters_suit_few_people_and_many_and_half_of_the_share_needs_m
     assert half.mechanism.noise_multiplier > 1.2 * whole.mechanism.noise_multiplier
     assert half.charges[0] <= CAPS[0] / 2
     (note,) = plan_sampled("sample", CAPS[:1], [2_000], **(RUN | {"steps": 500, "rate": 0.02})).notes
-    assert "times as long as the sum of its contributions" in note
+    assert "Even if all contributions to a step point the" in note
 
 
 def test_impossible_values_are_refused() -> None:
