@@ -1,4 +1,4 @@
-"""Notices about events of runs and models: mails to people, events to the programs that webhooks lead to."""
+"""Notices about events of runs and models: emails to people, and events to programs with webhooks."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ from consent.services.mail import holders_mail, mails_send, news_send
 from consent.services.webhooks import event_send
 from training.models import Alliance, Run, RunResult, StudentModel
 
-#: Parts of a run's share at which its operators are notified that a group has used them.
+#: Parts of a run's share at which its operators are notified that a group has used this much.
 SHARES_OF_NOTICE = (0.8, 1.0)
 
 
@@ -30,7 +30,7 @@ def notify_run_proposed(run: Run) -> None:
 
 
 def notify_run_approved(run: Run) -> None:
-    """Notify the proposer of an approved run, and holders who wish it; rehearsals concern no holders."""
+    """Notify the proposer of an approved run, and holders who want such emails; rehearsals concern no holders."""
     _event_send("run.approved", run)
     if run.created_by_id is not None:
         mails_send("run_approved", [run.created_by_id], study=run.study, about=run.pk)
@@ -53,17 +53,17 @@ def notify_run_ended(run: Run) -> None:
 
 
 def notify_published(run: Run) -> None:
-    """Notify the study's people, once, of a run's first published model or of its table; rehearsals concern nobody."""
+    """Notify the study's people once, about a run's first published model or its table; never for rehearsals."""
     if not run.rehearsal:
         news_send(study=run.study, kind=News.Kind.RESULT, about=str(run.pk))
 
 
 def notify_share_used(run: Run, used: Sequence[float], before: Sequence[float]) -> None:
-    """Notify the operators if a group has just used most of a run's share, or all of it.
+    """Notify the operators when a group has just used most or all of a run's share.
 
     Args:
-        used: the part of the run's share that each group of the plan has used: public.
-        before: the same before the latest charge.
+        used: the part of the run's share that each group of the plan has used; public.
+        before: the part used before the latest charge.
     """
     names = [group["name"] for group in run.plan.get("groups", run.plan["promises"])]
     groups = []
@@ -78,17 +78,17 @@ def notify_share_used(run: Run, used: Sequence[float], before: Sequence[float]) 
 
 
 def notify_joint_proposed(alliance: Alliance) -> None:
-    """Notify operators of a site that the hub proposes a run, which one of them has to take up."""
+    """Notify operators of a site about a run proposed by the hub, which one of them can take up."""
     _notify_alliance("joint_proposed", "joint.proposed", alliance)
 
 
 def notify_key_waiting(alliance: Alliance) -> None:
-    """Notify operators that a new key of a site waits for one of them to compare and confirm it."""
+    """Notify operators that a site's new key is pending, for one of them to compare and confirm."""
     _notify_alliance("key_waiting", "alliance.key", alliance)
 
 
 def notify_silence(alliance: Alliance, silent: Sequence[str]) -> None:
-    """Notify operators for whom a run over sites waits: ``silent`` are sites, or the hub."""
+    """Notify operators that a joint run is waiting for ``silent`` sites or the hub."""
     _notify_alliance("site_silent", "site.silent", alliance, silent=list(silent))
 
 
@@ -99,17 +99,17 @@ def _notify_alliance(mail: str, event: str, alliance: Alliance, **facts: Any) ->
 
 
 def model_withdrawn_mail(model: StudentModel, users: Iterable[int]) -> None:
-    """Notify the people who took a model that it was withdrawn."""
+    """Notify the people who downloaded or used a model that it was withdrawn."""
     mails_send("model_withdrawn", sorted(users), study=model.run.study, about=model.pk)
 
 
 def result_withdrawn_mail(result: RunResult, users: Iterable[int]) -> None:
-    """Notify the people who took a table that it was withdrawn."""
+    """Notify the people who downloaded a table that it was withdrawn."""
     mails_send("result_withdrawn", sorted(users), study=result.run.study, about=result.pk)
 
 
 def _event_send(event: str, run: Run, **facts: Any) -> None:
-    """Send an event of a run, with the facts about it that every reader of it may know."""
+    """Send an event about a run, with facts that every recipient may see."""
     page = settings.SITE_URL + run.get_absolute_url()  # type: ignore[attr-defined]
     run_facts = {"id": str(run.pk), "title": run.title, "status": run.status}
     event_send(event, run.study, run=run_facts, url=page, **facts)
@@ -119,13 +119,13 @@ def _event_send(event: str, run: Run, **facts: Any) -> None:
 
 
 def notify_yearly() -> int:
-    """Notify the people of each open study of its results, if a year is over in which something was released.
+    """Notify the people of each open study about its results after a year in which something was released.
 
-    Years are counted from the first decision, then from the last such news: nobody is notified twice in a year. A year
-    without questions to anyone and without publications is skipped.
+    Years are counted from the first decision, then from the last such news, so nobody is notified twice in a year. A
+    year without questions and publications is skipped.
 
     Returns:
-        The number of studies whose people are notified.
+        The number of studies whose people were notified.
     """
     open_ones = Study.objects.filter(rehearsal=False, closed_at=None).order_by("pk")
     return sum(_notify_study(study) for study in open_ones)
@@ -137,7 +137,7 @@ def _notify_study(study: Study) -> bool:
     if since is None or since + relativedelta(years=1) > now:
         return False
     study_lock(study.pk)
-    if _last_news(study) != since:  # another worker was first
+    if _last_news(study) != since:  # another worker was faster
         return False
     until = since + relativedelta(years=relativedelta(now, since).years)
     counts = Q(batch__isnull=False) | Q(kind=Release.Kind.MODEL)
@@ -146,6 +146,6 @@ def _notify_study(study: Study) -> bool:
 
 
 def _last_news(study: Study) -> datetime | None:
-    """Return when a study's people last got news of a year, or the first of them decided; None if nobody has."""
+    """Return when a study's people last got yearly news, or else when the first of them decided; None if nobody has."""
     moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("published_at", flat=True).first()
     return moment or ConsentEvent.chain(study.pk).values_list("recorded_at", flat=True).first()

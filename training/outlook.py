@@ -1,6 +1,6 @@
-"""Outlook of a run: its expected results and costs, next to the actual ones, for pages, API and client.
+"""Outlook of a run: its expected and actual results and costs, for pages, API and client.
 
-Everything in it is public: it follows from the run's plan, from earlier runs, and from releases.
+Everything in it is public, because it depends only on the run's plan, on earlier runs, and on releases.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,9 +59,9 @@ class Result(Stored):
 
 @dataclass(frozen=True)
 class Outlook(Stored):
-    """Expected results and costs of a run, and its result once it has ended.
+    """Expected results and costs of a run, with its result once it has ended.
 
-    ``forecast`` is the one that plans are compared by; its ``majority`` is the baseline.
+    ``forecast`` is the one by which plans are compared; its ``majority`` is the baseline.
     """
 
     share: Annotated[float | None, Field(description="Share of every cap that the run may use; null if unknown.")]
@@ -91,11 +91,11 @@ class Outlook(Stored):
 
 
 def outlook(run: Run, plan: Mapping[str, Any] | None = None) -> Outlook | None:
-    """Return what to expect of a run by its kept plan or by another one; None for a run without a plan.
+    """Return the outlook of a run according to its stored plan or another one; None for a run without a plan.
 
     Args:
         run: A run, saved or not.
-        plan: JSON of a plan, with its ``share``.
+        plan: JSON of a plan, including its ``share``.
     """
     if plan is not None:
         run = copy(run)
@@ -138,6 +138,6 @@ def _doubts(run: Run, forecasts: list[Forecast]) -> Iterator[Sentence]:
 
 def _result(run: Run, amount: int) -> Result:
     outcomes = forecast_outcomes(run)
-    came = max(outcomes, key=lambda each: each.forecast.of == MODEL, default=None)  # as `headline` chooses
+    came = max(outcomes, key=lambda each: each.forecast.of == MODEL, default=None)  # chosen as in `headline`
     value, inside = (None, None) if came is None else (came.came, came.inside)
     return Result(amount, value, inside, run_minutes(run), run_reason(run))

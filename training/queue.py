@@ -1,7 +1,7 @@
-"""Queue and workers: the waiting runs in order, the work of each worker, and when a run is expected to end.
+"""Queue and workers: the waiting runs in order, each worker's runs, and when a run is expected to end.
 
-All of it comes from rows that the site keeps anyway: stages as every reader of a run sees them, heartbeats, claims. It
-does not reveal how long single shards or teachers take, which depends on private records.
+Everything is computed from existing rows: the stages that every reader of a run sees, heartbeats, and claims. It does
+not reveal how long individual shards or teachers take, which depends on private records.
 """
 
 from collections import Counter, defaultdict
@@ -23,23 +23,23 @@ from training.engine.turns import claims, worker_times
 from training.models import Run
 from training.selectors import Progress, run_progress
 
-#: Number of earlier runs from which a run's duration is estimated.
+#: Number of earlier runs from which the duration of a run is estimated.
 _EARLIER = 20
 
 
 @dataclass(frozen=True)
 class QueuedRun:
-    """Run that is in progress or waits to begin.
+    """Run that is in progress or waiting to begin.
 
     Attributes:
-        run: the run; None if it belongs to a study whose runs the reader may not see.
+        run: the run; None if the reader may not see its study's runs.
         status: its :class:`training.models.Run.Status`.
-        place: its place among the runs that have not begun, from 1; None once it has begun.
+        place: its place among the runs that have not begun, starting at 1; None once it has begun.
         progress: its progress; None if the reader may not see it.
-        workers: names of the workers that hold it or a part of it.
-        starts: when it is expected to begin; None if this is unknown, or it has begun.
-        ends: when it is expected to end; None if this is unknown.
-        takes: how long earlier runs of its study by its method took; None if there were none.
+        workers: names of the workers that have claimed it or a part of it.
+        starts: when it is expected to begin; None if unknown, or if it has begun.
+        ends: when it is expected to end; None if unknown.
+        takes: how long earlier runs of its study with its method took; None if there were none.
     """
 
     run: Run | None
@@ -53,13 +53,13 @@ class QueuedRun:
 
     @property
     def is_next(self) -> bool:
-        """Whether it is only waiting for a free worker."""
+        """Whether the run is only waiting for a free worker."""
         return _is_now(self.starts)
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Worker that was heard from within a day: ``runs`` that it holds, ``elsewhere`` the runs of other studies."""
+    """Worker heard from within a day: its claimed ``runs``, and the number in other studies (``elsewhere``)."""
 
     name: str
     heard_at: datetime
@@ -70,7 +70,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Queue:
-    """Runs that are ``under_way``, waiting runs in the order of their turns, and the workers."""
+    """Runs that are ``under_way``, waiting runs in order, and the workers."""
 
     under_way: list[QueuedRun]
     waiting: list[QueuedRun]
@@ -87,10 +87,10 @@ def _is_now(starts: datetime | None) -> bool:
 
 
 def _unbegun() -> list[UUID]:
-    """Return approved runs that no worker has begun, next one first.
+    """Return approved runs that no worker has begun, the next one first.
 
-    Studies take turns: the next run is the first one of the study that used the least worker time
-    (:mod:`training.engine.turns`), if each earlier run counts as one of the same length.
+    Studies take turns: the next run is the first one of the study that has used the least worker time
+    (:mod:`training.engine.turns`), assuming that all runs ahead have the same length.
     """
     waiting = Run.objects.filter(status=Run.Status.APPROVED, started_at=None).order_by("approved_at", "pk")
     had = worker_times()
@@ -103,19 +103,19 @@ def _unbegun() -> list[UUID]:
 
 @dataclass(frozen=True)
 class Wait:
-    """Place of a run among those that have not begun, from 1, and when it is expected to begin; None: unknown."""
+    """Place of a run among those that have not begun, starting at 1, and its expected start; None if unknown."""
 
     place: int
     starts: datetime | None
 
     @property
     def is_next(self) -> bool:
-        """Whether it is only waiting for a free worker."""
+        """Whether the run is only waiting for a free worker."""
         return _is_now(self.starts)
 
 
 def run_wait(run: Run) -> Wait | None:
-    """Return the wait of a run that has not begun; None for others, and for one that a worker is just beginning."""
+    """Return the wait of a run that has not begun; None for other runs, and for one that a worker is just beginning."""
     if run.status != Run.Status.APPROVED or run.started_at is not None:
         return None
     order = _unbegun()
@@ -128,13 +128,13 @@ def run_wait(run: Run) -> Wait | None:
 
 
 def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
-    """Return when each of the runs that have not begun is expected to begin.
+    """Return the expected start of each run that has not begun.
 
-    Studies share the workers: a run begins as soon as its own study's earlier runs have spent their shares. It is
-    unknown when all sites of a run will have approved it.
+    Studies share the workers, so a run begins as soon as its own study's earlier runs have spent their shares. The
+    start of a run that its sites must still approve is unknown.
 
     Args:
-        runs: All active runs of some studies, in the order of their approval.
+        runs: All active runs of the studies, in the order of their approval.
     """
     now, durations = timezone.now(), expected_durations(runs)
     free: dict[int, datetime | None] = defaultdict(lambda: now if live_worker_count() else None)
@@ -161,20 +161,20 @@ def _is_unbegun(run: Run) -> bool:
 
 
 def queue_watchable(user: Any) -> bool:
-    """Return whether ``user`` may see the queue: operators of any study, and administrators of the installation."""
+    """Return whether ``user`` may see the queue, as an operator of any study or administrator of the installation."""
     if user.has_perm("consent.manage_accounts"):
         return True
     return studies_with_permission(user, "training.approve_run").exists()
 
 
 def runs_under_way(study: Study) -> list[QueuedRun]:
-    """Return a study's runs that are in progress or wait to begin, in the order of their approval."""
+    """Return a study's runs that are in progress or waiting to begin, in the order of their approval."""
     runs = study.runs.filter(status__in=Run.ACTIVE).select_related("study", "alliance", "joint")
     return [QueuedRun(run, run.status, progress=run_progress(run)) for run in runs.order_by("approved_at", "pk")]
 
 
 def queue_for(user: Any) -> Queue:
-    """Return the queue of the whole installation; runs that ``user`` may not see are only listed as existing."""
+    """Return the queue of the whole installation, without details of runs that ``user`` may not see."""
     visible = set(studies_with_permission(user, "training.view_run").values_list("pk", flat=True))
     runs = list(
         Run.objects.filter(status__in=Run.ACTIVE)
@@ -213,7 +213,7 @@ def _expected_end(run: Run, progress: Progress, takes: timedelta | None, now: da
 
 
 def expected_durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
-    """Return the median duration of the last finished runs, by study and method of ``runs``."""
+    """Return the median duration of recently finished runs for each study and method of ``runs``."""
     pairs = {(run.study_id, run.method) for run in runs}
     finished = Run.objects.filter(
         study__in={study for study, _method in pairs}, status=Run.Status.FINISHED, started_at__isnull=False

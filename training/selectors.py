@@ -1,4 +1,4 @@
-"""Every read of the training app that joins or aggregates."""
+"""Reads of the training app that join or aggregate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,17 +33,17 @@ from training.models import (
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
-    """Return the runs that ``user`` may see: all in the studies in which they may see runs."""
+    """Return the runs that ``user`` may see, which are all runs of the studies in which they may see runs."""
     return Run.objects.filter(study__in=studies_with_permission(user, "training.view_run")).select_related("study")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Publishable progress of a run: queries or steps so far and at most, labels, its method's stages.
+    """Publishable progress of a run: queries or steps so far, their maximum, labels, and its method's stages.
 
-    ``stages`` are in the order in which they follow. ``left`` is how long the rest will take at the same pace, if all
-    planned questions are asked. ``student`` is the progress, 0 to 1, of a student's current training: the run's own, or
-    one between two rounds.
+    ``stages`` are in order. ``left`` is how long the rest will take at the same pace if all planned questions are
+    asked. ``student`` is the progress, 0 to 1, of the current training of the run's student or of one between two
+    rounds.
     """
 
     stages: list[RunStage]
@@ -55,7 +55,7 @@ class Progress:
 
     @property
     def under_way(self) -> RunStage | None:
-        """The first stage that is not done yet."""
+        """First stage that is not complete yet."""
         return next((stage for stage in self.stages if stage.share < 1), None)
 
 
@@ -77,15 +77,15 @@ def _time_left(run: Run, planned: int) -> timedelta | None:
 
 
 def run_curves(run: Run) -> dict[str, list[float]]:
-    """Return public quantities after each step of a run so far, by name."""
+    """Return public quantities after each query or step of a run so far, by name."""
     return method_of(run).curves(run)
 
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """Progress of one round of a run: all of it public. ``representation`` is None until it has begun.
+    """Public progress of one round of a run. ``representation`` is None until the round has begun.
 
-    ``counts`` is whether it counts people, for rows that replace public points.
+    ``counts`` means that the round counts people, in order to draw rows that replace public points.
     """
 
     number: int
@@ -96,7 +96,7 @@ class RoundProgress:
 
 
 def run_rounds(run: Run) -> list[RoundProgress]:
-    """Return the rounds of an approved run, including those to come; empty for a method without rounds."""
+    """Return the rounds of an approved run, including future ones; empty for a method without rounds."""
     begun = {each.index: each for each in run.rounds.all()}
     result, counted = [], rounds_of_counts(run)
     for index, size in enumerate(method_of(run).round_sizes(run)):
@@ -115,9 +115,9 @@ def run_rounds(run: Run) -> list[RoundProgress]:
 
 @dataclass(frozen=True)
 class Versions:
-    """All versions of a run's student by number, and the current or failed ``training`` of another one.
+    """All versions of a run's student by number, and the current or failed ``training`` of another version.
 
-    ``busy`` is whether a worker still has something to train, for a version or for its assessment.
+    ``busy`` means that there is unfinished training of a version or for an assessment.
     """
 
     all: list[StudentModel]
@@ -140,30 +140,30 @@ def run_versions(run: Run) -> Versions:
 
 
 def run_edits(run: Run) -> list[ProposalChange]:
-    """Return changes of a draft by its proposer, oldest first, with the user who made them."""
+    """Return the proposer's changes to a draft, oldest first, with the user who made each."""
     if run.revision == 1:
         return []
     return list(run.changes.filter(kind=ProposalChange.Kind.EDITED).prefetch_related("changed_by"))
 
 
 def run_leads(run: Run) -> list[list[float]]:
-    """Return the shares of each round's labels by their lead; empty if no counts are released."""
+    """Return the distribution of each round's labels over classes of leads; empty if no counts are released."""
     return method_of(run).leads(run)
 
 
-#: How long a run may be idle before its readers are told that no worker is working on it.
+#: How long a run may be idle before its page says that no worker is working on it.
 PATIENCE = timedelta(seconds=5)
 
 
 def run_is_claimed(run: Run) -> bool:
-    """Return whether a live worker holds the run, or a part of it."""
+    """Return whether a live worker has claimed the run or a part of it."""
     alive = ~without_worker()
     chunks, shards = (Exists(part.objects.filter(alive, run=OuterRef("pk"))) for part in (TeacherChunk, Shard))
     return Run.objects.filter(alive | Q(chunks) | Q(shards), pk=run.pk).exists()
 
 
 def run_is_unattended(run: Run) -> bool:
-    """Return whether this run should be worked on, but is not."""
+    """Return whether a worker should be working on this run, but none is."""
     if run.status not in Run.ACTIVE or run.message:
         return False
     is_quiet = run.heartbeat is None or run.heartbeat < timezone.now() - PATIENCE
@@ -172,11 +172,11 @@ def run_is_unattended(run: Run) -> bool:
 
 @dataclass(frozen=True)
 class GroupSpending:
-    """Charge of one group of a run's plan, in μ²; public.
+    """Public charge of one group of a run's plan, in μ².
 
-    If teachers vote, it is the same for all its members; if every holder votes, the most that any of them was charged.
-    ``epsilon`` is the smallest promise in the group, ``cap`` its μ², ``allowed`` the run's share of it. ``holders`` is
-    a public or noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
+    If teachers vote, all members have the same charge; if every holder votes, this is the largest. ``epsilon`` is the
+    smallest promise in the group, ``cap`` its μ², and ``allowed`` the run's share of it. ``holders`` is a public or
+    noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
     """
 
     name: str
@@ -193,17 +193,17 @@ class GroupSpending:
 
     @property
     def spent_share(self) -> float:
-        """The part of every member's cap that the run has used, at most."""
+        """Largest part of any member's cap that the run has used."""
         return self.spent / self.cap
 
     @property
     def allowed_share(self) -> float:
-        """The part of every member's cap that the run may use."""
+        """Part of every member's cap that the run may use."""
         return self.allowed / self.cap
 
 
 def run_groups(run: Run) -> list[GroupSpending]:
-    """Return the groups of an approved run, strictest first; empty before approval, and in a rehearsal."""
+    """Return the groups of an approved run, strictest first; empty before approval and in a rehearsal."""
     if not run.plan or run.rehearsal:
         return []
     promises, exhausted = run.plan["promises"], method_of(run).exhausted(run)
@@ -229,9 +229,9 @@ def run_groups(run: Run) -> list[GroupSpending]:
 
 
 def run_reason(run: Run) -> str:
-    """Return the reason in words for the end of a run or a failed approval, for everyone who may see it; else empty.
+    """Return the reason for the end of a run or for a failed approval, for all who may see the run; otherwise empty.
 
-    A failure's message holds nothing of the private data (`RunError`).
+    The message of a failure contains no private data (`RunError`).
     """
     if run.status == Run.Status.DRAFT:
         return run.message
@@ -245,14 +245,14 @@ _UNPUBLISHED = gettext_noop("This run has a model and did not publish it.")
 
 
 def without_model(run: Run) -> str:
-    """Return why a finished run has no published model, as a sentence; empty for runs that have one or lead to none."""
+    """Return the reason why a finished run has no published model; empty if it has one or cannot have one."""
     if run.status != Run.Status.FINISHED or run.student_id or method_of(run).outcome != MethodOutcome.MODEL:
         return ""
     return run.message or (Sentence(_UNPUBLISHED) if run.students.exists() else "")
 
 
 def run_promises(run: Run) -> list[dict[str, Any]]:
-    """Return ``level`` and ``epsilon`` of every promise that an approved run counts on, strictest first."""
+    """Return ``level`` and ``epsilon`` of every promise included in an approved run, strictest first."""
     return [
         {"level": promise["level"], "epsilon": promise["epsilon"]}
         for promise in run.plan.get("promises", [])
@@ -260,15 +260,15 @@ def run_promises(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-#: Most rows of a run's charges on its page; its report has all.
+#: Maximum number of rows of a run's charges on its page; its report contains all.
 ROWS_SHOWN = 12
 
 
 @dataclass(frozen=True)
 class CostHistory:
-    """After each batch: ``positions`` (queries or steps) and ``labels`` so far, and by group the share of caps used.
+    """Progress after each batch: ``positions`` (queries or steps), ``labels``, and each group's used share of caps.
 
-    ``labelled`` is whether the run's method releases labels.
+    ``labelled`` means that the run's method releases labels.
     """
 
     positions: list[int]
@@ -278,20 +278,20 @@ class CostHistory:
 
     @property
     def rows(self) -> list[tuple[int, int, list[float]]]:
-        """Queries or steps, labels, and the share used by each group, after each batch."""
+        """Queries or steps, labels, and the share used by each group after each batch."""
         shares = map(list, zip(*self.shares.values(), strict=True))
         return list(zip(self.positions, self.labels, shares, strict=True))
 
     @property
     def rows_shown(self) -> list[tuple[int, int, list[float]]]:
-        """At most ``ROWS_SHOWN`` of the rows, evenly spaced, with the last: a run may have thousands of batches."""
+        """At most ``ROWS_SHOWN`` evenly spaced rows including the last, as a run may have thousands of batches."""
         rows = self.rows
         places = np.linspace(0, max(len(rows) - 1, 0), min(len(rows), ROWS_SHOWN))
         return [rows[place] for place in places.round().astype(int)]
 
 
 def run_cost_history(run: Run) -> CostHistory:
-    """Return the growth of a run's public charges with its labels."""
+    """Return the growth of a run's public charges and labels."""
     releases = Release.objects.filter(study_id=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
     contents = list(releases.values_list("content", flat=True))
     labelled = method_of(run).releases_labels
@@ -310,7 +310,7 @@ def run_cost_history(run: Run) -> CostHistory:
 
 @dataclass(frozen=True)
 class RunTotals:
-    """Number of a study's runs, of ``finished`` and ``voted`` ones, and of labels that they released."""
+    """Numbers of a study's runs (all, ``finished`` and ``voted``), and of the labels that they have released."""
 
     count: int
     finished: int
@@ -330,7 +330,7 @@ def run_totals(study: Study) -> RunTotals:
 
 
 def study_budgets(study: Study) -> list[GroupBudget]:
-    """Return how much each privacy group of a study has used over all runs, reserved, and left; public."""
+    """Return the budget of each privacy group of a study across all runs: used, reserved, and left; public."""
     approved = study.runs.filter(rehearsal=False, approved_at__isnull=False).order_by()
     runs = {}
     for pk, title, plan in approved.values_list("pk", "title", "plan"):
@@ -343,9 +343,9 @@ def study_budgets(study: Study) -> list[GroupBudget]:
 
 
 def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
-    """Return a study's encoders, each with ``encodings_seen``: those of private datasets only for data stewards.
+    """Return a study's encoders with ``encodings_seen``, which includes private datasets only for data stewards.
 
-    The progress and failure of encoding private records may depend on a single one of them.
+    The progress and failure of encoding private records may depend on a single record.
     """
     encodings = Encoding.objects.select_related("dataset").order_by("pk")
     if not user.has_perm("training.import_dataset", study):
@@ -358,7 +358,7 @@ def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
 # --- Durations --------------------------------------------------------------------------------------------------------
 
 
-#: Fields of its row between which a run waits for a worker, prepares (trains teachers), and releases and teaches.
+#: Start and end fields of the stages: waiting for a worker, preparing (training teachers), releasing and learning.
 STAGES = {
     "waiting": ("approved_at", "started_at"),
     "preparing": ("started_at", "spending_began_at"),
@@ -368,7 +368,7 @@ _PARTS: tuple[type[Part], ...] = (TeacherChunk, Shard, StudentTraining)
 
 
 def stage_durations() -> Iterator[tuple[str, timedelta]]:
-    """Yield stage and duration of every stage that a run has been through, over all studies."""
+    """Yield name and duration of every completed stage of every run, across all studies."""
     moments = {name for stage in STAGES.values() for name in stage}
     for run in Run.objects.filter(approved_at__isnull=False).values(*moments).order_by().iterator():
         for stage, (start, end) in STAGES.items():
@@ -377,18 +377,18 @@ def stage_durations() -> Iterator[tuple[str, timedelta]]:
 
 
 def runs_by_status() -> dict[str, int]:
-    """Return the number of runs of each status, over all studies."""
+    """Return the number of runs with each status, across all studies."""
     counted = dict(Run.objects.order_by().values_list("status").annotate(Count("pk")))
     return {status: counted.get(status, 0) for status in Run.Status.values}
 
 
 def longest_silence() -> timedelta:
-    """Return the longest time since a worker or the sweep last looked at a run in progress; 0 without runs."""
+    """Return the longest time since a worker or the sweep last handled a run in progress; 0 without runs."""
     busy = Q(chunks__state=Part.State.RUNNING) | Q(shards__state=Part.State.RUNNING)
     last = Run.objects.filter(status__in=Run.ACTIVE).exclude(busy).aggregate(last=Min("heartbeat"))["last"]
     return timezone.now() - last if last else timedelta(0)
 
 
 def worker_deaths() -> int:
-    """Return the number of workers that died over parts of runs which are still on record."""
+    """Return the number of workers that died on parts of runs, as far as these are still stored."""
     return sum(part._default_manager.aggregate(deaths=Sum("deaths"))["deaths"] or 0 for part in _PARTS)

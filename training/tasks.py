@@ -1,4 +1,4 @@
-"""Celery tasks: each takes at most an id, and calls a service."""
+"""Celery tasks, each of which takes at most an id and calls a service."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ alliance_contact = task_of("training.tasks.alliance_contact", alliances.alliance
 
 @shared_task
 def alliances_contact(*_: object, **__: object) -> None:
-    """Ask the hubs of all alliances for news, follow their models, and notify operators of silent ones."""
+    """Ask the hubs of all alliances for news, copy their published models, and notify operators of silent ones."""
     alliances.alliances_contact()
     joint_runs.models_follow()
     joint_runs.withdrawals_follow()
@@ -36,12 +36,12 @@ def alliances_contact(*_: object, **__: object) -> None:
 
 @shared_task
 def former_hubs_ask(*_: object, **__: object) -> None:
-    """Ask the hubs of alliances that have ended here for their withdrawals, and repeat them here."""
+    """Ask the hubs of alliances that have ended here for withdrawals, and repeat these here."""
     alliances.former_hubs_ask()
     joint_runs.withdrawals_follow()
 
 
 @worker_ready.connect
 def _sweep_at_start(**_: object) -> None:
-    """Sweep at the start of a worker, for work that a dead one left behind."""
+    """Sweep when a worker starts, for work left by a dead worker."""
     runs_sweep.delay()

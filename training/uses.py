@@ -1,4 +1,4 @@
-"""Uses of a holder's data, and published models and tables, for the people of a study to read."""
+"""Uses of a holder's data, and published models and tables, for display to the people of a study."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -47,7 +47,7 @@ def _state(run: Run) -> str:
 
 
 def _records(holder: DataHolder) -> dict[str, Any]:
-    """Return the holder's own records as they are stored, by dataset."""
+    """Return the holder's own records as stored, by dataset."""
     own = {}
     for dataset in Dataset.objects.filter(study=holder.study_id, kind=Dataset.Kind.PRIVATE, removed_at=None):
         arrays = records_load(dataset, holders=np.array([holder.pk]))
@@ -59,11 +59,11 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 
 
 def usage(holder: DataHolder) -> Usage:
-    """Return every run that asked the holder before a release, newest first, and the most that may have been spent.
+    """Return the runs that asked the holder before a release, newest first, and the most that may have been spent.
 
-    It reveals neither whether an own record voted nor the own account's state: an account may only silence its holder
-    (rule 6 of the design). Which people are asked follows from consents and owned records; how much may have been
-    spent, from shares.
+    This reveals neither whether the holder's records voted nor the state of their account, which may only exclude its
+    holder (rule 6 of the design). It depends only on consents and owned records (which people are asked) and on shares
+    (how much may have been spent).
     """
     runs = _runs_of(holder)
     course = _course(holder, {run.pk for run in runs})
@@ -76,7 +76,7 @@ def usage(holder: DataHolder) -> Usage:
 
 
 def _runs_of(holder: DataHolder) -> dict[Run, Release]:
-    """Return runs that asked a holder before they released something, newest first, with the first such release."""
+    """Return runs that asked a holder before a release, newest first, each with the first such release."""
     by_run = {}
     runs = Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(spending_began_at=None)
     for run in runs.order_by("-spending_began_at"):
@@ -87,7 +87,7 @@ def _runs_of(holder: DataHolder) -> dict[Run, Release]:
 
 
 def _batches(run: Run) -> QuerySet[Release]:
-    """Return the releases of a run that record who was asked: all that have charges."""
+    """Return the releases of a run that record who was asked, which are those with charges."""
     return (
         Release.objects.filter(study=run.study_id, run=run.pk, batch__isnull=False)
         .exclude(charges="")
@@ -96,20 +96,19 @@ def _batches(run: Run) -> QuerySet[Release]:
 
 
 def _concerns(release: Release, holder: DataHolder) -> bool:
-    """Return whether a holder was asked for a release, whatever it cost them."""
+    """Return whether a holder was asked for a release, regardless of the charge."""
     return bool(np.isin(holder.pk, arrays_load(release.charges, "holder")["holder"]))
 
 
 def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
-    """Return the most a holder can have spent before and after each opened share, in μ², by the promises of that time.
+    """Return the most a holder can have spent before and after each opened share, in μ², given their promises then.
 
-    Public except for the own choices: it follows from shares, from the promises that the holder had, and from which
-    runs asked them (``asked``). A share that was opened but asked nothing of them adds nothing, regardless of their
-    choices in the meantime.
+    It depends on shares, which are public, on the holder's promises, and on the runs that asked them (``among``). A
+    share opened without asking them adds nothing, regardless of their choices in the meantime.
 
-    An account goes up to a share's limit in a run, and not beyond. A run that gave some of its share back charged
-    nobody more than it kept: then it adds only that. A drawing of head counts charges everyone who takes part at most
-    its share of the smallest cap.
+    An account reaches at most the share's limit in a run. A run that has returned part of its share charged nobody more
+    than the rest, so only the rest is added. A drawing of head counts charges participants at most its share of the
+    smallest cap.
     """
     spans, delta = promise_spans(holder), holder.study.delta
     if not any(span.epsilon for span in spans):
@@ -121,7 +120,7 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
         share = known[subject]
         limit, before = cast(float, share.limit), spent
         if purpose == GAP:
-            # Earlier decisions may have been lost; a holder without any decision by then joined later.
+            # Earlier decisions may have been lost; a holder without any decision up to then joined later.
             promises = _promises(spans, None, moment) or [span.epsilon for span in spans if span.epsilon][:1]
             spent = max(spent, limit * _cap(promises, delta))
         elif subject not in runs:
@@ -136,13 +135,13 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
 
 
 def _cap(promises: Iterable[float], delta: float) -> float:
-    """Return the largest cap of some promises; 0 for none."""
+    """Return the largest cap of the given promises, or 0 if there are none."""
     largest = max(promises, default=0.0)
     return float(caps_of(largest, delta)) if largest else 0.0
 
 
 def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datetime) -> list[float]:
-    """Return ε of every promise that was in force at some time from ``since`` (None: ever) to ``until``."""
+    """Return ε of every promise in force at some time from ``since`` (None: from the beginning) to ``until``."""
     ends = [*(span.since for span in spans[1:]), None]
     return [
         span.epsilon
@@ -152,10 +151,11 @@ def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datet
 
 
 def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -> list[float]:
-    """Return ε of the promises that a run can have used to charge a holder.
+    """Return ε of the promises on which a run can have based a holder's charges.
 
-    Teachers charge by the consents of the approval, to the end. If everyone is asked, the promises in force at each
-    release that asked the holder count; for a holder who withdrew in the meantime, the last one before.
+    With teachers, charges are based on the consents at approval until the end. If everyone is asked, they are based on
+    the promises in force at each release that asked the holder or, for a holder who withdrew in the meantime, on the
+    last one before.
     """
     began = min(moment for moment in (run.snapshot_at, run.approved_at, run.spending_began_at) if moment is not None)
     if method_of(run).charges_promises_of_approval:
@@ -164,7 +164,7 @@ def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -
     epsilons: list[float] = []
     for release in _batches(run):
         promises = _promises(spans, release.recorded_at, release.recorded_at)
-        # A charge file is read only if it can add something new.
+        # A charge file is read only if it can add something.
         if any(promise not in epsilons for promise in promises) and _concerns(release, holder):
             epsilons += promises
     return epsilons or _promises(spans, began, timezone.now())
@@ -174,7 +174,7 @@ def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -
 
 
 def results(study: Study) -> list[Result]:
-    """Return every published model and table of a study, newest first, even withdrawn ones; none for rehearsals."""
+    """Return a study's published models and tables, newest first, including withdrawn ones; none for rehearsals."""
     published = Q(student__isnull=False) | Q(result__isnull=False)
     runs = list(
         Run.objects.filter(published, study=study, rehearsal=False, ended_at__isnull=False)
@@ -186,13 +186,13 @@ def results(study: Study) -> list[Result]:
 
 
 def result_titles(digests: Collection[str]) -> dict[str, str]:
-    """Return digest of a model or table → title of the run that produced it."""
+    """Return digest of a model or table → title of its run."""
     rows = (StudentModel.objects.filter(digest__in=digests), RunResult.objects.filter(digest__in=digests))
     return dict(chain.from_iterable(each.values_list("digest", "run__title") for each in rows))
 
 
 def _released(study: Study) -> dict[UUID | None, list[Release]]:
-    """Return entries of the register about models and tables, by run, oldest first."""
+    """Return the register's entries about models and tables by run, oldest first."""
     kind = Release.Kind
     kinds = (kind.MODEL, kind.CHOICE, kind.STAGE, kind.THRESHOLD, kind.DOWNLOAD)
     by_kind = defaultdict(list)
@@ -242,19 +242,19 @@ def _table(run: Run, released: list[Release]) -> Result:
 
 
 def _is_publication(release: Release) -> bool:
-    """Return whether it published a version, by the run itself or by a person."""
+    """Return whether a release published a version, automatically or by a person's choice."""
     by_run = release.kind == Release.Kind.MODEL and release.content.get("published")
     return release.kind == Release.Kind.CHOICE or bool(by_run)
 
 
 def _takers(released: list[Release], *digests: str) -> int:
-    """Return the number of people and programs that took one of these files."""
+    """Return the number of people and programs that downloaded one of these files."""
     taken = (each for each in released if _is_taken(each) and each.content.get("digest") in {*digests} - {""})
     return len({each.recorded_by_id for each in taken})
 
 
 def _replaced(released: list[Release], model: StudentModel) -> list[str]:
-    """Return digests of a model's replaced ONNX files: people who took one of these have taken the model."""
+    """Return digests of a model's replaced ONNX files; people who downloaded one of these have the model."""
     kinds = (Release.Kind.MODEL, Release.Kind.THRESHOLD)
     entries = (each.content for each in released if each.kind in kinds and each.content["digest"] == model.digest)
     return [content.get("onnx", "") for content in entries]
@@ -265,15 +265,15 @@ def _is_taken(release: Release) -> bool:
 
 
 def _last(released: list[Release], kind: str, **content: Any) -> datetime | None:
-    """Return the time of the last entry of a kind with this ``content``; None without one."""
+    """Return the time of the last entry of a kind with this ``content``; None if there is none."""
     said = (each for each in reversed(released) if each.kind == kind and content.items() <= each.content.items())
     return next((each.recorded_at for each in said), None)
 
 
 def _quality(model: StudentModel) -> dict[str, Any]:
-    """Return how often the model is right on test records, and how often the commonest answer would be.
+    """Return how often the model is right on test records, and how often the most frequent answer would be.
 
-    For an outcome other than classes, the measure that decides whether it is worth publishing.
+    For outcomes other than classes, return the measure that decides about publication.
     """
     evaluation = model.card.get("evaluation")
     if evaluation and "measures" in evaluation:

@@ -1,4 +1,4 @@
-"""Verification that releases agree with the register, and every charge with the plan."""
+"""Verification that releases agree with the register, and charges with the plan."""
 
 import hashlib
 import logging
@@ -34,14 +34,14 @@ from training.services.cards import card_digest
 
 logger = logging.getLogger(__name__)
 
-#: Longest time until a requested erasure is done.
+#: Longest time within which a requested erasure must be done.
 LONGEST_WAIT = timedelta(days=1)
 
 
 def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
-    """Return all checks of a study, run every night and by ``ipate verify_ledger``.
+    """Return all checks of a study, which run every night and in ``ipate verify_ledger``.
 
-    The rows of the chains go through ``watch``, which may show the progress of their checks.
+    The rows of the chains are passed through ``watch``, which may report progress.
     """
     return [
         *study_checks(study, watch),
@@ -51,7 +51,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
         ),
         Check("releases of runs that are not there", lambda: stray_faults(study)),
         Check("datasets as they were stored", lambda: record_faults(study)),
-        # A request is private to its holder: people who decide about runs do not learn of an erasure that is missing.
+        # A request is private to its holder, so people who decide about runs do not learn of a missing erasure.
         Check("erasures that were asked for", lambda: erasure_faults(study), for_deciders=False),
         Check("forms as they were proposed and published", lambda: form_faults(study)),
         Check("roles as they were given and taken away", lambda: role_faults(study)),
@@ -59,7 +59,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
 
 
 def release_faults(run: Run) -> Iterator[str]:
-    """Check that every query of a run is in one of its batches, and every batch is one release with its cost."""
+    """Check that every query of a run is in one of its batches, and that every batch is one release with its cost."""
     answered = Count("results", filter=Q(results__label__isnull=False, results__reinforced=False))
     batches = list(run.batches.annotate(queried=Count("results"), answered=answered).order_by("index"))
     releases = {each.batch: each for each in Release.objects.filter(run=run.pk, batch__isnull=False)}
@@ -111,7 +111,7 @@ def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) 
 
 
 def _spending_faults(run: Run) -> Iterator[str]:
-    """Check that a run's record of charges, which decides how it continues and ends, is the sum of its releases."""
+    """Check that a run's recorded charges, on which its continuation and end depend, are the sum of its releases."""
     charged_for = Q(batch__isnull=False) | Q(kind=Release.Kind.SUMS)
     contents = Release.objects.filter(charged_for, run=run.pk).values_list("content", flat=True)
     charged = np.sum([content["charges"] for content in contents], axis=0) if contents else np.zeros(len(run.spent))
@@ -120,7 +120,7 @@ def _spending_faults(run: Run) -> Iterator[str]:
 
 
 def _joint_faults(run: Run) -> Iterator[str]:
-    """Check that answers to a hub are in the register, once each, and that every total is the one the hub signed."""
+    """Check that every answer to a hub is in the register exactly once, and that every total is signed by the hub."""
     questions = list(JointQuestion.objects.filter(joint__run=run.pk).order_by("number"))
     sums = Release.objects.filter(run=run.pk, kind=Release.Kind.SUMS).order_by("sequence")
     released = [(content["number"], content["vector"]) for content in _contents(sums, Release.Kind.SUMS)]
@@ -147,7 +147,7 @@ def _joint_faults(run: Run) -> Iterator[str]:
 
 
 def _signed_vector(content: str) -> str:
-    """Return the SHA-256 of the numbers of an answer or a total, as it was signed."""
+    """Return the signed SHA-256 of the numbers of an answer or a total."""
     try:
         return AnswerDocument.read(content.encode()).vector
     except Refused:
@@ -171,7 +171,7 @@ def _share_faults(run: Run) -> Iterator[str]:
 def _model_faults(run: Run) -> Iterator[str]:
     """Check that student versions match the register and their files, and that the published one was chosen last."""
     models = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL)
-    # the register did not number the first students of runs
+    # The register did not number the first students of runs.
     released = {content.get("version", 1): content for content in models.values_list("content", flat=True)}
     thresholds = Release.objects.filter(run=run.pk, kind=Release.Kind.THRESHOLD).order_by("sequence")
     renewed = {content["version"]: content for content in thresholds.values_list("content", flat=True)}
@@ -181,7 +181,7 @@ def _model_faults(run: Run) -> Iterator[str]:
         yield f"run {run.pk}: its student models are not those in the register."
     for number, version in sorted(versions.items()):
         files = [(version.artifact, version.digest)]
-        # not in the register if it was made later than the version
+        # Not in the register if it was made later than the version.
         if onnx := (renewed.get(number) or released.get(number, {})).get("onnx", version.onnx_digest):
             files.append((version.onnx, onnx))
         for artifact, recorded in files:
@@ -202,7 +202,7 @@ def _model_faults(run: Run) -> Iterator[str]:
 
 
 def _result_faults(run: Run) -> Iterator[str]:
-    """Check that the table, its file and its card match the register, and are withheld if they were withdrawn."""
+    """Check that the table, its file and its card match the register, and are unavailable if they were withdrawn."""
     result = RunResult.objects.filter(run=run).first()
     entries = Release.objects.filter(run=run.pk)
     released = [
@@ -227,7 +227,7 @@ def _contents(entries: QuerySet[Release], kind: str) -> list[dict[str, Any]]:
 
 
 def _withdrawal_faults(run: Run) -> Iterator[str]:
-    """Check that the withheld versions are those that the register lists as withdrawn."""
+    """Check that the withdrawn versions are those that the register lists as withdrawn."""
     withdrawals = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL).values_list("content", flat=True)
     withheld = run.students.filter(withdrawn_at__isnull=False).values_list("version", flat=True)
     if {content["version"] for content in withdrawals} != set(withheld):
@@ -235,7 +235,7 @@ def _withdrawal_faults(run: Run) -> Iterator[str]:
 
 
 def record_faults(study: Study) -> Iterator[str]:
-    """Check that every dataset is unchanged, and that no private one exists after the study's records were erased."""
+    """Check that every dataset is unchanged, and that none is private after the study's records were erased."""
     private = 0
     for dataset in Dataset.objects.filter(study=study, removed_at=None):
         yield from _file_faults(f"dataset “{dataset.name}”: its file", dataset.artifact, dataset.digest, arrays_digest)
@@ -245,7 +245,7 @@ def record_faults(study: Study) -> Iterator[str]:
 
 
 def erasure_faults(study: Study) -> Iterator[str]:
-    """Check that everything was erased that holders asked to have erased."""
+    """Check that everything was erased that holders wanted to have erased."""
     waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
     if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
         yield "Somebody asked for the erasure of their records more than a day ago, and it was not done."
@@ -253,7 +253,7 @@ def erasure_faults(study: Study) -> Iterator[str]:
     for dataset in Dataset.objects.filter(study=study, removed_at=None, kind=Dataset.Kind.PRIVATE):
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]
-        except FileNotFoundError:  # a fault of the dataset
+        except FileNotFoundError:  # reported as a fault of the dataset
             continue
         left = ring_load(ring_of(dataset.artifact)).has(np.array(list(gone), dtype=np.int64))
         if left.any():
@@ -269,7 +269,7 @@ def _model_digest(artifact: str) -> str:
 def _file_faults(
     which: str, artifact: str, recorded: str, digest: Callable[[str], str] = _model_digest
 ) -> Iterator[str]:
-    """Check that a file matches its record; it is a model's or table's unless ``digest`` reads another kind."""
+    """Check that a file matches its recorded digest; ``digest`` computes it, by default for models and tables."""
     try:
         if digest(artifact) != recorded:
             yield f"{which} is not the one that was recorded."
@@ -278,7 +278,7 @@ def _file_faults(
 
 
 def stray_faults(study: Study) -> Iterator[str]:
-    """Yield releases of a study for runs that the study does not have."""
+    """Yield messages about releases of a study that belong to unknown runs."""
     unknown = Release.objects.filter(study=study, run__isnull=False).exclude(
         run__in=Run.objects.filter(study=study).values("pk")
     )
@@ -287,15 +287,15 @@ def stray_faults(study: Study) -> Iterator[str]:
 
 
 def batches_kept(study: Study) -> QuerySet[Batch]:
-    """Return the batches whose votes were kept, so that their charges can be recomputed."""
+    """Return the batches whose votes were kept so that their charges can be recomputed."""
     batches = Batch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
-    kept = batches.filter(run__forgotten_at=None)  # the study may have kept votes only from a later time on
+    kept = batches.filter(run__forgotten_at=None)  # the study may have started keeping votes later
     whole = kept.filter(run__private_dataset__removed_at=None) if study.retain_votes else batches.none()
     return whole.select_related("run__private_dataset", "run__public_dataset", "round").order_by("run", "index")
 
 
 def replay_faults(batch: Batch) -> Iterator[str]:
-    """Yield charges of a batch that differ from those that its method recomputes."""
+    """Yield messages about a batch's charges that differ from those recomputed by its method."""
     release = Release.objects.get(run=batch.run_id, batch=batch.index)
     yield from method_of(batch.run).replay_faults(batch, release)
 
@@ -305,9 +305,9 @@ def replay_faults(batch: Batch) -> Iterator[str]:
 
 #: Hour of the night, in the installation's time zone, from which studies are verified again.
 _HOUR = 2
-#: Time after which a verification whose worker died is taken over.
+#: Time after which a verification is taken over from a worker that died.
 _LEASE = timedelta(hours=3)
-#: Most faults that are kept in words.
+#: Maximum number of faults whose messages are stored.
 _KEPT = 100
 
 
@@ -316,10 +316,10 @@ def outcome_keep(
     checks: Iterable[Check],
     report: Callable[[Check, list[str]], None] = lambda check, faults: None,
 ) -> int:
-    """Run checks of a study, or of the installation, and store their results.
+    """Run the checks of a study or of the installation, and store their results.
 
     Args:
-        study: the study; None: the installation.
+        study: the study; None for the installation.
         report: called with each check and its faults.
 
     Returns:
@@ -346,7 +346,7 @@ def outcome_keep(
 
 
 def studies_verify() -> None:
-    """Verify the studies that were not verified since the last night began, and mail the faults."""
+    """Verify the studies that were not verified since the last night began, and report faults by email."""
     now = timezone.now()
     night = timezone.localtime(now).replace(hour=_HOUR, minute=0, second=0, microsecond=0)
     if night > now:
@@ -370,9 +370,9 @@ def _claim(study: Study | None, night: datetime) -> bool:
 
 
 def _mail(study: Study | None) -> None:
-    """Notify the auditors of every fault, and the committee that there is one. This repeats every night as a reminder.
+    """Notify auditors of all faults, and the committee that there are some. This is repeated every night as a reminder.
 
-    Faults of the installation are reported to the auditors of all studies and to the people who run the installation.
+    Faults of the installation are reported to the auditors of all studies and to the installation's administrators.
     """
     outcome = Verification.objects.get(study=study)
     roles = Membership.objects.order_by().values_list("user_id", flat=True).distinct()

@@ -1,6 +1,6 @@
-"""States of studies for pages, metrics and ``/readyz``: locked, faulty, unverified, silent; and the kinds of mails.
+"""States of studies for pages, metrics and ``/readyz`` (locked, faulty, unverified, silent), and kinds of emails.
 
-Operators also get a mail about privacy groups that have little left of their budgets.
+Operators also get emails about privacy groups with little budget left.
 """
 
 from collections.abc import Iterable
@@ -28,15 +28,15 @@ OVERDUE = timedelta(hours=26)
 
 @dataclass(frozen=True)
 class Watch:
-    """State of a study for a reader, or of the installation.
+    """State of a study or of the installation, for a certain reader.
 
     Attributes:
-        study: the study; None: the installation.
+        study: the study; None for the installation.
         locked: whether its database is older than its journal.
-        fault: whether a fault was found that the reader may know about.
-        verified_at: when it was last verified; None: never.
-        overdue: whether that is too long ago.
-        details: check and fault in words, for readers who may see exact numbers of people.
+        fault: whether a fault was found that the reader may see.
+        verified_at: time of the last verification; None if there was none.
+        overdue: whether this is too long ago.
+        details: names of checks with messages, for readers who may see exact numbers of people.
     """
 
     study: Study | None
@@ -52,7 +52,7 @@ class Watch:
 
     @property
     def verdict(self) -> str:
-        """State in a word or two."""
+        """State in one to three words."""
         if self.locked:
             return str(_("locked"))
         if self.fault:
@@ -63,7 +63,7 @@ class Watch:
 
 
 def alliances_silence() -> timedelta:
-    """Return the longest time since a hub or a site was last heard from, among continuing alliances."""
+    """Return the longest time since a hub or site was last heard from, among continuing alliances."""
     hubs = Alliance.objects.exclude(own_name="").filter(left_at=None).aggregate(last=Min("last_contact"))["last"]
     joined = AllianceSite.objects.filter(alliance__left_at=None, left_at=None, joined_at__isnull=False)
     heard = [each for each in (hubs, joined.aggregate(last=Min("last_contact"))["last"]) if each is not None]
@@ -71,13 +71,13 @@ def alliances_silence() -> timedelta:
 
 
 def watch_of(study: Study, *, sees_all: bool = False) -> Watch:
-    """Return the state of one study; ``sees_all`` for readers who may see exact numbers of people."""
+    """Return the state of one study; ``sees_all`` is True for readers who may see exact numbers of people."""
     (watch,) = watches([study], all_of={study.pk} if sees_all else set())
     return watch
 
 
 def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Watch]:
-    """Return states of studies; ``all_of`` are those for which the reader may see exact numbers of people."""
+    """Return states of studies; ``all_of`` are ids of those for which the reader may see exact numbers of people."""
     studies, sees_all, now = list(studies), set(all_of), timezone.now()
     outcomes = Verification.objects.filter(study__in=studies).in_bulk(field_name="study_id")
     states = []
@@ -99,14 +99,14 @@ def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Wat
 
 
 def installation_watch() -> Watch:
-    """Return the state of the installation, for auditors and the people who run the installation."""
+    """Return the state of the installation, for auditors and administrators."""
     outcome = Verification.objects.filter(study=None).first() or Verification(verified_at=None)
     return Watch(
         study=None,
         locked=False,
         fault=outcome.faults > 0,
         verified_at=outcome.verified_at,
-        overdue=False,  # it is verified with the studies
+        overdue=False,  # verified together with the studies
         details=tuple((check, fault) for check, fault in outcome.found),
     )
 
@@ -117,20 +117,20 @@ def all_watches() -> list[Watch]:
 
 
 def longest_time_unverified() -> timedelta:
-    """Return the time since the least recent verification of any study."""
+    """Return the longest time since the last verification of any study."""
     now = timezone.now()
     moments = Study.objects.values_list(Coalesce("verification__verified_at", "created_at"), flat=True)
     return max((now - moment for moment in moments), default=timedelta())
 
 
 def budgets_low(study: Study, budgets: Iterable[GroupBudget]) -> list[GroupBudget]:
-    """Return groups of a study that have less left than its threshold; empty if it has none."""
+    """Return groups of a study with less budget left than its threshold; empty if it has no threshold."""
     threshold = study.budget_warning
     return [] if threshold is None else [budget for budget in budgets if budget.share_left < threshold]
 
 
 def budgets_watch() -> None:
-    """Mail a study's operators when a group's budget has fallen below its threshold, once for each group."""
+    """Email a study's operators, once for each group, when a group's remaining budget falls below the threshold."""
     for study in Study.objects.filter(budget_warning__isnull=False, closed_at=None, rehearsal=False):
         low = budgets_low(study, study_budgets(study))
         note = ",".join(f"{budget.level}{budget.policy}" for budget in low)[:200]
@@ -195,7 +195,7 @@ def _low(mail: Mail) -> dict[str, Any] | None:
 
 
 def mail_kinds_register() -> None:
-    """Register these kinds, once, at start-up."""
+    """Register these kinds of emails once, at start-up."""
     kinds_register(
         MailKind("run_waiting", _("a run is waiting for approval"), _waiting_run, wish="approvals"),
         MailKind("run_approved", _("a run was approved"), _run, wish="approvals"),

@@ -1,1 +1,1 @@
-"""Every write of the training app, with one module for each kind of object."""
+"""Writes of the training app, with one module for each kind of object."""

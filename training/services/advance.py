@@ -1,7 +1,7 @@
 """State machine of a run: draft → planning → approved → preparing → asking → learning → finished, failed or cancelled.
 
-The database row is authoritative. Every step can be repeated after a crash and continues where it stopped. A worker
-that gets a message first does work that is due earlier, and a sweep queues runs that dead workers left behind.
+The database row is authoritative. Every step can be repeated after a crash and resumes where it stopped. A worker that
+gets a message does other work first if it is due earlier, and a sweep queues runs left by dead workers.
 """
 
 import logging
@@ -39,7 +39,7 @@ _NO_ANSWER = gettext_noop(
 _UNEXPECTED = gettext_noop("An unexpected error. The worker's logs contain it under this run's id.")
 
 
-#: The last step of a run, by its outcome.
+#: Last step of a run, by its outcome.
 _PUBLISH: dict[MethodOutcome, Step] = {
     MethodOutcome.MODEL: students.student_train,
     MethodOutcome.TABLE: publication.result_publish,
@@ -58,7 +58,7 @@ def step_of(run: Run) -> Step | None:
 
 @contextmanager
 def _guarded(run_id: str | UUID) -> Iterator[None]:
-    """End the run if it cannot continue; leave it to the sweep if the database or storage does not respond."""
+    """End the run if it cannot continue, but leave it to the sweep if the database or storage does not respond."""
 
     def fail(message: str) -> None:
         if not approval_fail(run_id, message):
@@ -74,7 +74,7 @@ def _guarded(run_id: str | UUID) -> Iterator[None]:
 
 
 def run_advance(run_id: str | UUID) -> bool:
-    """Advance a run until it ends, waits for teachers or another run's vote, or yields to other work.
+    """Advance a run until it ends, waits for teachers or another run, or yields to other work.
 
     Returns:
         Whether it advanced.
@@ -101,22 +101,22 @@ def run_advance(run_id: str | UUID) -> bool:
         run = Run.objects.select_related("study").get(pk=run_id)
         if run.has_ended:
             run_forget(run)
-        # The event it waited for may have happened while this worker held the run: nothing else would resume it then.
+        # If the awaited event happened while this worker held the run, nothing else would resume it.
         elif aside or run.status == Run.Status.PLANNING or method_of(run).may_go_on(run):
             send("run_advance", run_id)
     return aside or _standing(run_id) != before
 
 
 def _standing(run_id: str | UUID) -> tuple[Any, ...] | None:
-    """Return how far a run is."""
+    """Return a run's progress."""
     return Run.objects.filter(pk=run_id).values_list("status", "started_at", "position", "prepared").first()
 
 
 def chunk_train(chunk_id: str | int) -> bool:
-    """Train a chunk of teachers, and continue the run after the last one; return whether this call trained it.
+    """Train a chunk of teachers, and continue the run after the last chunk; return whether this call trained it.
 
-    Only the call that trained it continues the run: tasks that were sent twice would multiply with every step of the
-    run.
+    Only the call that trained the chunk continues the run, because duplicate tasks would otherwise multiply with every
+    step.
     """
     chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
     if chunk is None or chunk.run.status != Run.Status.PREPARING:
@@ -130,7 +130,7 @@ def chunk_train(chunk_id: str | int) -> bool:
 
 
 def shard_ask(shard_id: str | int) -> bool:
-    """Ask a shard of holders, and continue the run after the last one, as :func:`chunk_train` does."""
+    """Ask a shard of holders, and continue the run after the last shard; see :func:`chunk_train`."""
     shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
     if shard is None or shard.run.status != Run.Status.ASKING:
         return False
@@ -154,10 +154,10 @@ _WORK: dict[str, Callable[[Any], bool]] = {
 
 
 def turn_take(task: str, pk: str) -> None:
-    """Do the work that a message names, or other work that is due before it.
+    """Do the work that a message refers to, or other work that is due before it.
 
     In the latter case the message is sent again, so that every piece of waiting work has a message. The message for the
-    work that was done instead finds nothing to do when it arrives.
+    work done instead will find nothing to do.
     """
     named = piece_of(task, pk)
     if named is None:
@@ -176,7 +176,7 @@ def turn_take(task: str, pk: str) -> None:
 
 
 def runs_sweep() -> list[str]:
-    """Queue every run that no live worker is working on, and return their ids; tidy up after ended runs."""
+    """Queue every run that no live worker is working on, and return their ids; clean up after ended runs."""
     alive = stale_before()
     busy = Run.objects.filter(
         Q(chunks__heartbeat__gte=alive, chunks__state="running")

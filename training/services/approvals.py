@@ -1,11 +1,11 @@
-"""Approval of a run: decided in a request, carried out by a worker.
+"""Approval of a run, which is decided in a request and carried out by a worker.
 
 Computing a plan takes up to half a minute, so a request only records the decision (person, time, share, revision) and a
-digest of the facts that the plan rests on. A worker then computes the plan. Under the study's lock it checks that all
-of this still holds; the run is approved together with its share, or becomes a draft again with the reason.
+digest of the facts on which the plan is based. A worker then computes the plan and checks, under the study's lock, that
+nothing has changed. Either the run is approved with its share, or it becomes a draft again with the reason.
 
-Consents, withdrawals and erasures in between change nothing: plans rest on public numbers (condition 1 of the
-guarantee), and a run counts the consents that are in force once it asks.
+Consents, withdrawals and erasures in the meantime have no effect on this, because plans are based on public numbers
+(condition 1 of the guarantee) and a run uses the consents in force when it asks.
 """
 
 import json
@@ -50,15 +50,14 @@ _NO_LONGER = gettext_noop("The operator who approved this run may no longer appr
 
 
 def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, revision: int | None = None) -> Run:
-    """Record that ``acting_user`` approves a draft with a ``share`` of every holder's cap, and let a worker plan it.
+    """Record that ``acting_user`` approves a draft with a ``share`` of every holder's cap, and have a worker plan it.
 
-    Approving a run that was approved before changes nothing. If ``revision`` is given, a draft that was changed after
-    that revision is refused.
+    Approving an approved run changes nothing. If ``revision`` is given, a draft changed after that revision is refused.
 
     Raises:
-        PlanError: the run could not be carried out.
-        ValidationError: the run could not be carried out, less than the share is free, the draft was changed since, or
-            ``acting_user`` proposed it: another person must approve.
+        PlanError: the run cannot be carried out.
+        ValidationError: the run cannot be carried out, less than the share is free, the draft was changed, or it was
+            proposed by ``acting_user`` and so must be approved by another person.
     """
     share_check(share)
     with transaction.atomic():
@@ -88,12 +87,12 @@ def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, 
 
 
 def run_plan(run: Run) -> bool:
-    """Compute the plan of an approved run, and carry out its approval; return whether the run goes on.
+    """Compute the plan of an approved run and carry out its approval; return whether the run continues.
 
-    It can be repeated after a crash: until the transaction at the end, nothing has changed.
+    This can be repeated after a crash, because nothing changes before the final transaction.
     """
     try:
-        with translation.override("en"):  # pages translate a message that is kept
+        with translation.override("en"):  # pages translate stored messages
             return _plan(run, run.share)
     except (PlanError, ValidationError) as error:
         reason = " ".join(error.messages) if isinstance(error, ValidationError) else message_of(error)
@@ -107,7 +106,7 @@ def _plan(run: Run, share: float) -> bool:
         study_open_check(study_lock(run.study_id))
         held = _locked(run.pk)
         if (held.status, held.approved_at) != (Run.Status.PLANNING, run.approved_at):
-            return held.status == Run.Status.PLANNING  # taken back meanwhile, and perhaps approved again
+            return held.status == Run.Status.PLANNING  # withdrawn meanwhile, and perhaps approved again
         approver = held.approved_by
         if approver is None or not approver.has_perm("training.approve_run", held.study):
             raise PlanError(_NO_LONGER)
@@ -137,10 +136,10 @@ def _carry_out(run: Run, plan: dict[str, Any], approver: AbstractBaseUser) -> No
 
 @transaction.atomic
 def approval_undo(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """Make an approved run whose plan is not computed yet a draft again; a draft stays as it is.
+    """Turn an approved run whose plan is not computed yet back into a draft; a draft is left unchanged.
 
     Raises:
-        ValidationError: the approval was carried out, or the run has ended.
+        ValidationError: the approval has been carried out, or the run has ended.
     """
     study_lock(run.study_id)
     run = _locked(run.pk)
@@ -156,10 +155,10 @@ def approval_undo(*, run: Run, acting_user: AbstractBaseUser) -> Run:
 
 
 def approval_fail(run_id: str | UUID, reason: str, *, approved_at: datetime | None = None) -> bool:
-    """Make a run that cannot be approved a draft again, and notify proposer and approver of the reason.
+    """Turn a run that cannot be approved back into a draft, and notify proposer and approver of the reason.
 
     Returns:
-        Whether it was being approved; if ``approved_at`` is given, by the decision of that moment.
+        Whether it was being approved, by the decision made at ``approved_at`` if this is given.
     """
     with transaction.atomic():
         study_lock(Run.objects.values_list("study_id", flat=True).get(pk=run_id))
@@ -186,7 +185,7 @@ def _locked(pk: str | UUID) -> Run:
 
 
 def _ended_check(run: Run) -> None:
-    """Refuse to decide about a run that has ended without being carried out."""
+    """Refuse decisions about a run that has ended without being carried out."""
     if run.status == Run.Status.CANCELLED:
         raise ValidationError(_("This run was cancelled. Propose it again."), code=STATE)
     if run.status == Run.Status.FAILED:
@@ -207,14 +206,14 @@ def _second_person_check(run: Run, acting_user: AbstractBaseUser) -> None:
 
 
 def _share_free(run: Run) -> float:
-    """Return the share of every cap that is free for a run, besides runs whose approval is being carried out."""
+    """Return the share of every cap that is free for a run, without those of runs being approved."""
     others = Run.objects.filter(study=run.study, status=Run.Status.PLANNING, rehearsal=False).exclude(pk=run.pk)
     held = others.values_list("share", flat=True)
     return max(0.0, decimal_sum(share_free(run.study), *(-share for share in held)))
 
 
 def _basis_of(run: Run) -> str:
-    """Return a digest of the public facts that a run's plan rests on, besides its proposal. Raises PlanError."""
+    """Return a digest of the public facts, besides the proposal, on which a run's plan is based. Raises PlanError."""
     policy = None if run.rehearsal else policy_in_force(run.study)
     promises = [asdict(promise) for promise in planned_promises(run)]
     facts = [run.revision, policy and policy.pk, promises, head_count_sigma(run)]

@@ -1,4 +1,4 @@
-"""Cards: information for the users of a student or of a table."""
+"""Cards: information for users of a student or a table."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +68,7 @@ EXCEPTION = gettext_noop(
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A model that may be published: its learner, its parameters, and its rounded evaluation on the test data."""
+    """Model that may be published: its learner, its parameters, and its rounded evaluation on the test data."""
 
     learner: str
     parameters: dict[str, Any]
@@ -80,7 +80,7 @@ class Candidate:
         return self.evaluation.get("accuracy") if self.evaluation else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the card's entry on this candidate, so that users of the chosen model know the others."""
+        """Return the card's entry about this candidate, to tell users of the chosen model about it."""
         found = self.evaluation or {}
         entry = {"learner": self.learner, "accuracy": self.accuracy}
         entry |= {name: found[name] for name in ("area",) if name in found}
@@ -98,7 +98,7 @@ def card(
     candidates: list[Candidate],
     choice: str | dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the model card. It depends on the private data only through the releases.
+    """Return the model card, which depends on private data only through the releases.
 
     ``shares``: shares of the classes, see `shares_document`.  ``candidates``: all models that might have been
     published, including the chosen one.  ``choice``: see `choice_document`.
@@ -132,10 +132,10 @@ def card(
 
 
 def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
-    """Return the card's part on the shares of the classes among the people and among labelled public points.
+    """Return the card's section on the shares of the classes among the people and among labelled public points.
 
-    ``differing``: the classes whose shares differ by more than noise and chance; ``said``: the same as a sentence. None
-    if the releases show no shares.
+    ``differing`` lists the classes whose shares differ by more than noise and chance, ``said`` states this as a
+    sentence. None if the releases contain no shares.
     """
     if shares is None:
         return None
@@ -163,17 +163,17 @@ def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray
 
 
 def card_digest(document: dict[str, Any]) -> str:
-    """Return the digest of a card as published: without the threshold, which the register holds separately."""
+    """Return the digest of a card as published, without the threshold, which the register stores separately."""
     return json_digest({name: value for name, value in document.items() if name != "threshold"})
 
 
 def result_card(run: Run) -> dict[str, Any]:
-    """Return the card of a run's table: which people it is about, and the promise that it keeps."""
+    """Return the card of a run's table, with its people and its promise."""
     return _about(run)
 
 
 def _about(run: Run) -> dict[str, Any]:
-    """Return the part of every card on its origin, the people responsible, and how it keeps its promise."""
+    """Return the section common to all cards: origin, the people responsible, and how the promise is kept."""
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,
@@ -188,7 +188,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def choice_document(publish: str, duel: Duel | None) -> str | dict[str, Any]:
-    """Return the card's part on why a student or its teacher model is published; ``publish`` as in a lesson."""
+    """Return the card's reason why a student or its teacher model is published; ``publish`` as in a lesson."""
     if publish:
         return CHOICE
     if duel is None:
@@ -197,14 +197,14 @@ def choice_document(publish: str, duel: Duel | None) -> str | dict[str, Any]:
 
 
 def _choice(candidates: list[Candidate], choice: str | dict[str, Any]) -> dict[str, Any]:
-    """Return the card's part on the models that might have been published; empty if there is only one."""
+    """Return the card's section on the models that might have been published; empty if there is only one."""
     if len(candidates) == 1:
         return {"candidates": [], "choice": ""}
     return {"candidates": [each.to_json() for each in candidates], "choice": choice}
 
 
 def _labelled(run: Run) -> dict[str, Any] | None:
-    """Return the card's part on labelled public rows that the student learned from; None if there are none."""
+    """Return the card's section on labelled public rows from which the student learned; None if there are none."""
     dataset = run.labelled_dataset
     if dataset is None:
         return None
@@ -212,7 +212,7 @@ def _labelled(run: Run) -> dict[str, Any] | None:
 
 
 def _encoder(run: Run) -> dict[str, Any] | None:
-    """Return the encoder whose vectors the model takes, and the statements about it; None if there is none."""
+    """Return the encoder whose vectors are the model's input, with statements about it; None if there is none."""
     encoder = encoder_of(run)
     if encoder is None:
         return None
@@ -229,7 +229,7 @@ def _encoder(run: Run) -> dict[str, Any] | None:
 
 
 def _privacy(run: Run) -> dict:
-    """Return the promise that the model keeps, and the mechanism that ensures it."""
+    """Return the model's promise and the mechanism that ensures it."""
     return {
         "unit": gettext_noop("data holder"),
         "neighbours": "one holder's records and participation, added or removed",
@@ -248,7 +248,7 @@ def _privacy(run: Run) -> dict:
 
 
 def _rehearsal_privacy(run: Run) -> dict:
-    """Return the costs of a rehearsal by the papers' accounting; it promises nothing."""
+    """Return the costs of a rehearsal according to the papers' accounting; it promises nothing."""
     return {
         "note": gettext_noop("A rehearsal with data that is not secret. It makes no promises."),
         "mechanism": method_of(run).mechanism(run),

@@ -1,4 +1,4 @@
-"""Imports of datasets, complete or not at all."""
+"""Dataset imports, which either succeed completely or change nothing."""
 
 import logging
 import uuid
@@ -49,15 +49,15 @@ def dataset_import(
 ) -> Dataset:
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
 
-    Private rows of people who had theirs erased, and have not consented since, are left out. So are each holder's rows
-    after the first ``MOST_RECORDS``, in the order of the file. Which of a holder's records are kept depends only on
-    these records.
+    Private rows of people whose records were erased and who have not consented again are omitted. So are each holder's
+    rows after the first ``MOST_RECORDS`` in the file, so which of a holder's records are kept depends only on that
+    holder's records.
 
-    ``provenance`` is the operator's own description of the rows' origin; nothing checks it. ``balance`` is the reader's
-    account of the file, kept with the dataset. ``artifact`` is the name of the file to be written, by default a new
-    one. ``progress`` counts the rows whose people are registered.
+    ``provenance`` is the operator's unchecked description of the rows' origin. ``balance`` is the reader's account of
+    the file, stored with the dataset. ``artifact`` is the name of the file to write, by default a new one. ``progress``
+    counts the rows whose people are registered.
 
-    Raises DataError, and leaves nothing behind, if rows do not fit the kind.
+    Raises DataError, without leaving anything behind, if the rows do not suit the kind.
     """
     dataset_check(study=study, name=name, kind=kind, rows=rows)
     artifact = artifact or f"datasets/{uuid.uuid4()}.npz"
@@ -101,7 +101,7 @@ def dataset_import(
 
 
 def dataset_name(study: Study, wanted: str) -> str:
-    """Return a name that no dataset of the study has or had: ``wanted``, or ``wanted`` with a number after it."""
+    """Return a name that no dataset of the study has ever had: ``wanted``, with a number if necessary."""
     taken = set(Dataset.objects.filter(study=study).values_list("name", flat=True))
     names = (f"{wanted[:80]} ({number})" for number in count(2))
     return next(each for each in chain([wanted[:80]], names) if each not in taken)
@@ -113,9 +113,9 @@ def classes_seen(outcome: Outcome, labels: np.ndarray | None) -> list[int]:
 
 
 def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
-    """Register the people of private rows; return (N,) the holder of each row, and whether it is stored.
+    """Register the people of private rows; return each row's holder, and whether the row is stored, (N,) each.
 
-    The study's lock is held. ``most``: number of rows stored for each holder.
+    The study's lock is held. ``most``: maximum number of rows stored per holder.
     """
     try:
         owners = owners_register(study=study, pseudonyms=rows.holders or [], progress=progress)
@@ -131,7 +131,7 @@ def _owners(study: Study, rows: Rows, most: int, progress: Progress) -> tuple[np
 
 
 def holders_beyond(rows: Rows) -> dict[str, int]:
-    """Return pseudonyms with more rows than a dataset takes per holder, with their numbers; secret."""
+    """Return pseudonyms with more rows than are stored per holder, with their numbers of rows; secret."""
     most, ordered = settings.MOST_RECORDS, np.sort(_hashes(rows))
     several = set(ordered[most:][ordered[most:] == ordered[: max(0, len(ordered) - most)]].tolist())
     if not several:
@@ -141,18 +141,18 @@ def holders_beyond(rows: Rows) -> dict[str, int]:
 
 
 def holders_count(rows: Rows) -> int:
-    """Return how many people rows belong to (0 if they belong to nobody)."""
+    """Return the number of people to whom rows belong (0 if they belong to nobody)."""
     return len(distinct(_hashes(rows)))
 
 
 def _hashes(rows: Rows) -> np.ndarray:
-    """Return (N,) hashes of the rows' pseudonyms, which take less memory."""
+    """Return hashes (N,) of the rows' pseudonyms, which need less memory."""
     return np.fromiter(map(hash, rows.holders or ()), np.int64)
 
 
 @transaction.atomic
 def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:
-    """Set a dataset's provenance. Cards of earlier runs keep the earlier statement."""
+    """Set a dataset's provenance. Cards of earlier runs keep the earlier text."""
     study_lock(dataset.study_id)
     locked(dataset).provenance = provenance.strip()
     with changes_recorded([dataset], acting_user=acting_user):
@@ -162,7 +162,7 @@ def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: 
 
 
 def dataset_check(*, study: Study, name: str, kind: str, rows: Rows) -> None:
-    """Check that ``rows`` could be imported like this. Raises DataError if they could not."""
+    """Raise DataError if ``rows`` could not be imported with these arguments."""
     _require_rows(rows, kind)
     if Dataset.objects.filter(study=study, name=name).exists():
         problem = Sentence(gettext_noop("The study already has a dataset named “%(name)s”."), name=name)

@@ -1,4 +1,4 @@
-"""Downloads of labels, tables, model files and statements; the release register records each with its recipient."""
+"""Downloads of labels, tables, model files and statements, which the release register records with their recipients."""
 
 import io
 from collections.abc import Callable, Collection
@@ -32,11 +32,10 @@ from training.models import Run, StudentModel
 
 @transaction.atomic
 def download_record(*, run: Run, what: str, digest: str = "", acting_user: AbstractBaseUser) -> None:
-    """Record in the register that ``acting_user`` was given ``what`` of ``run``; nothing in a rehearsal is secret.
+    """Record in the register that ``acting_user`` has received ``what`` of ``run``, except in a rehearsal.
 
-    Requests for labels return nothing, and are not entered, if the method releases none. Someone who pages through the
-    labels is entered once, and again only if more have been released since. Someone who asks the model for predictions
-    is entered the first time.
+    Requests for labels are not recorded if the method releases none. A user who pages through the labels is recorded
+    once, and again only after more labels have been released. A user of predictions is recorded the first time.
     """
     if run.rehearsal or (what == "labels" and not method_of(run).releases_labels):
         return
@@ -48,33 +47,33 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
     if what != "model" and _is_recorded(run, content, acting_user):
         return
     study = study_lock(run.study_id)
-    if what != "model" and _is_recorded(run, content, acting_user):  # by a request of the same moment
+    if what != "model" and _is_recorded(run, content, acting_user):  # by a simultaneous request
         return
     release_record(study=study, kind=Release.Kind.DOWNLOAD, run=run.pk, content=content, acting_user_id=acting_user.pk)
 
 
 @transaction.atomic
 def predictions_record(*, model: StudentModel, records: int, acting_user: AbstractBaseUser) -> None:
-    """Count predictions that any user requested from a model; each user is entered into the register once."""
+    """Count predictions requested from a model by any user; each user is recorded in the register once."""
     StudentModel.objects.filter(pk=model.pk).update(predictions=F("predictions") + records)
     download_record(run=model.run, what=gettext_noop("predictions"), digest=model.digest, acting_user=acting_user)
 
 
 def model_takers(model: StudentModel) -> set[int]:
-    """Return ids of the accounts, of people and of their programs, that took a model or asked it for predictions.
+    """Return ids of the accounts of people and programs that downloaded a model or requested predictions.
 
-    A rehearsal keeps no register: there, everyone who may use its models counts.
+    Rehearsals have no register, so everyone who may use their models is included.
     """
     return takers(model.run, _digests(model))
 
 
 def model_downloads(model: StudentModel) -> QuerySet[Release]:
-    """Return the entries of the register of downloads of a model and first requests for predictions."""
+    """Return the register's entries about downloads of a model and first requests for predictions."""
     return _downloads(model.run, _digests(model))
 
 
 def takers(run: Run, digests: Collection[str]) -> set[int]:
-    """Return ids of the accounts that took one of these files of a run; as in `model_takers`."""
+    """Return the ids of the accounts that downloaded one of these files of a run, as in `model_takers`."""
     if run.rehearsal:
         return set(members_with_permission(run.study, "training.use_student").values_list("pk", flat=True))
     taken = _downloads(run, digests).filter(recorded_by__isnull=False)
@@ -87,7 +86,7 @@ def _downloads(run: Run, digests: Collection[str]) -> QuerySet[Release]:
 
 
 def _digests(model: StudentModel) -> list[str]:
-    """Return digests of a version's files, including files that a threshold has replaced."""
+    """Return digests of a version's files, including files replaced when a threshold was set."""
     kinds = [Release.Kind.MODEL, Release.Kind.THRESHOLD]
     releases = Release.objects.filter(study_id=model.run.study_id, run=model.run_id, kind__in=kinds)
     earlier = releases.filter(content__digest=model.digest).values_list("content__onnx", flat=True)
@@ -102,9 +101,9 @@ def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUse
 
 
 def labels_arrays(run: Run) -> dict[str, np.ndarray]:
-    """Return all public points of ``run`` as encoded records, and its labels for some of them, with any counts.
+    """Return all public points of ``run`` as encoded records, and its labels and any counts for some of them.
 
-    The points' own labels are only for evaluation, and not included. The points are missing if they were removed.
+    The points' own labels, which are only for evaluation, are not included. Points are missing if they were removed.
     """
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
     columns = ("row", "label", "counts", "reinforced")
@@ -123,10 +122,10 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
 
 
 def labels_table(run: Run) -> list[list[Any]]:
-    """Return a heading and a line for each label of ``run``.
+    """Return a heading and a row for each label of ``run``.
 
-    There is a column for each class if it releases noisy counts, and one that marks reinforced labels (1 or 0) if there
-    are any.
+    If it releases noisy counts, there is a column for each class; if there are reinforced labels, one marks them (1 or
+    0).
     """
     classes = run.learns.categories
     counted = method_of(run).releases_counts(run)
@@ -145,11 +144,11 @@ def labels_table(run: Run) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class LabelFormat:
-    """A file format for labels.
+    """File format for labels.
 
     Attributes:
         media_type: Media type of the file.
-        content: Returns all labels of a run in this format.
+        content: Function that returns all labels of a run in this format.
     """
 
     media_type: str
@@ -157,14 +156,14 @@ class LabelFormat:
 
 
 def labels_csv(run: Run) -> bytes:
-    """Return a CSV table: row, label, and a column for each class with noisy counts, if these were released."""
+    """Return a CSV table with row, label, and a column for each class with noisy counts if these were released."""
     text = io.StringIO()
     CsvWriter(text).writerows(labels_table(run))
     return text.getvalue().encode()
 
 
 def labels_parquet(run: Run) -> bytes:
-    """Return the same table as Parquet: rows and counts as 64-bit integers, labels as text."""
+    """Return the same table as Parquet, with rows and counts as 64-bit integers and labels as text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -196,11 +195,11 @@ LABEL_FORMATS = {
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file of a version.
+    """File of a student version.
 
     Attributes:
-        format: Also its suffix: "onnx", "skops" or "safetensors".
-        digest: SHA-256, hexadecimal.
+        format: Format and suffix: "onnx", "skops" or "safetensors".
+        digest: SHA-256 in hexadecimal.
         artifact: Name in the models storage.
     """
 
@@ -220,19 +219,19 @@ def onnx_store(artifact: str, model: Model, run: Run, card: dict[str, Any]) -> t
 
 
 def version_load(version: StudentModel) -> Model:
-    """Return the model of a version with its calibration, as all its users get it."""
+    """Return the model of a version with its calibration, in the form given to all users."""
     model = published_load(version.learner, model_fetch(version.artifact))
     calibrated = CalibratedModel(model, Calibration.from_json(version.calibration))
     return calibrated if version.is_released_itself else said(calibrated, version.run.learns)
 
 
 def file_native(version: StudentModel) -> ModelFile:
-    """Return the file that the version was stored as."""
+    """Return the file in the version's own format."""
     return ModelFile(published_format(version.learner), version.digest, version.artifact)
 
 
 def file_onnx(version: StudentModel) -> ModelFile:
-    """Return the version as ONNX; older versions without ONNX get theirs on the first request."""
+    """Return the version as ONNX; older versions without an ONNX file get one on the first request."""
     if not version.onnx:
         model = version_load(version)
         version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run, version.card)
@@ -244,7 +243,7 @@ def file_onnx(version: StudentModel) -> ModelFile:
 
 
 def model_statement(version: StudentModel) -> str:
-    """Return a signature over a version's card and the digests of its files; the same on every request."""
+    """Return a signature over a version's card and the digests of its files, which is the same for every request."""
     content: dict[str, Any] = {
         "iss": settings.SITE_URL,
         "iat": int(version.created_at.timestamp()),

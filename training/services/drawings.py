@@ -1,10 +1,10 @@
-"""Drawings: one question to everyone who takes part, outside of any run, with a separate share.
+"""Drawings: one question to all participants, outside runs, with a separate share.
 
-Head counts give the number of holders with each promise, for plans (rule 7; condition 9 of the guarantee). They are
-drawn by one explicit action with noise, stored, charged and used again; or entered by the operator as public numbers.
+Head counts give the number of holders with each promise, for plans (rule 7; condition 9 of the guarantee). Either they
+are drawn with noise in an explicit action, charged, stored and reused, or an operator enters them as public numbers.
 
-Check answers show, for each question, how many people's first answer was right and how many people's was wrong. One
-person counts in at most one of the two, so the number of cells that count them is at most the number of questions. See
+Check answers give, for each question, how many people's first answer was right and how many people's was wrong. A
+person is in at most one of the two, so the number of cells with that person is at most the number of questions. See
 docs/gaussian-accounts.md.
 """
 
@@ -41,7 +41,7 @@ from learning.mechanisms.protocol import Draws, People
 from training.errors import STATE
 from training.models import Run
 
-#: The share of the smallest cap that a drawing costs: σ = 10 / μ_min (condition 9 of the guarantee).
+#: Share of the smallest cap that a drawing costs; it gives σ = 10 / μ_min (condition 9 of the guarantee).
 SHARE = 0.01
 
 
@@ -63,7 +63,7 @@ def drawing_plan(study: Study) -> Drawing:
 
 
 def drawing_last(study: Study, kind: str) -> int:
-    """Return the sequence number of the newest release of a kind of drawing; 0 before the first."""
+    """Return the sequence number of the newest release of this kind of drawing; 0 before the first."""
     return Release.objects.filter(study=study, kind=kind).aggregate(newest=Max("sequence"))["newest"] or 0
 
 
@@ -80,23 +80,23 @@ def question_draw(
     noise: Noise | None,
     follows: int | None,
 ) -> Release:
-    """Ask everyone the question, release the noisy numbers, and charge everyone who is counted.
+    """Ask all participants the question, release the noisy numbers, and charge everyone who is counted.
 
-    People who cannot be charged are left out of the sum.
+    People who cannot be charged are not counted.
 
     Args:
         study: Locked by :func:`consent.services.study_lock`, within the caller's transaction.
         kind: The :class:`Release.Kind`.
         question: A question with the noise of :func:`drawing_plan`.
-        snapshot: Everyone who takes part.
-        counted: (cells, H) whether a holder is in a cell.
-        content: The noisy numbers (cells,) → content of the release.
-        noise: Only for tests.
-        follows: The result of :func:`drawing_last` when the user decided to draw, so that a form that is sent twice
-            draws once; None if it was not looked up.
+        snapshot: All participants.
+        counted: Whether each holder is in a cell, (cells, H).
+        content: Function from the noisy numbers (cells,) to the content of the release.
+        noise: Source of noise, only for tests.
+        follows: The result of :func:`drawing_last` when the user decided to draw, so that a form sent twice draws once;
+            None if unknown.
 
     Raises:
-        ValidationError: The share is not free, a run counts people, or there is a newer release.
+        ValidationError: The share is not free, a run is counting people, or there is a newer release.
     """
     if follows is not None and follows != drawing_last(study, kind):
         raise ValidationError(
@@ -134,9 +134,9 @@ def question_draw(
 
 
 def _counts_people(run: Run) -> bool:
-    """Return whether a run has rounds of counts left, in which each person is charged for the whole round or left out.
+    """Return whether a run has remaining rounds of counts, in which people are fully charged for a round or excluded.
 
-    A share opened later does not count towards the run's limit, but does count in what people have spent.
+    A share opened later would not raise the run's limit, but would raise the amounts that people have spent.
     """
     counted = [each for each in run.plan.get("rounds", []) if each.keys() & {"table", "marginals"}]
     return run.batches.count() < len(counted)
@@ -145,7 +145,7 @@ def _counts_people(run: Run) -> bool:
 # --- Head counts ------------------------------------------------------------------------------------------------------
 
 
-#: More people than any study asks, and less than the largest integer of a database.
+#: Above the number of people in any study, and below the largest integer of a database.
 MOST = 1_000_000_000
 
 
@@ -155,8 +155,8 @@ def head_counts_draw(
 ) -> list[HeadCount]:
     """Count the holders of each promise with Gaussian noise, and charge everyone who is counted.
 
-    A holder is in one cell, so the charge is 1/σ², at most a hundredth of the smallest cap. Raises ValidationError if
-    that share is not free, or other counts than the release ``follows`` are the newest.
+    Each holder is in one cell, so the charge is 1/σ², at most a hundredth of the smallest cap. Raises ValidationError
+    if that share is not free, or if the newest counts are not those of the release ``follows``.
     """
     study = study_lock(study.pk)
     drawing, snapshot = drawing_plan(study), consent_snapshot(study)
@@ -181,9 +181,9 @@ def head_counts_draw(
 
 @transaction.atomic
 def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Mapping[str, int]) -> list[HeadCount]:
-    """Enter public numbers, by level, for the promises of the ε policy in force; nobody is charged.
+    """Enter public numbers by level for the promises of the ε policy in force; nobody is charged.
 
-    They must not come from the consents: the person who enters them states their source. Raises ValidationError.
+    They must not be derived from consents; the person who enters them states their source. Raises ValidationError.
     """
     study = study_lock(study.pk)
     if set(counts) != set(Level.values) or not all(type(each) is int and 0 <= each <= MOST for each in counts.values()):
@@ -230,13 +230,13 @@ def _store(
 # --- Check questions --------------------------------------------------------------------------------------------------
 
 
-#: Standard normal quantile of intervals: they hold the true share with probability 0.95.
+#: Standard normal quantile for intervals that contain the true share with probability 0.95.
 _QUANTILE = 1.959963984540054
 
 
 @dataclass(frozen=True)
 class Understanding:
-    """Result of a count for one question; ``right``, ``low`` and ``high`` in 100 are None if noise hides it."""
+    """Result of a count for one question; ``right``, ``low`` and ``high`` (out of 100) are None if noise hides it."""
 
     key: str
     right: int | None = None
@@ -246,7 +246,7 @@ class Understanding:
 
 @dataclass(frozen=True)
 class AnswerCounts:
-    """The newest count of answers: the version of the form, the time, and the results, worst first."""
+    """Newest count of answers: the version of the form, the time, and the results, worst first."""
 
     form_version: int
     counted_at: datetime
@@ -257,13 +257,13 @@ class AnswerCounts:
 def check_answers_count(
     *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
 ) -> Release:
-    """Count the first answers to the form in force with noise, charge everyone counted, and clear all answers.
+    """Count the first answers to the current form with noise, charge everyone counted, and delete all answers.
 
-    Answers of people who do not take part are not counted: they have no account.
+    Answers of people who do not take part are not counted, because they have no accounts.
 
     Raises:
-        ValidationError: no form or policy is in force, the share is not free, or another count than the release
-            ``follows`` is the newest.
+        ValidationError: no form or policy is in force, the share is not free, or the newest count is not the release
+            ``follows``.
     """
     study = study_lock(study.pk)
     form = consent_form_in_force(study)
@@ -294,7 +294,7 @@ def check_answers_count(
 
 
 def answers_sigma(study: Study) -> float:
-    """Return the standard deviation of the noise of each number. Raises ValidationError without an ε policy."""
+    """Return the standard deviation of the noise in each number. Raises ValidationError without an ε policy."""
     return _question(study).spread
 
 
@@ -303,7 +303,7 @@ def _question(study: Study) -> HeadCountQuestion:
 
 
 def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
-    """Return (2·questions, H): whose first answer to each question was right, then whose was wrong."""
+    """Return (2·questions, H) whether each holder's first answer to each question was right, then whether wrong."""
     answered, right = np.zeros(len(holders), dtype=np.int64), np.zeros(len(holders), dtype=np.int64)
     rows = CheckAnswers.objects.filter(form=form, counted=False, answered__gt=0)
     for holder, mask, right_mask in rows.values_list("holder_id", "answered", "right").iterator(chunk_size=5000):
@@ -315,7 +315,7 @@ def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
 
 
 def answer_counts(study: Study) -> AnswerCounts | None:
-    """Return the results of the newest count, the question worst answered first; None before the first."""
+    """Return the results of the newest count, worst-answered question first; None before the first count."""
     release = Release.chain(study.pk).filter(kind=Release.Kind.ANSWERS).order_by("-sequence").first()
     if release is None:
         return None
@@ -328,9 +328,9 @@ def answer_counts(study: Study) -> AnswerCounts | None:
 def understanding_of(counts: dict, sigma: float) -> Understanding:
     """Return the share of right answers from one question's noisy ``counts``, with its interval by Fieller's theorem.
 
-    For the true share p, right - p·(right + wrong) is noise of variance σ²·((1 - p)² + p²). The interval contains all p
-    for which this is within the quantile: the solutions of a quadratic inequality, a finite interval if the number of
-    answers exceeds its noise.
+    For the true share p, right - p·(right + wrong) is noise with variance σ²·((1 - p)² + p²). The interval contains all
+    p for which this is within the quantile. They solve a quadratic inequality and form a finite interval if the number
+    of answers exceeds its noise.
     """
     right, number = counts["right"], counts["right"] + counts["wrong"]
     spread = (_QUANTILE * sigma) ** 2
@@ -339,7 +339,7 @@ def understanding_of(counts: dict, sigma: float) -> Understanding:
         return Understanding(counts["question"])
     half = math.sqrt(max(b * b - a * c, 0.0)) / a
     low, high = max(b / a - half, 0.0), min(b / a + half, 1.0)
-    if low >= high:  # Noise of either sign beyond 0 or 1: as close to the estimate as a share can be.
+    if low >= high:  # Noise has moved both ends below 0 or above 1: as close to the estimate as a share can be.
         low = high = min(max(b / a, 0.0), 1.0)
     estimate = min(max(right / number, low), high)
     return Understanding(

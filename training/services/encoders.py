@@ -1,11 +1,11 @@
-"""Encoders that turn the records of a study's datasets into vectors: registering, running and withdrawing them.
+"""Encoders that turn the records of a study's datasets into vectors: registration, use and withdrawal.
 
-The person who registers an encoder states that it was made without the private data; a run may then choose it. Every
-record is encoded separately, once, on one thread, in a process with limits on memory and time. The vectors are stored
-in the dataset's file next to the record, so erasing a record erases them too.
+The person who registers an encoder states that it was made without the private data; runs may then use it. Every record
+is encoded separately, once, on one thread, in a process with limits on memory and time. Vectors are stored in the
+dataset's file next to the record, so erasing a record erases them as well.
 
-The progress and duration of encoding private records may depend on a single record. Only data stewards see it:
-proposals do not depend on it, and an approved run waits for it.
+The progress and duration of encoding private records may depend on a single record, so only data stewards see them.
+Proposals do not depend on them; an approved run waits for the end.
 """
 
 import hashlib
@@ -58,17 +58,17 @@ def encoder_register(
     acting_user: AbstractBaseUser,
     tokenizer: str = "",
 ) -> Encoder:
-    """Register an encoder after a test run, and let it encode the study's datasets that it suits.
+    """Register an encoder after a test run, and start encoding the study's datasets with suitable records.
 
     Args:
-        study: The study; an encoder is stated to be made without its private data.
-        takes: Its input, in the form that :func:`learning.encoders.input_from_json` reads.
-        source: Where it comes from, and which data it was trained on.
-        stated: Whether the user states that it was made without the private data.
-        tokenizer: For texts, JSON of the library `tokenizers`.
+        study: The study.
+        takes: The encoder's input, as JSON for :func:`learning.encoders.input_from_json`.
+        source: Origin of the encoder and its training data.
+        stated: Whether the user states that it was made without the study's private data.
+        tokenizer: Tokenizer for texts, as JSON of the library `tokenizers`.
 
     Raises:
-        ValidationError: by field, if this is not stated, it was registered before, or it cannot be used.
+        ValidationError: errors by field, if this is not stated, it is already registered, or it cannot be used.
     """
     study_open_check(study)
     if not stated:
@@ -116,13 +116,13 @@ def encoder_register(
 
 @transaction.atomic
 def encoder_withdraw(*, encoder: Encoder, reason: str, acting_user: AbstractBaseUser) -> Encoder:
-    """Withdraw an encoder permanently, and log it: no run can choose it, and no dataset is encoded by it any more.
+    """Withdraw an encoder permanently and log this; it cannot be chosen for runs or encode datasets any more.
 
-    If a run has learned from its vectors, these and the file stay, for its models and for recomputing the run.
+    If a run has learned from its vectors, these and the file are kept for the run's models and for recomputing the run.
     Otherwise both are deleted.
 
     Raises:
-        ValidationError: no reason, or a run that has not ended uses it.
+        ValidationError: there is no reason, or a run that has not ended uses it.
     """
     study = study_lock(encoder.study_id)
     encoder = Encoder.objects.get(pk=encoder.pk)
@@ -156,7 +156,7 @@ def encoder_runs(encoder: Encoder) -> QuerySet[Run]:
 
 
 def encoder_is_used(encoder: Encoder) -> bool:
-    """Return whether a run has asked anyone about the encoder's vectors, or led to a model that takes them."""
+    """Return whether a run has asked anyone about the encoder's vectors, or produced a model that uses them."""
     return encoder_runs(encoder).filter(Q(batches__isnull=False) | Q(students__isnull=False)).exists()
 
 
@@ -172,22 +172,22 @@ def _message(error: EncoderError) -> str:
 
 
 _AT_A_TIME = 256
-#: Number of records of a public dataset that are first encoded both singly and in a batch.
+#: Number of records of a public dataset that are encoded both singly and in a batch as a test.
 _TRIED = 4
-#: Time after which failed work is tried again: no record makes it fail, but a machine may.
+#: Time after which failed work is tried again, because a failure is caused by the machine and not by records.
 _AGAIN = timedelta(hours=1)
-#: Number of parts into which any number of records is cut: progress reveals nothing about their number.
+#: Number of parts into which records are always divided, so that progress does not reveal their number.
 _PARTS = 10
 
 
 def encodings_begin(dataset: Dataset) -> None:
-    """Let the suitable encoders of its study encode a new dataset; in the caller's transaction."""
+    """Start encoding a new dataset with its study's suitable encoders; in the caller's transaction."""
     for encoder in Encoder.objects.filter(study=dataset.study_id, withdrawn_at=None):
         encoding_begin(dataset, encoder)
 
 
 def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
-    """Let an encoder encode a dataset, if it suits it; in the caller's transaction."""
+    """Start encoding a dataset with an encoder if its records are suitable; in the caller's transaction."""
     if not input_from_json(encoder.takes).suits(schema_from_json(dataset.schema)):
         return
     begun = Encoding.objects.create(dataset=dataset, encoder=encoder)
@@ -195,9 +195,9 @@ def encoding_begin(dataset: Dataset, encoder: Encoder) -> None:
 
 
 def encodings_end(encoder: Encoder, *, keep: bool) -> None:
-    """Stop all encoding by an encoder that is withdrawn; in the caller's transaction.
+    """Stop all encoding with a withdrawn encoder; in the caller's transaction.
 
-    keep: whether existing vectors stay; otherwise a worker deletes them.
+    keep: whether to keep existing vectors; otherwise a worker deletes them.
     """
     encodings = encoder.encodings.all()
     if keep:
@@ -209,9 +209,9 @@ def encodings_end(encoder: Encoder, *, keep: bool) -> None:
 
 
 def encoding_work(encoding_id: int | str) -> None:
-    """Encode a dataset, unless a live worker is encoding it or it is done; can be repeated after a crash.
+    """Encode a dataset unless a live worker is doing so or it is done; can be repeated after a crash.
 
-    If the encoder is withdrawn, delete its vectors. If the dataset was removed, there is nothing to encode.
+    If the encoder is withdrawn, delete its vectors. If the dataset was removed, do nothing.
     """
     with lease(Encoding, encoding_id) as token:
         encoding = Encoding.objects.select_related("dataset", "encoder").filter(pk=encoding_id).first()
@@ -238,7 +238,7 @@ def encoding_work(encoding_id: int | str) -> None:
 
 
 def encoding_is_awaited(run: Run) -> bool:
-    """Return whether an approved run has to wait until its private records are encoded."""
+    """Return whether an approved run must wait until its private records are encoded."""
     if not run.encoder or run.status != Run.Status.APPROVED:
         return False
     encodings = Encoding.objects.filter(encoder__digest=run.encoder, dataset=run.private_dataset_id)
@@ -252,7 +252,7 @@ def _waiting_runs(encoding: Encoding) -> QuerySet[Run]:
 
 
 def _encode(encoding: Encoding, mine: Any) -> None:
-    """Encode the dataset's records, again if someone's were erased in the meantime, and store the vectors."""
+    """Encode the dataset's records and store the vectors, repeating this if records are erased in the meantime."""
     begun = time.monotonic()
     known: dict[bytes, np.ndarray] = {}
     dataset, key = encoding.dataset, records_key(encoding.encoder.digest)
@@ -264,7 +264,7 @@ def _encode(encoding: Encoding, mine: Any) -> None:
         if missing:
             file = encoder_load(encoding.encoder)
             with EncoderProcess(file, x.shape[1:]) as process:
-                # No private records are tried: otherwise whether the encoder is refused would depend on them.
+                # Private records are never used as a test, because whether the encoder is refused would depend on them.
                 tried = x[:_TRIED] if dataset.kind != Dataset.Kind.PRIVATE else x[:0]
                 process.check_locality(np.concatenate([sample_of(file.takes, x.shape[1:]), tried]))
                 for part, places in enumerate(np.array_split(missing, _PARTS), start=1):
@@ -272,7 +272,7 @@ def _encode(encoding: Encoding, mine: Any) -> None:
                         some = places[start : start + _AT_A_TIME]
                         known |= zip((names[place] for place in some), process.encode(x[some]), strict=True)
                     mine.update(progress=part / _PARTS)
-        # Everyone's records may have been erased.
+        # All records may have been erased.
         nothing = np.empty((0, encoding.encoder.width), np.float32)
         vectors = np.stack([known[name] for name in names]) if names else nothing
         done = {"state": Encoding.State.DONE, "progress": 1.0, "seconds": round(time.monotonic() - begun, 1)}
@@ -284,7 +284,7 @@ def _encode(encoding: Encoding, mine: Any) -> None:
 
 
 def _forget(encoding: Encoding, mine: Any) -> None:
-    """Delete the vectors of an encoder, unless the same file is registered again."""
+    """Delete the vectors of an encoder unless the same file is registered again."""
     dataset, encoder = encoding.dataset, encoding.encoder
     while mine.exists():
         again = Encoder.objects.filter(study=encoder.study_id, digest=encoder.digest, withdrawn_at=None)
@@ -299,14 +299,14 @@ def _forget(encoding: Encoding, mine: Any) -> None:
 
 
 def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: Callable[[], int]) -> bool:
-    """Let the dataset name a file with these arrays, if it names the same as before and the work can be ended.
+    """Point the dataset to a file with these arrays if it still points to ``before`` and the job can be ended.
 
     Returns:
-        Whether this succeeded; otherwise nothing is changed.
+        Whether this succeeded; otherwise nothing has changed.
     """
     try:
         artifact, digest = records_store(arrays, before=before)
-    except KeyGoneError:  # someone's records were erased in the meantime
+    except KeyGoneError:  # records were erased in the meantime
         return False
     try:
         with transaction.atomic():
@@ -329,7 +329,7 @@ def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: 
 
 
 def encodings_sweep() -> None:
-    """Queue encodings whose worker died, and those that failed an hour ago."""
+    """Queue encodings whose worker died, and those that failed more than an hour ago."""
     failed = Encoding.objects.filter(state=Encoding.State.FAILED, heartbeat__lt=timezone.now() - _AGAIN)
     failed.update(state=Encoding.State.WAITING, message="")
     send_on(Encoding.objects.filter(state=Encoding.State.WAITING), "training.tasks.encoding_work")

@@ -1,7 +1,7 @@
-"""The end of records: erasure of a holder's records everywhere in training, of datasets, and of a study's last day.
+"""Deletion of records: erasure of a holder's records, removal of datasets, and the end of a study's retention period.
 
-Accounts are not records. A holder's charges stay, and so do the files that list who was asked: they are needed to check
-the guarantee, and hold only ids and numbers.
+Accounts are not records. A holder's charges are kept, and so are the files that list who was asked, because they are
+needed to check the guarantee and contain only ids and numbers.
 """
 
 import logging
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Rest:
-    """A dataset without some holders: stored, but not yet named by its row. ``gone``: rows by holder."""
+    """Stored dataset without some holders, not yet in use. ``gone``: number of removed rows by holder."""
 
     dataset: Dataset
     before: str
@@ -57,9 +57,9 @@ class _Rest:
 
 
 def records_erase(study_id: int | str) -> int:
-    """Erase the records of everyone in a study who waits for it; return the number of people.
+    """Erase the records of everyone in a study who is waiting for this; return the number of people.
 
-    Can be repeated after a crash: a request waits until it is recorded as done.
+    This can be repeated after a crash, because a request stays open until it is recorded as done.
     """
     study, erased = Study.objects.get(pk=study_id), 0
     while waiting := holders_waiting(study):
@@ -69,7 +69,7 @@ def records_erase(study_id: int | str) -> int:
         except BaseException:
             arrays_delete(*(rest.artifact for rest in rests))
             raise
-        if not done:  # someone consented again, or another worker was faster: check again
+        if not done:  # someone consented again, or another worker was faster, so check again
             arrays_delete(*(rest.artifact for rest in rests))
         erased += len(waiting) if done else 0
     if erased:
@@ -82,7 +82,7 @@ def _private(study: Study) -> list[Dataset]:
 
 
 def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
-    """Store a dataset without some holders; return None if they own no rows of it."""
+    """Store a dataset without some holders; return None if they own none of its rows."""
     arrays = records_load(dataset)
     before, owners = dataset.artifact, arrays_load(dataset.artifact, "holder")["holder"]
     gone, stays = np.isin(owners, list(holders)), ~np.isin(arrays["holder"], list(holders))
@@ -104,7 +104,7 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
 
 @transaction.atomic
 def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
-    """Let rows name the new files and record the erasures; change nothing and return False if the state has changed."""
+    """Point rows to the new files and record the erasures; change nothing and return False if the state has changed."""
     study = study_lock(study.pk)
     if not set(waiting) <= holders_waiting(study):
         return False
@@ -128,14 +128,14 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
         else:
             coordinates_forget(run)
     transaction.on_commit(lambda: arrays_delete(*(rest.before for rest in rests)))
-    # Before the commit: after a crash in between, the erasures still wait, although the keys are already destroyed.
+    # Done before the commit: after a crash in between, erasures are still pending although keys are already destroyed.
     for rest in rests:
         keys_destroy(ring_of(rest.before), rest.gone)
     return True
 
 
 def coordinates_forget(run: Run) -> None:
-    """Delete a run's cached coordinates of records; those of people who still take part are computed again."""
+    """Delete a run's cached coordinates of records; those of remaining participants are computed again."""
     folder = f"{run_folder(run)}/coordinates-"
     files = [name for name in arrays_list(run_folder(run)) if name.startswith(folder)]
     transaction.on_commit(lambda: arrays_delete(*files))
@@ -146,10 +146,10 @@ def coordinates_forget(run: Run) -> None:
 
 @transaction.atomic
 def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUser) -> Dataset:
-    """Delete the arrays of a dataset permanently, and log it. Its row stays, for the runs that used it.
+    """Delete the arrays of a dataset permanently and log this. Its row is kept for the runs that used it.
 
     Raises:
-        ValidationError: no reason, or a run that has not ended uses it.
+        ValidationError: there is no reason, or a run that has not ended uses it.
     """
     study = study_lock(dataset.study_id)
     dataset = Dataset.objects.get(pk=dataset.pk)
@@ -184,7 +184,7 @@ def dataset_runs(dataset: Dataset) -> QuerySet[Run]:
 
 
 def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
-    """Delete a dataset's arrays once the transaction has committed, and the data that runs keep of private ones."""
+    """Delete a dataset's arrays after the commit, and the data that runs keep from private ones."""
     artifact = dataset.artifact
     dataset.removed_at, dataset.artifact = timezone.now(), ""
     if dataset.kind == Dataset.Kind.PRIVATE:
@@ -202,23 +202,23 @@ def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
 
 
 def _run_end(run: Run) -> None:
-    """Delete the data that an ended run keeps in private storage for a replay, which is no longer possible."""
+    """Delete an ended run's data for a replay from private storage, because the replay has become impossible."""
     Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
     transaction.on_commit(lambda: arrays_delete_folder(run_folder(run)))
 
 
 @transaction.atomic
 def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, erase_after: date | None = None) -> Study:
-    """Close a study permanently, and log it: no new runs, no decisions to take part, no invitations, no alliances.
+    """Close a study permanently and log this, which ends new runs, decisions to take part, invitations and alliances.
 
-    Releases and receipts stay. Private records are erased after their last day.
+    Releases and receipts are kept. Private records are erased after their last day.
 
     Args:
-        reason: why; holders read it.
-        erase_after: the last day of the records; by default the one announced to holders, and never a later one.
+        reason: the reason, which is shown to holders.
+        erase_after: the last day of the records; by default the day announced to holders, and never later.
 
     Raises:
-        ValidationError: no reason, no last day or a later one than announced, or a run has not ended.
+        ValidationError: there is no reason, no last day or one later than announced, or a run has not ended.
     """
     study = study_lock(study.pk)
     if study.is_closed:
@@ -249,18 +249,18 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
 
 
 def _alliances_leave(study: Study, acting_user: AbstractBaseUser | None) -> None:
-    """Leave every alliance of a study that ends: the others would otherwise wait for it in each run."""
+    """Leave every alliance of a study that is ending, because the others would otherwise wait for it in each run."""
     for alliance in Alliance.objects.filter(study=study, left_at=None):
         alliance_leave(alliance=alliance, acting_user=acting_user)
 
 
 @transaction.atomic
 def records_expire(*, study: Study, today: date | None = None) -> int:
-    """Erase all private records of a study after their last day, and close it if it is open; return the number of rows.
+    """Erase all private records of a study after their last day, and close it if necessary; return the number of rows.
 
     This covers rows of private datasets, scans of letters, data that runs keep for a replay, pseudonyms and their key,
-    links, and the accounts' relation to the study. Decisions, releases and charges stay, under numbers that identify
-    nobody.
+    links, and the user accounts' relation to the study. Decisions, releases and charges are kept under numbers that
+    identify nobody.
     """
     study = study_lock(study.pk)
     if study.expired_at is not None or not is_over(study, today):
@@ -298,18 +298,18 @@ def is_over(study: Study, today: date | None = None) -> bool:
 
 
 def studies_over(today: date | None = None) -> list[Study]:
-    """Return the studies whose private records have to be erased."""
+    """Return the studies whose private records must be erased."""
     return [study for study in Study.objects.filter(expired_at=None, rehearsal=False) if is_over(study, today)]
 
 
 def studies_waiting() -> list[Study]:
-    """Return the studies with holders who are waiting for the erasure of their records."""
+    """Return the studies in which holders are waiting for the erasure of their records."""
     studies = Study.objects.filter(disposals__kind=Disposal.Kind.ASKED, expired_at=None).distinct()
     return [study for study in studies if holders_waiting(study)]
 
 
 def records_due_erase() -> None:
-    """Carry out every requested erasure and every end of records. A study that fails does not stop the others."""
+    """Carry out requested erasures and delete records past their last day. If one study fails, continue with others."""
     for study in studies_waiting():
         try:
             records_erase(study.pk)

@@ -1,7 +1,7 @@
-"""Imports in the browser: a file is uploaded, its schema declared, and a worker checks and stores all of it.
+"""Imports in the browser: a user uploads a file and declares its schema, and a worker checks and stores everything.
 
-The upload, the report and the first rows are kept in private storage. They are deleted when the dataset is stored, when
-the import is dropped, and a day after the last step.
+The upload, the report and the first rows are in private storage. They are deleted when the dataset is stored, when the
+import is dropped, and a day after the last step.
 """
 
 import json
@@ -51,14 +51,14 @@ logger = logging.getLogger(__name__)
 
 State = DatasetImport.State
 KEPT = timedelta(days=1)
-"""Time after its last step until an import that is not done is dropped."""
+"""Time after its last step at which an unfinished import is dropped."""
 
 
 _PROGRESS = "progress"
 _READING = 0.3
-"""Share of the progress bar for reading a file that is imported; the rest is for storing it."""
+"""Share of the progress bar for reading a file during an import; the rest is for storing it."""
 MOST_LOOK_ALIKES = 200
-"""Most groups of look-alike pseudonyms that a report shows."""
+"""Maximum number of groups of look-alike pseudonyms in a report."""
 _LOOK_ALIKE = gettext_noop(
     "Since the file was checked, people with pseudonyms that look like new ones were registered: %(names)s. Check the "
     "file again."
@@ -67,17 +67,17 @@ _LOOK_ALIKE = gettext_noop(
 
 @dataclass(frozen=True)
 class Upload:
-    """An uploaded file with the user's description.
+    """Uploaded file with the user's description.
 
     Attributes:
         name: Name of the dataset.
         kind: One of `Dataset.Kind`.
-        file: File in the form that the readers take; its name shows its format.
+        file: File in a format that the readers support, as shown by its name.
         label_file: Label file for an idx file.
         schema: Schema as JSON.
-        holder_prefix: Prefix of the pseudonyms, if each private row belongs to a different person.
-        with_labels: Whether labels of public rows are kept.
-        provenance: Where the rows come from.
+        holder_prefix: Prefix of generated pseudonyms if each private row belongs to a different person.
+        with_labels: Whether to keep labels of public rows.
+        provenance: Origin of the rows.
     """
 
     name: str
@@ -91,13 +91,13 @@ class Upload:
 
 
 def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> DatasetImport:
-    """Store an uploaded file privately; without a schema, draft one from it.
+    """Store an uploaded file in private storage; without a schema, draft one from it.
 
-    Nothing is drafted from values of people's rows: only names and kinds of their columns, with the declarations of the
-    study's last public rows for columns with these names.
+    For people's rows, the draft does not depend on values: only names and kinds of columns are used, with the
+    declarations of equally named columns in the study's last public dataset.
 
     Raises:
-        ValidationError: by field, if the name is taken, the study closed, or no draft can be made from the file.
+        ValidationError: errors by field, if the name is taken, the study is closed, or no draft is possible.
     """
     study_open_check(study)
     _name_check(study, upload.name)
@@ -130,7 +130,7 @@ def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser)
 
 
 def upload_name(file: File) -> str:
-    """Return an uploaded file's name without folders; the end of a long one, so that every file system takes it."""
+    """Return an uploaded file's name without folders; long names keep only their end, for all file systems."""
     return Path(file.name or "file").name.encode()[-200:].decode(errors="ignore")
 
 
@@ -149,21 +149,21 @@ def _draft(begun: DatasetImport) -> None:
 
 
 def import_facts(dataset_import: DatasetImport) -> dict[str, Any]:
-    """Return facts about the first records of a public or test file, by column (`Draft.facts`); empty for people's."""
+    """Return facts by column about a public or test file's first records (`Draft.facts`); empty for private files."""
     return _written(dataset_import, "facts")
 
 
 def _drafting() -> Allowance:
-    """Return the allowance for a draft on a web server while a user waits for the page."""
+    """Return the resource limits for a draft made by a web server while a user waits for the page."""
     return Allowance(min(settings.READER_MEMORY, 1000), min(settings.READER_SECONDS, 20))
 
 
 def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], acting_user: AbstractBaseUser) -> None:
-    """Declare the schema, and let a worker check the file against it.
+    """Declare the schema, and have a worker check the file against it.
 
     Raises:
-        DataError: names everything that is wrong with the schema.
-        ValidationError: a worker is processing it, or it is done.
+        DataError: lists all errors in the schema.
+        ValidationError: a worker is processing the import, or it is done.
     """
     schema_from_json(schema)
     with transaction.atomic():
@@ -184,10 +184,10 @@ def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], act
 
 
 def import_revise(*, dataset_import: DatasetImport, schema: dict[str, Any], acting_user: AbstractBaseUser) -> None:
-    """Save a schema that a user is editing, valid or not, without checking the file against it.
+    """Save a schema that a user is editing, even if it is invalid, without checking the file against it.
 
     Raises:
-        ValidationError: a worker is processing it, or it is done.
+        ValidationError: a worker is processing the import, or it is done.
     """
     changed = _rows(dataset_import, State.DRAFT, State.CHECKED).update(
         schema=schema, state=State.DRAFT, rows=None, faults=None, message="", touched_at=timezone.now()
@@ -198,10 +198,10 @@ def import_revise(*, dataset_import: DatasetImport, schema: dict[str, Any], acti
 
 
 def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUser) -> None:
-    """Let a worker store the file that was checked as a dataset.
+    """Have a worker store the checked file as a dataset.
 
     Raises:
-        ValidationError: it has not been checked, or the check found errors.
+        ValidationError: the file has not been checked, or the check found errors.
     """
     with transaction.atomic():
         changed = (
@@ -219,13 +219,13 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
 
 
 def import_drop(*, dataset_import: DatasetImport) -> None:
-    """Drop an import with everything that was uploaded; if it is done, only the note that it was made."""
+    """Drop an import with everything that was uploaded; if it is done, the dataset is kept."""
     DatasetImport.objects.filter(pk=dataset_import.pk).delete()
     transaction.on_commit(lambda: _files_delete(dataset_import))
 
 
 def import_work(import_id: str) -> None:
-    """Check or store an import, unless a live worker is at it or nothing is due; can be repeated after a crash."""
+    """Check or store an import unless a live worker does so or nothing is due; can be repeated after a crash."""
     with lease(DatasetImport, import_id) as token:
         row = DatasetImport.objects.select_related("study", "requested_by").filter(pk=import_id).first()
         if token is None or row is None or row.state not in DatasetImport.BUSY:
@@ -246,7 +246,7 @@ def import_work(import_id: str) -> None:
 
 
 def _check(row: DatasetImport, mine: Any) -> None:
-    """Read everything, and write the report and the first rows to private storage."""
+    """Read the whole file, and write the report and the first rows to private storage."""
     report = Report()
     rows = _read(row, report, mine)
     schema = schema_from_json(row.schema)
@@ -280,7 +280,7 @@ def _check(row: DatasetImport, mine: Any) -> None:
 
 
 def _store(row: DatasetImport, mine: Any) -> None:
-    """Store the dataset and mark the import as done in one transaction; or record why not, and store nothing."""
+    """Store the dataset and mark the import as done in one transaction, or record an error and store nothing."""
     report, artifact = Report(), f"datasets/{row.pk}.npz"
     known = {tuple(group) for group in import_report(row).get("all_look_alikes", ())}
     rows = _read(row, report, mine, share=_READING)
@@ -345,9 +345,9 @@ def upload_read(
     report: Report,
     progress: Progress | None = None,
 ) -> Rows:
-    """Return the rows of an uploaded file, with the labels and holders that its kind takes; errors go to the report.
+    """Return the rows of an uploaded file with the labels and holders that its kind has; errors go to the report.
 
-    A separate process reads it.
+    A separate process reads the file.
     """
     is_private = kind == Dataset.Kind.PRIVATE
     rows = read_apart(
@@ -389,13 +389,13 @@ def _progress_name(dataset_import: DatasetImport) -> str:
 
 
 def _stored_note(row: DatasetImport, share: float) -> None:
-    """Write progress to a file: nobody sees changes of the database before the transaction that stores has ended."""
+    """Write progress to a file, because others cannot see database changes before the storing transaction ends."""
     with suppress(OSError):
         private_replace(_progress_name(row), json.dumps({"stored": share}).encode())
 
 
 def import_report(dataset_import: DatasetImport) -> dict[str, Any]:
-    """Return the findings of a check, with the first rows; empty if there are none."""
+    """Return the findings of a check with the first rows; empty if there are none."""
     return _written(dataset_import, "report")
 
 
@@ -407,7 +407,7 @@ def _written(dataset_import: DatasetImport, name: str) -> dict[str, Any]:
 
 
 def imports_sweep() -> None:
-    """Queue imports whose worker died, drop abandoned ones, and delete copies that were left."""
+    """Queue imports whose worker died, drop abandoned ones, and delete leftover copies."""
     scratch_sweep(3 * settings.READER_SECONDS)
     send_on(DatasetImport.objects.filter(state__in=DatasetImport.BUSY), "training.tasks.import_work")
     old = DatasetImport.objects.filter(touched_at__lt=timezone.now() - KEPT).exclude(state__in=DatasetImport.BUSY)
@@ -426,7 +426,7 @@ def _fault(fault: DataError) -> dict[str, Any]:
 
 
 def _kept(sentence: str) -> Any:
-    """Return a sentence as JSON, to be translated when it is read."""
+    """Return a sentence as JSON, to be translated when it is displayed."""
     return sentence.to_json() if isinstance(sentence, Sentence) else sentence
 
 
@@ -440,7 +440,7 @@ def _name_check(study: Study, name: str) -> None:
 
 
 def _files_delete(dataset_import: DatasetImport) -> None:
-    """Delete the uploaded files, and rows that a worker wrote and no dataset names."""
+    """Delete the uploaded files, and rows written by a worker to which no dataset refers."""
     arrays_delete_folder(dataset_import.folder)
     artifact = f"datasets/{dataset_import.pk}.npz"
     if not Dataset.objects.filter(artifact=artifact).exists():
@@ -448,16 +448,16 @@ def _files_delete(dataset_import: DatasetImport) -> None:
 
 
 # --- Rehearsal studies ------------------------------------------------------------------------------------------------
-# One request is enough there. Records of people go through the steps above, where a data steward checks them before
-# they are stored.
+# One request is enough here. Records of people go through the steps above, where a data steward checks them before they
+# are stored.
 
 
 def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> Dataset:
-    """Import a file into a rehearsal study; without a schema, use that of the study's last dataset.
+    """Import a file into a rehearsal study, by default with the schema of the study's last dataset.
 
     Raises:
         DataError: lists all errors in the schema or the file.
-        ValidationError: the study is closed or not a rehearsal, or has no dataset with a schema to use.
+        ValidationError: the study is closed or not a rehearsal, or there is no dataset whose schema could be used.
     """
     study_open_check(study)
     if not study.rehearsal:

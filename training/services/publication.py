@@ -1,7 +1,7 @@
-"""The life of what a run publishes: the rule for a model, stages and threshold, tables, withdrawal. All logged.
+"""Publications of a run: the rule for models, their stages and thresholds, tables, and withdrawals. All are logged.
 
-A run publishes its model automatically if it meets the rule; otherwise a person may, with a reason. A run that released
-too few labels has no model at all. Counts or synthetic rows are published with a card.
+A run publishes its model automatically if it meets the rule; otherwise a person may publish it with a reason. A run
+that has released too few labels has no model. Counts or synthetic rows are published with a card.
 """
 
 import logging
@@ -45,7 +45,7 @@ from training.services.downloads import onnx_store, takers, version_load
 logger = logging.getLogger(__name__)
 
 LEAST_LABELS = 2
-"""Smallest number of releases that a student needs."""
+"""Minimum number of releases that a student needs."""
 
 _NO_LABEL = gettext_noop(
     "This run has no model: no label was released. Propose a run with more noise (a larger σ makes labels cheaper) or "
@@ -58,18 +58,17 @@ _ONE_LABEL = gettext_noop(
 
 
 def too_few_labels(labels: int) -> Sentence | None:
-    """Return why no student can learn from this number of released labels; None if one can."""
+    """Return the reason why no student can learn from this many released labels; None if one can."""
     return None if labels >= LEAST_LABELS else Sentence(_ONE_LABEL if labels else _NO_LABEL)
 
 
 def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
-    """Return reasons not to publish a model without a person's decision; empty if it is good enough.
+    """Return reasons not to publish a model automatically; empty if it is good enough.
 
-    A model passes if it is judged by at least `LEAST_TEST_POINTS` points, the 95 % interval of its area lies above 0.5
-    (the area of a model that always predicts the most frequent class, or any one class), and it is right more often
-    than the most frequent class. A model of a rare outcome hardly ever predicts it and yet can show who is at risk:
-    whether such a model is published is for a person to decide. For other outcomes the first measure decides: R² above
-    0, concordance or mean area above 0.5.
+    A model passes if it was evaluated on at least `LEAST_TEST_POINTS` points, the 95 % interval of its area lies above
+    0.5 (the area of a model that always predicts the same class), and it is right more often than the most frequent
+    class. A model of a rare outcome hardly ever predicts it but can still show who is at risk, so a person must decide
+    whether to publish it. For other outcomes the first measure decides: R² above 0, concordance or mean area above 0.5.
     """
     least = settings.LEAST_TEST_POINTS
     if least is None:
@@ -121,20 +120,20 @@ NEXT: dict[str, tuple[str, ...]] = {
     _Stage.PRODUCTION: (_Stage.CANDIDATE, _Stage.ARCHIVED),
     _Stage.ARCHIVED: (_Stage.CANDIDATE,),
 }
-"""Stages that may follow each stage: an archived model becomes a candidate before it is used again."""
+"""Stages that may follow each stage; an archived model becomes a candidate before it is used again."""
 
 
 def registered_models(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
-    """Return the published ones among some models, newest first, without withdrawn ones."""
+    """Return the published ones of these models, newest first, without withdrawn ones."""
     return models.filter(pk=F("run__student"), withdrawn_at=None).order_by("-created_at", "pk")
 
 
 @transaction.atomic
 def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> StudentModel:
-    """Put the published model of a run into a stage, and log it; its current stage changes nothing.
+    """Move the published model of a run to a stage and log this; setting its current stage changes nothing.
 
     Raises:
-        ValidationError: there is no published model, it was withdrawn, or the stage may not follow.
+        ValidationError: there is no published model, it was withdrawn, or the stage may not follow the current one.
     """
     study = study_lock(run.study_id)
     run = Run.objects.select_related("student").get(pk=run.pk)
@@ -178,14 +177,14 @@ def model_threshold_set(
     false_alarm: float | None = None,
     sensitivity: float | None = None,
 ) -> StudentModel:
-    """Set the probability from which the published model of a run predicts a class, and log it.
+    """Set the probability from which a run's published model predicts a class, and log this.
 
-    It follows from the costs of missing the class and of predicting it falsely, or from a desired sensitivity. The
-    latter uses the probabilities of the public points, never test points. Without a class the model predicts the
-    likeliest again.
+    It is computed from the costs of missing the class and of predicting it falsely, or from a desired sensitivity. The
+    latter uses the probabilities for public points, never for test points. Without a class, the model predicts the
+    likeliest class again.
 
     Raises:
-        ValidationError: there is no published model or no such class, or the choice lacks a value.
+        ValidationError: there is no published model or no such class, or a value is missing.
     """
     study = study_lock(run.study_id)
     run = Run.objects.select_related("student", "public_dataset", "test_dataset").get(pk=run.pk)
@@ -272,14 +271,14 @@ def withdrawal_record(
     content: dict[str, Any],
     acting_user: AbstractBaseUser | None,
 ) -> None:
-    """Mark a run's result as withdrawn, permanently; if the run asked people, enter it into the register.
+    """Mark a run's result as withdrawn permanently; if the run asked people, enter this into the register.
 
     Args:
         study: the run's study, locked.
-        reason: why, for people who took it or ask for it.
-        unexplained: the error if there is no reason.
-        content: the register's content in addition to digest and reason.
-        acting_user: the user who withdraws it; None if the run's hub did.
+        reason: the reason, for people who downloaded or request it.
+        unexplained: the error message if there is no reason.
+        content: the register entry's content in addition to digest and reason.
+        acting_user: the user who withdraws it; None if the run's hub has done so.
 
     Raises:
         ValidationError: there is no reason.
@@ -288,7 +287,7 @@ def withdrawal_record(
         raise ValidationError({"reason": unexplained})
     target.withdrawn_at, target.withdrawal_reason = timezone.now(), reason.strip()
     target.save(update_fields=["withdrawn_at", "withdrawal_reason"])
-    # A restored backup may lack the withdrawal, and repeats it from this row.
+    # A restored backup may lack the withdrawal, which is then repeated from this row.
     disposal_record(
         study=study,
         kind=Disposal.Kind.RESULT,
@@ -310,12 +309,12 @@ def withdrawal_record(
 
 
 def result_publish(run: Run) -> bool:
-    """Publish the table of a run that has asked everything, with its card, and finish the run.
+    """Publish the table of a run that has asked everything, with a card, and finish the run.
 
-    Synthetic rows become a public dataset of the study, which further runs may ask about.
+    Synthetic rows become a public dataset of the study, about which further runs may ask.
     """
     table = table_of(run)
-    # A unique name, so that a second worker cannot touch the file that the row names.
+    # A unique name, so that another worker cannot change the file to which the row refers.
     artifact = f"tables/{run.pk}-{uuid4().hex[:12]}.csv"
     digest = model_store(artifact, table.to_csv().encode())
     with transaction.atomic():
@@ -355,7 +354,7 @@ def result_publish(run: Run) -> bool:
 
 
 def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
-    """Return the public dataset of a run's synthetic rows. Their classes are not ground truth, and are left out."""
+    """Return the public dataset of a run's synthetic rows, without their classes, which are not ground truth."""
     return dataset_import(
         study=run.study,
         name=dataset_name(run.study, run.title),
@@ -369,13 +368,13 @@ def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
 
 @transaction.atomic
 def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser | None) -> RunResult:
-    """Withdraw the table of a run permanently, and log it: it can no longer be downloaded.
+    """Withdraw the table of a run permanently and log this; it can no longer be downloaded.
 
-    Releases stay released and charged. People who took the table are notified by mail; withdrawing again changes
+    Releases and charges remain. People who downloaded the table are notified by email; withdrawing again changes
     nothing. ``acting_user`` is None if the run's hub has withdrawn it.
 
     Raises:
-        ValidationError: there is no table, or no reason.
+        ValidationError: there is no table or no reason.
     """
     study = study_lock(run.study_id)
     result = RunResult.objects.select_related("run__study").filter(run=run).first()

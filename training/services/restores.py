@@ -1,4 +1,4 @@
-"""The end of a lock after a restore: people's decisions are recorded again, the gap is charged, current runs end."""
+"""Unlocking after a restore: decisions are recorded again, the gap is charged, and current runs end."""
 
 import logging
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Settlement:
     """Result of settling a restore.
 
     Attributes:
-        reached: the share of its cap that every account has reached; 0 if nothing was charged, and runs continue.
+        reached: the share of its cap that every account has reached; 0 if nothing was charged and runs continue.
         applied: number of decisions, circumstances, erasures and closings that were recorded again.
     """
 
@@ -56,19 +56,19 @@ class Settlement:
 def restore_settle(
     *, study: Study, acting_user: AbstractBaseUser, share: float | None = None, given_up: int = 0, entered: bool = False
 ) -> Settlement:
-    """Settle a restore, and unlock the study.
+    """Settle a restore and unlock the study.
 
-    People's decisions since the backup are recorded again, from the journal; the gap is charged by
-    :func:`accounting.gaps.gap_settle`; runs whose shares it counts as used end; removals and withdrawals are repeated.
+    People's decisions since the backup are recorded again from the journal, :func:`accounting.gaps.gap_settle` charges
+    the gap, runs whose shares count as used there end, and removals and withdrawals are repeated.
 
     Args:
         study: A study whose database is older than the journal.
         share: See :func:`accounting.gaps.gap_settle`.
-        given_up: Number of rows of people's acts to give up because the objects that they refer to were lost, too.
-        entered: Whether such rows were entered by hand, because the journal does not have all of them.
+        given_up: Number of people's acts to give up because the objects to which they refer were lost as well.
+        entered: Whether acts missing from the journal were entered by hand.
 
     Raises:
-        ValidationError: the journal has acts that are not in the database and cannot be recorded again.
+        ValidationError: the journal contains acts that are missing from the database and cannot be recorded again.
     """
     study = study_lock(study.pk)
     pending_settle(study.pk)
@@ -100,7 +100,7 @@ def restore_settle(
 
 
 def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
-    """Refuse to unlock a study that has fewer of people's acts than the journal."""
+    """Refuse to unlock a study whose database contains fewer of people's acts than the journal."""
     if (not lost.is_complete or is_distrusted(study)) and not entered:
         why = _("The journal does not contain everything that people decided since the backup.")
         if is_distrusted(study):
@@ -128,9 +128,9 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
 
 
 def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
-    """Remove a dataset, withdraw an encoder, a model or a table, or close the study, repeating the earlier act.
+    """Repeat an earlier act: remove a dataset, withdraw an encoder, a model or a table, or close the study.
 
-    Runs that the database has again, and which had ended by then, are cancelled for it.
+    Restored runs that had ended before the act are cancelled first.
     """
     if disposal.kind == Disposal.Kind.CLOSED:
         _runs_cancel(Run.objects.filter(study=study), acting_user)

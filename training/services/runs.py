@@ -1,7 +1,7 @@
-"""Commands on a run: propose, edit, check, cancel, and delete data that must not outlive the run.
+"""Commands on a run: propose, edit, check, cancel, and delete data that must not outlive it.
 
-Ending a run that has ended does nothing. Only its proposer may change a draft; each change is logged and makes a new
-revision. Anyone else who changed it would be a second proposer, and could then approve their own proposal.
+Ending a run that has ended does nothing. Only its proposer may change a draft; each change is logged and creates a new
+revision. Another person who changed it could otherwise approve their own proposal.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """Create a draft of a run. Raises ValidationError by field if it could not be carried out."""
+    """Create a draft of a run. Raises ValidationError with errors by field if it could not be carried out."""
     study = study_lock(study.pk)
     study_open_check(study)
     name = fields.get("method", Run.Method.PATE)
@@ -66,21 +66,21 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
 
 
 def run_check(run: Run) -> RunMethod:
-    """Check that a run is well formed, and return its method with parameters and the public part of its datasets.
+    """Check that a run is well formed using only public information, fill in defaults, and return its method.
 
-    The answer depends on no consents or private records (condition 1 of the guarantee); otherwise people who propose or
-    approve runs would learn about them.
+    The result does not depend on consents or private records (condition 1 of the guarantee); otherwise people who
+    propose or approve runs would learn about them.
 
     Raises:
-        ValidationError: by field.
+        ValidationError: errors by field.
     """
     errors: dict[str, list[str]] = {}
 
     def wrong(field: str, message: object) -> None:
         errors.setdefault(field, []).append(str(message))
 
-    # The database itself checks that references exist; anything its constraints forbid is refused below, by methods, or
-    # on approval. A separate query for each would take longer than everything else.
+    # The database checks that references exist, and constraints on them are checked below, by methods, or on approval.
+    # A separate query for each would take longer than everything else.
     references = {each.name for each in Run._meta.concrete_fields if each.is_relation and getattr(run, each.attname)}
     try:
         run.clean_fields(exclude=references)
@@ -160,7 +160,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
 
 
 def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
-    """Report why a student cannot also learn from labelled public rows, if it cannot."""
+    """Report an error if a student cannot also learn from the chosen labelled public rows."""
     field, labelled = "labelled_dataset", run.labelled_dataset
     assert labelled is not None, "it was chosen"
     if run.alliance_id:
@@ -177,10 +177,10 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
 def run_cancel(
     *, run: Run, acting_user: AbstractBaseUser | None, message: str = gettext_noop("An operator has cancelled the run.")
 ) -> Run:
-    """End a run that has not ended. Releases stay released and charged; the reserved budget is free again.
+    """End a run that has not ended. Releases and charges remain; the reserved budget becomes free.
 
-    ``acting_user`` is None if the run ends because the last day of the study's records is over. ``message`` says why it
-    ended.
+    ``acting_user`` is None if the run ends because the last day of the study's records has passed. ``message`` is the
+    reason.
     """
     study_lock(run.study_id)
     run = Run.objects.select_for_update().get(pk=run.pk)
@@ -207,19 +207,19 @@ PROPOSED = (
     *("method", "variant", "choices"),
     *("student_learner", "student_parameters", "batch_size", "wanted_labels", "seed", "rehearsed"),
 )
-"""Return the fields of a run that its proposer chooses."""
+"""Fields of a run that its proposer chooses."""
 
 
 @transaction.atomic
 def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """Replace a draft with another proposal; if nothing differs, leave everything unchanged.
+    """Replace a draft with another proposal; if they are equal, do nothing.
 
     Args:
-        **fields: All fields of the new proposal, as `run_propose` takes them; missing fields get their defaults.
+        **fields: All fields of the new proposal, as in `run_propose`; missing fields get their defaults.
 
     Raises:
-        ValidationError: by field, if the run could not be carried out; or it is no longer a draft, or belongs to
-            another user.
+        ValidationError: errors by field if the run could not be carried out; also if it is no longer a draft or was
+            proposed by another user.
     """
     study_open_check(study_lock(run.study_id))
     run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
@@ -252,10 +252,10 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
 
 @transaction.atomic
 def run_withdraw(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """Withdraw a draft permanently; do nothing if it was withdrawn already.
+    """Withdraw a draft permanently; do nothing if it is already withdrawn.
 
     Raises:
-        ValidationError: it is no longer a draft, or belongs to another user.
+        ValidationError: it is no longer a draft, or was proposed by another user.
     """
     study_lock(run.study_id)
     if Run.objects.filter(pk=run.pk, status=Run.Status.WITHDRAWN, created_by_id=acting_user.pk).exists():
@@ -272,7 +272,7 @@ _DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_data
 
 
 def _own_draft(run: Run, acting_user: AbstractBaseUser, otherwise: str) -> Run:
-    """Return the draft, locked; raise ``otherwise`` if it is no longer a draft."""
+    """Return the draft, locked; raise an error with the message ``otherwise`` if it is no longer a draft."""
     related = ("study", *_DATASETS)
     run = Run.objects.select_for_update(of=("self",)).select_related(*related).get(pk=run.pk)
     if run.created_by_id != acting_user.pk:
@@ -301,7 +301,7 @@ def _record(run: Run, kind: str, content: list[dict[str, Any]], acting_user: Abs
 
 
 def run_fail(run_id: str | UUID, message: str) -> None:
-    """End a run that cannot continue; staff read ``message``, so it must hold nothing of the private data."""
+    """End a run that cannot continue; staff see ``message``, so it must contain no private data."""
     with transaction.atomic():
         run = Run.objects.select_related("study").get(pk=run_id)
         study_lock(run.study_id)
@@ -320,11 +320,11 @@ def run_fail(run_id: str | UUID, message: str) -> None:
 
 
 def run_forget(run: Run) -> None:
-    """Delete data that must not outlive a run: who was in which teacher or was asked, and the teachers' predictions.
+    """Delete data that must not outlive a run: members of teachers, people asked, and the teachers' predictions.
 
-    Anything drawn but not released is deleted too. A study that keeps votes keeps only the data that a replay needs.
+    Unreleased noise and results are deleted as well. A study that keeps votes keeps only the data for a replay.
 
-    A worker that still holds something of the run may write once more; the sweep then deletes again.
+    A worker that is still busy with the run may write once more; the sweep then deletes again.
     """
     released_tidy(run)
     if run.alliance is not None:
@@ -348,12 +348,12 @@ def run_forget(run: Run) -> None:
 # --- Suggestions ------------------------------------------------------------------------------------------------------
 
 FEW_POINTS = 1000
-"""With fewer public images, a student trained on true labels is no more accurate either."""
+"""Number of public images below which even a student trained on true labels is no more accurate."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """method, student: their names.  because: a sentence for the person who chooses."""
+    """Suggested method and student, by name. because: a sentence for the person who chooses."""
 
     method: str
     student: str
@@ -361,14 +361,14 @@ class Suggestion:
 
 
 def suggested_method(kind: str, points: int) -> Suggestion:
-    """Return the method that was most accurate on similar measured data.
+    """Return the method that was most accurate in measurements on similar data.
 
-    The number of people does not change it: on Adult the order was the same with 300 people as with 32,561. The plan
-    shows how much of few people's answers is left under the noise.
+    It does not depend on the number of people: on Adult, the order of methods was the same with 300 people as with
+    32,561. The plan shows how well a few people's answers stand out from the noise.
 
     Args:
-        kind: Kind of the records, "image" or "table".
-        points: Number of public points, 0 if there are none yet.
+        kind: Kind of records, "image" or "table".
+        points: Number of public points; 0 if there are none yet.
 
     >>> suggested_method("table", 1000).method, suggested_method("image", 1000).method
     ('sgd', 'neighbours')
@@ -393,7 +393,7 @@ def suggested_method(kind: str, points: int) -> Suggestion:
 
 
 def suggestion_for(study: Study) -> Suggestion:
-    """Return the suggestion for a new proposal of the study, a function of public data; for tables if there is none."""
+    """Return the suggestion for a study's new proposal, based on its last public dataset (without one, for tables)."""
     public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
     if public is None:
         return suggested_method("table", 0)

@@ -1,8 +1,8 @@
-"""Students learn only from releases; each, or the released model itself, is stored with its card as a version.
+"""Students, which learn only from releases; each, or the released model itself, is stored as a version with its card.
 
-A finished run's student can be trained again, or assessed, which costs nobody anything. Such a training is a row and a
-task: it can be repeated after a crash and resumes from its checkpoint, and its version and the note that it is done
-are written together. Every version is kept and in the register.
+A finished run's student can be trained again or assessed, which causes no charges. Such a training is a row and a task:
+it can be repeated after a crash and resumes from its checkpoint, and its version is written in the same transaction
+that marks it as done. Every version is kept and recorded in the register.
 """
 
 import logging
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Taught:
-    """A trained student: the data to store once its version has a number."""
+    """A trained student, with the data to store once its version has a number."""
 
     recipe: StudentRecipe
     chosen: Candidate
@@ -78,10 +78,10 @@ class Taught:
 
 
 def student_train(run: Run) -> bool:
-    """Train and evaluate the student, store the published model with its card, and finish the run.
+    """Train and evaluate the student, store it as a version with its card, and finish the run.
 
-    A run that released too few labels finishes without a model. Sites wait for the model of their hub: their run then
-    fails, and they are notified.
+    A run that has released too few labels finishes without a model, but a joint run fails, so that its sites do not
+    wait for the hub's model.
     """
     lesson = lesson_of(run)
     too_few = too_few_labels(len(lesson.releases)) if lesson.model is None else None
@@ -124,10 +124,10 @@ def _finish_without_model(run: Run, why: Sentence) -> bool:
 def student_teach(
     run: Run, recipe: StudentRecipe, *, may_release: bool = False, progress: Progress | None = None
 ) -> Taught:
-    """Train a student on the run's releases, and store the file.
+    """Train a student on the run's releases and store its file.
 
-    ``may_release``: whether the run's released model may be published instead: if the run says so, or, if it leaves
-    that open, unless the student is right more often at labelled public points that it had not learned from.
+    ``may_release``: whether the run's released model may be published instead. This happens if the run says so or, if
+    it leaves this open, unless the student is right more often on labelled public points from which it did not learn.
     """
     lesson = lesson_of(run)
     if lesson.model is None and not len(lesson.releases):
@@ -159,7 +159,7 @@ def student_teach(
     chosen = candidates[0 if is_students else -1]
     labels = truth if run.classes else None
     right = _labels_right(lesson.releases, labels)
-    # A unique name, so that a second worker cannot touch the file that the row names.
+    # A unique name, so that another worker cannot change the file to which the row refers.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
     calibration = _calibration_of(chosen.model)
@@ -176,7 +176,7 @@ def _calibration_of(model: Model) -> Calibration:
 
 
 def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
-    """Return the published share of released labels that are right; None if it is unknown, and for categories."""
+    """Return the published share of released labels that are right; None if unknown, and for categories."""
     if truth is None:
         return None
     return published_accuracy(int((truth[releases.rows] == releases.labels).sum()), len(releases))
@@ -185,7 +185,7 @@ def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
 def version_add(
     run: Run, taught: Taught, *, acting_user_id: int | None, requested_by_id: int | None = None, publishes: bool = False
 ) -> StudentModel:
-    """Add the next version with its release, and have it assessed; in the caller's transaction, under the study's lock.
+    """Add the next version with its release and have it assessed; in the caller's transaction, under the study's lock.
 
     ``publishes``: whether the run publishes it automatically.
     """
@@ -238,11 +238,11 @@ def version_add(
 
 @transaction.atomic
 def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, reason: str = "") -> Run:
-    """Publish another version of a run's student, and log it; publishing the published one changes nothing.
+    """Publish another version of a run's student and log this; publishing the published one changes nothing.
 
     A version that a run would not publish automatically needs a reason, which its card shows.
 
-    Raises ValidationError if there is no such version, it was withdrawn, or the reason is missing.
+    Raises ValidationError if the version does not exist or was withdrawn, or if the reason is missing.
     """
     study = study_lock(run.study_id)
     run = Run.objects.select_for_update(of=("self",)).get(pk=run.pk)
@@ -278,14 +278,14 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
 
 @transaction.atomic
 def student_withdraw(*, run: Run, version: int, reason: str, acting_user: AbstractBaseUser | None) -> StudentModel:
-    """Withdraw a version of a run's student permanently, and log it: no more downloads, no more predictions.
+    """Withdraw a version of a run's student permanently and log this, which ends downloads and predictions.
 
-    Earlier releases stay released. People who took the model or asked it are notified by mail. Its file is kept for
-    checks of the register; withdrawing again changes nothing. ``acting_user`` is None if the run's hub has withdrawn
-    it.
+    Earlier releases remain. People who downloaded the model or asked it for predictions are notified by email. Its file
+    is kept for checks of the register; withdrawing again changes nothing. ``acting_user`` is None if the run's hub has
+    withdrawn it.
 
     Raises:
-        ValidationError: there is no such version, or no reason.
+        ValidationError: the version does not exist, or there is no reason.
     """
     study = study_lock(run.study_id)
     chosen = run.students.filter(version=version).first()
@@ -313,7 +313,7 @@ def _as_learned(run: Run, rows: np.ndarray) -> np.ndarray:
 
 
 def student_predict(student: StudentModel, rows: list) -> dict:
-    """Ask a student for predictions on raw ``rows``, in the form of the dataset's schema. Raises DataError."""
+    """Return a student's predictions for raw ``rows`` in the form of the dataset's schema. Raises DataError."""
     if not rows:
         raise DataError("There are no rows.", "Add at least one row.")
     schema: Schema = schema_from_json(student.run.schema)
@@ -344,17 +344,17 @@ def student_ask(
     acting_user: AbstractBaseUser | None,
     by_worker: bool = True,
 ) -> StudentTraining:
-    """Request another version of a finished run's student, from the same releases; a worker trains it.
+    """Request another version of a finished run's student, which a worker trains on the same releases.
 
     Args:
         run: A finished run with no other version of its student in training.
         student_learner: One of `STUDENTS`.
-        student_parameters: Its parameters; missing ones get their defaults.
-        acting_user: The user who asks; None for an administrator at the command line.
-        by_worker: Whether to queue it for a worker; otherwise the caller does it, see `student_learn`.
+        student_parameters: The student's parameters; missing ones get their defaults.
+        acting_user: The user who requests it; None for an administrator at the command line.
+        by_worker: Whether to queue it for a worker; otherwise the caller must call `student_learn`.
 
     Raises:
-        ValidationError: By field, if it cannot be trained.
+        ValidationError: Errors by field if the student cannot be trained.
     """
     study_lock(run.study_id)
     run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
@@ -387,7 +387,7 @@ def student_ask(
 
 
 def recipe_check(run: Run, student_learner: str, student_parameters: Mapping[str, Any]) -> None:
-    """Check that a student with these parameters can learn from a run's public points; ValidationError, by field."""
+    """Raise ValidationError unless a student with these parameters can learn from a run's public points."""
     errors: dict[str, list[str]] = {}
     proposal = Run(
         public_dataset=run.public_dataset, student_learner=student_learner, student_parameters=student_parameters
@@ -398,12 +398,12 @@ def recipe_check(run: Run, student_learner: str, student_parameters: Mapping[str
 
 
 def versions_under_way(run: Run) -> Any:
-    """Return the unfinished training of another version: one at most."""
+    """Return the unfinished training of another version, of which there is at most one."""
     return run.trainings.filter(version=None).exclude(state=StudentTraining.State.DONE)
 
 
 def student_learn(training_id: int | str, progress: Progress | None = None) -> bool:
-    """Do a training unless it is done or a live worker is at it, reporting to `progress`; return whether it ran."""
+    """Do a training unless it is done or a live worker does it, reporting to `progress`; return whether it ran."""
     training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
     if training is None:
         return False
@@ -437,7 +437,7 @@ def _fail(training: StudentTraining, message: str) -> None:
 
 
 def _worked(training: StudentTraining, also: Progress | None) -> str:
-    """Do the training and write its result; it leaves no file in private storage.
+    """Do the training and write its result, without leaving a file in private storage.
 
     Raises RunError if the public points were removed after the request.
     """
@@ -468,13 +468,13 @@ def _version_train(training: StudentTraining, progress: Progress) -> None:
 
 
 def _is_done(training: StudentTraining) -> bool:
-    """Mark a training as done, in the transaction that writes its result; return whether it was done before."""
+    """Mark a training as done in the transaction that writes its result; return whether it was already done."""
     rows = StudentTraining.objects.filter(pk=training.pk).exclude(state=StudentTraining.State.DONE)
     return not rows.update(state=StudentTraining.State.DONE)
 
 
 def _version_assess(training: StudentTraining, progress: Progress) -> None:
-    """Compare a version with the same student on true public labels."""
+    """Compare a version with the same student trained on true public labels."""
     run, version = training.run, training.version
     assert version is not None
     recipe = StudentRecipe(training.learner, training.parameters, version.seed)
