@@ -1,7 +1,7 @@
 """Head counts, and the budget of each privacy group of a study across all runs: used, reserved, remaining. Public.
 
-Everything is computed from policies, shares and the charges in the release register, never from accounts. "What a
-privacy group has used" in docs/gaussian-accounts.md proves that no account of a group exceeds these numbers.
+Everything is computed from policies, shares and the charges in the release register, never from accounts. No account of
+a group exceeds these numbers (proof: docs/gaussian-accounts.md, "What a privacy group has used").
 """
 
 import math

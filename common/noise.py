@@ -90,10 +90,10 @@ class SystemNoise:
         output. So it costs no more, and its low bits reveal nothing. Sums that are not integers are counted in a finer
         unit.
 
-        The magnitude is the inverse distribution function of a uniform number with infinitely many bits, of which 53
-        are drawn first. If both ends of the remaining interval, with the error of `ndtri`, round to one integer, no
-        further bit matters. Otherwise (a share of about 1e-13·scale of the draws, and the far tail) 256 more bits are
-        drawn and compared with the boundary between two integers in 512-bit arithmetic.
+        The magnitude is the inverse distribution function of a uniform number with infinitely many bits. The first 53
+        are drawn; if both ends of the remaining interval, with the error of `ndtri`, round to one integer, no further
+        bit matters. Otherwise (a share of about 1e-13·scale of the draws, and the far tail) 256 more bits are drawn and
+        compared with the boundary between two integers in 512-bit arithmetic.
 
         Args:
             scale: standard deviation, above 0, at most 2^34.

@@ -20,7 +20,7 @@ class TooManyTriesError(Exception):
     """Raised if a limit is reached; the attempt was not checked and is not counted.
 
     Attributes:
-        until: Time from which attempts are checked again.
+        until: Time when attempts are checked again.
     """
 
     def __init__(self, until: datetime) -> None:

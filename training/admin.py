@@ -43,7 +43,7 @@ class OfRunAdmin(ReadOnlyAdmin):
 
 
 class PieceAdmin(OfRunAdmin):
-    """Admin of pieces of a run's work, each of which a worker claims."""
+    """Admin of pieces of a run's work, which workers claim."""
 
     list_filter = ("state",)
     repairable = ("claimed_by",)

@@ -61,7 +61,7 @@ class Result(Stored):
 class Outlook(Stored):
     """Expected results and costs of a run, with its result once it has ended.
 
-    ``forecast`` is the one by which plans are compared; its ``majority`` is the baseline.
+    ``forecast`` is the one used to compare plans; its ``majority`` is the baseline.
     """
 
     share: Annotated[float | None, Field(description="Share of every cap that the run may use; null if unknown.")]

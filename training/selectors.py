@@ -85,7 +85,7 @@ def run_curves(run: Run) -> dict[str, list[float]]:
 class RoundProgress:
     """Public progress of one round of a run. ``representation`` is None until the round has begun.
 
-    ``counts`` means that the round counts people, in order to draw rows that replace public points.
+    ``counts`` means that the round counts people to draw rows that replace public points.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Celery tasks, each of which takes at most an id and calls a service."""
+"""Celery tasks. Each takes at most an id and calls a service."""
 
 from functools import partial
 

@@ -146,7 +146,7 @@ class IndividualAccounts:
 def available_delta(
     delta: float, epsilon: float, *, draws: int = 0, distance: float = 0.0, slacks: Iterable[float] = ()
 ) -> float:
-    """Return the δ from which to compute μ so that (ε, δ)-DP holds with actual noise: δ − (1 + e^ε)·n·τ − Σ δ′.
+    """Return the δ for computing μ such that (ε, δ)-DP holds with actual noise: δ − (1 + e^ε)·n·τ − Σ δ′.
 
     Each of the n numbers released is drawn from a distribution within total variation τ of the ideal one, regardless of
     earlier releases. Replacing one draw after the other shows that the transcripts P̃, Q̃ are within n·τ of the ideal

@@ -31,7 +31,7 @@ class Losses:
         first: index of the first mass, whose loss is first·h.
         masses: (n,) masses of the losses first·h, (first + 1)·h, …
         beyond: mass of an infinite loss.
-        shift: largest amount by which a loss may exceed its grid point.
+        shift: upper bound on how far a loss may exceed its grid point.
     """
 
     spacing: float

@@ -87,7 +87,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
 
 
 def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
-    """Return the last of an alliance's documents, each of which replaces one key of the previous. Raises Refused."""
+    """Return the last of an alliance's documents, which must replace one key at a time. Raises Refused."""
     first, *others = [signed_text(AllianceDocument, each) for each in texts]
     document = first.checked(first.document.hub, "the hub")
     for each in others:

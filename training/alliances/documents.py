@@ -156,7 +156,7 @@ def noise_among(run: Run) -> int:
 
 
 def planned_noise_factor(run: Run) -> float:
-    """Return the factor by which the noise in the total over all of a run's sites exceeds one study's noise."""
+    """Return the ratio of the noise in a total over all of a run's sites to the noise of a single study."""
     return math.sqrt(sites_of(run) / noise_among(run))
 
 

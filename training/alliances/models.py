@@ -107,7 +107,7 @@ class Alliance(Recorded):
 
     @property
     def founding(self) -> AllianceDocument:
-        """The first signed document, from which later ones differ only in keys. Raises Refused."""
+        """The first signed document; later ones differ only in keys. Raises Refused."""
         return AllianceDocument.read(self.former[0]["content"].encode()) if self.former else self.document
 
     @property

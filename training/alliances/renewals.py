@@ -77,7 +77,7 @@ def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
 
 @transaction.atomic
 def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseUser) -> str:
-    """Request, at the hub, a new key from a site; return the code with which the site can register it once.
+    """Request, at the hub, a new key from a site; return the one-time code for registering it.
 
     The current key remains in force until a second operator confirms the new one.
 

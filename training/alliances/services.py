@@ -71,7 +71,7 @@ def alliance_found(
         colluding: Number of sites that may collude with the hub.
 
     Returns:
-        The alliance, and for each site the code with which it registers once.
+        The alliance, and each site's one-time code for registering.
 
     Raises:
         ValidationError: The study is a rehearsal, names are empty or repeated, or there are too few sites.

@@ -274,7 +274,7 @@ def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
 
 
 def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
-    """Yield keys by which the hub may identify a site: the recorded one, and the current one, which may replace it."""
+    """Yield the possible keys of a site at its hub: the recorded one, and the current one, which may replace it."""
     today = identity(alliance)
     try:
         known = known_identity(alliance)

@@ -1,4 +1,4 @@
-"""Asking every holder in batches, each of which commits its release and charges atomically.
+"""Asking every holder in batches. Each batch commits its release and charges atomically.
 
 A batch is asked in shards of holders, by any number of workers. All shards of a batch belong to one attempt: a file
 with the participants and the remaining budget of each account. People who leave or lower their level before the commit

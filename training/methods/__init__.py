@@ -1,4 +1,4 @@
-"""Methods with which a run can learn."""
+"""Learning methods of runs."""
 
 from typing import cast
 

@@ -131,7 +131,7 @@ def counts_charges_faults(batch: Batch, release: Release, question: CountsQuesti
 
 
 def rounds_of_counts(run: Run) -> int:
-    """Return the number of rounds in a run's plan that count people in order to draw rows."""
+    """Return the number of rounds in a run's plan that count people to draw rows."""
     return sum(map(is_counted, run.plan.get("rounds", [])))
 
 

@@ -51,7 +51,7 @@ from training.models import Dataset, Encoder, Run
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """Releases of a run, in the form from which its student learns.
+    """Releases of a run, in the form used to train its student.
 
     Attributes:
         releases: The releases about points of the public dataset.

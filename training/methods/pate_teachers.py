@@ -304,7 +304,7 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
 def vote_open(run: Run) -> bool:
     """Begin the vote once all teachers are trained, with the holders whose consent is still valid.
 
-    Their room was checked when they joined their teachers, and has been reserved for the vote since then.
+    Their room was checked when they joined their teachers, and has been reserved for the vote.
     """
     if not chunks_send(run):
         return False

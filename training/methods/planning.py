@@ -42,7 +42,7 @@ def _majority(artifact: str) -> float | None:
 
 @dataclass(frozen=True)
 class MethodPlan(abc.ABC):
-    """Plan of a run with its assumptions, all of which are public.
+    """Public plan of a run with its assumptions.
 
     Attributes:
         promises: the promises on which it is based, with public or noisy numbers of holders.

@@ -76,7 +76,7 @@ class Inputs:
     Attributes:
         space: Space fitted on public points.
         shape: Shape of a record as network input.
-        scale: Public factor by which inputs are multiplied, so that a typical one has length 1.
+        scale: Public factor for inputs that gives a typical one length 1.
     """
 
     space: Space | None

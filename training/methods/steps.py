@@ -428,7 +428,7 @@ class Sgd(GradientSteps):
 
 
 def is_counts(opened_round: Round) -> bool:
-    """Return whether a round counts people, in order to draw rows that replace public points."""
+    """Return whether a round counts people to draw rows that replace public points."""
     return is_counted(opened_round.run.plan["rounds"][opened_round.index])
 
 

@@ -163,7 +163,7 @@ class Seeds(Cells):
 
 
 class DeniabilityMethod(CountedMethod):
-    """Plausible deniability for every record, whoever owns it; see :class:`training.methods.base.TableMethod`."""
+    """Plausible deniability for each record, not for holders; see :class:`training.methods.base.TableMethod`."""
 
     name = Run.Method.SYNTHESIS.value
     variants: tuple[str, ...] = (Run.Variant.DENIABILITY.value,)

@@ -251,7 +251,7 @@ class Run(Recorded):
 
     @property
     def are_points_removed(self) -> bool:
-        """Whether points from which its student learns were removed."""
+        """Whether public or labelled points used by its student were removed."""
         taught = (self.public_dataset, self.labelled_dataset)
         return any(dataset is not None and dataset.removed_at is not None for dataset in taught)
 

@@ -204,7 +204,7 @@ def _choice(candidates: list[Candidate], choice: str | dict[str, Any]) -> dict[s
 
 
 def _labelled(run: Run) -> dict[str, Any] | None:
-    """Return the card's section on labelled public rows from which the student learned; None if there are none."""
+    """Return the card's section on labelled public rows used by the student; None if there are none."""
     dataset = run.labelled_dataset
     if dataset is None:
         return None

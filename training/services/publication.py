@@ -177,7 +177,7 @@ def model_threshold_set(
     false_alarm: float | None = None,
     sensitivity: float | None = None,
 ) -> StudentModel:
-    """Set the probability from which a run's published model predicts a class, and log this.
+    """Set the minimum probability at which a run's published model predicts a class, and log this.
 
     It is computed from the costs of missing the class and of predicting it falsely, or from a desired sensitivity. The
     latter uses the probabilities for public points, never for test points. Without a class, the model predicts the

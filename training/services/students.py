@@ -127,7 +127,7 @@ def student_teach(
     """Train a student on the run's releases and store its file.
 
     ``may_release``: whether the run's released model may be published instead. This happens if the run says so or, if
-    it leaves this open, unless the student is right more often on labelled public points from which it did not learn.
+    it leaves this open, unless the student is right more often on labelled public points that it has not learned from.
     """
     lesson = lesson_of(run)
     if lesson.model is None and not len(lesson.releases):
@@ -398,7 +398,7 @@ def recipe_check(run: Run, student_learner: str, student_parameters: Mapping[str
 
 
 def versions_under_way(run: Run) -> Any:
-    """Return the unfinished training of another version, of which there is at most one."""
+    """Return the unfinished training of another version; there is at most one."""
     return run.trainings.filter(version=None).exclude(state=StudentTraining.State.DONE)
 
 

@@ -1,6 +1,6 @@
 """Train another version of the student of a finished run, from the run's releases.
 
-Nobody is asked or charged again. The new version is not published by this command.
+This asks and charges nobody, and does not publish the new version.
 """
 
 import json
