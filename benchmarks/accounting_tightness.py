@@ -2,7 +2,7 @@
 
     python benchmarks/accounting_tightness.py
 
-Needs $IPATE_DATA_DIR/pate_votes for the first part. Prints the numbers that docs/privacy-accounting.md quotes.
+Needs $IPATE_DATA_DIR/pate_votes for the first part. Prints the numbers that accounting/privacy/papers/README.md quotes.
 """
 
 import os

@@ -4,7 +4,7 @@
 
 Eleven columns as in the published experiments (which are on census records of 2013). The training part is cut into
 records for the structure, for the parameters, and for seeds, one quarter, one quarter and one half; ``adult.test`` is
-for the test. docs/plausible-deniability.md tells the results.
+for the test. benchmarks/results/methods.md has the results.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "accounting/privacy/papers/README.md": "privacy-accounting.md",
     "client/README.md": "client.md",
     "benchmarks/README.md": "benchmark-commands.md",
     "benchmarks/results/methods.md": "results-methods.md",

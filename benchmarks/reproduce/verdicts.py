@@ -157,7 +157,7 @@ def unmeasured() -> Iterable[tuple[str, int, str]]:
     yield "PATE 2017, students of MNIST; 2018, students", 2 + 2, student
     glyph = "SVHN's and Glyph's images were not available to us; only Glyph has printed numbers of Interactive-GNMax"
     yield "PATE 2017 and 2018, SVHN and Glyph", 4 + 2 + 3 * 3 + 1 + 1, glyph
-    acs = "records of the 2013 census; we used Adult: plausible-deniability.md"
+    acs = "records of the 2013 census; we used Adult: synthesis.md"
     cells = deniability["table_classifiers_trained_on_synthetic"], deniability["table_distinguishing_game"]
     yield "Plausible deniability, both tables", sum(len(_numbers(part)) for part in cells), acs
 

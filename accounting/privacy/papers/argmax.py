@@ -71,7 +71,7 @@ class GaussianNoise:
         return log_ndtr(margin / (np.sqrt(2) * self.scale))
 
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
-        """Use the trapezoid rule, with an error bound proved in docs/privacy-accounting.md, "Exact costs".
+        """Use the trapezoid rule, with an error bound proved in README.md, "Exact costs".
 
         The integrands are f(t) = φ(t − n_k)·Π_{j≠k} Φ(t − n_j), in units of σ, or have a second φ for a derivative. For
         m classes and step h the relative error is about 2·exp(−2π²/(h²·m)), which determines h. The mode lies between
@@ -116,7 +116,7 @@ class LaplaceNoise:
 
         Kinks lie at every count and at ``reach`` on either side. Between them the integrand is a product of m
         exponentials or one minus exponentials; its error follows from the derivatives of e^{xt}
-        (docs/privacy-accounting.md).
+        (README.md).
         """
         classes = votes.shape[1]
         points, weights = np.polynomial.legendre.leggauss(_legendre_nodes(classes))
@@ -183,7 +183,7 @@ def argmax_divergences(
     """Return the largest D_α(M(D)‖M(D′)) and D_α(M(D′)‖M(D)) over all moves of ``weight`` votes; each (queries, R).
 
     With several teachers per holder, the votes may move between different classes. The divergences are largest when all
-    of them move from one class to the same other class (docs/privacy-accounting.md, "Upsampling").
+    of them move from one class to the same other class (README.md, "Upsampling").
 
     The result is infinite for queries beyond the floating-point range (noise below a thousandth of the range of the
     votes), so that the caller's data-independent bound applies.
