@@ -17,16 +17,18 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = ("accounting", "client", "common", "consent", "ipate_web", "learning", "training")
 #: Written by programs.
 GENERATED = {"docs/reproduction.md", "docs/benchmarks.md", "docs/errors.md", "docs/capabilities.md"}
+#: Folders whose documents have a purpose of their own.
+OTHERS = (ROOT / "client", ROOT / "locale", ROOT / "accounting" / "privacy" / "papers")
 #: About what changed, and so with a past.
 WITH_HISTORY = {"CHANGELOG.md"}
 
-MOST_WORDS = 40_000
-"""In all documents together; lower it as documents become shorter."""
+MOST_WORDS = 50_000
+"""In README, CONTRIBUTING and docs/, tables included; lower it as documents become shorter."""
 LONGEST = 70
 """Most words of a sentence of a document."""
 
 #: Banned expressions that are left in each area.
-BUDGETS = {"documents": 52, "page texts": 10, "API descriptions": 2, "docstrings": 76, "first lines of docstrings": 0}
+BUDGETS = {"documents": 20, "page texts": 10, "API descriptions": 2, "docstrings": 76, "first lines of docstrings": 0}
 
 BANNED = {
     r"since then|used to be|in the past|formerly|until recently|back then": "tells history: say what is",
@@ -82,7 +84,7 @@ def documents() -> list[Path]:
     found = [
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
-        *(ROOT / name / "README.md" for name in ("client", "locale")),
+        *(folder / "README.md" for folder in OTHERS),
     ]
     return sorted(path for path in found if str(path.relative_to(ROOT)) not in GENERATED | WITH_HISTORY)
 
@@ -92,6 +94,12 @@ def prose(text: str) -> str:
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("|", "#", "![", "<img")))
     return re.sub(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)", r"\1", text)
+
+
+def all_words(text: str) -> int:
+    """Return the number of words outside code blocks and addresses, tables and headings included."""
+    text = re.sub(r"(?ms)^ *```.*?^ *```[^\n]*$|<(?:img|br|/?details|/?summary)[^>]*>", "", text)
+    return sum(bool(re.search(r"\w", word)) for word in re.sub(r"\]\([^)]*\)", "]", text).split())
 
 
 def words(text: str) -> int:
@@ -173,7 +181,7 @@ def code_faults() -> tuple[list[str], list[str], list[str]]:
 
 def too_long() -> Iterator[str]:
     paths = documents()
-    total = sum(words(prose(path.read_text(encoding="utf-8"))) for path in paths)
+    total = sum(all_words(path.read_text(encoding="utf-8")) for path in paths if path.parent not in OTHERS)
     if total > MOST_WORDS:
         yield f"{total} words in all documents, at most {MOST_WORDS}"
     for path in paths:
