@@ -1,7 +1,6 @@
-"""Encoders: public networks as ONNX files that turn an image or a text into numbers, each record by itself.
+"""Encoders: public networks, as ONNX files, that turn single images or texts into numbers.
 
-They run in a separate process (`learning.encoders.process`), with limits on its memory and on its time. Nothing here
-imports Django.
+They run in a separate process (`learning.encoders.process`) with limited memory and time. Imports no Django.
 """
 
 from learning.encoders.files import EncoderError, EncoderFile, ImageInput, TextInput, input_from_json

@@ -1,7 +1,7 @@
 """Process of an encoder, which reads blocks of records from its input and writes their vectors to its output.
 
-A copy of the process encodes a block and ends. If that fails, each record of the block gets a separate copy: so a
-failure does not depend on the memory left by other records, and a slow record delays no others.
+A copy of the process encodes each block and then exits. If it fails, each record of the block gets a separate copy. A
+failure therefore does not depend on memory left behind by other records, and a slow record does not delay others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Encode = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 
 def main(folder: Path) -> None:
-    """Read the encoder, report the length of its vectors, and encode until the input ends."""
+    """Read the encoder, report the length of its vectors, and encode blocks until the input ends."""
     requests, replies = sys.stdin.buffer, answers()
     about = json.loads((folder / "about.json").read_text("utf-8"))
     confine(memory=about["memory"], reads=[folder])
@@ -50,7 +50,7 @@ def main(folder: Path) -> None:
         frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it again."))
         return
     frame_write(replies, width=width)
-    gc.freeze()  # a collection in a copy would write to all of its memory
+    gc.freeze()  # a garbage collection in a copy would write to all of its memory
     while True:
         try:
             _header, block = frame_read(requests, most=sys.maxsize)
@@ -65,9 +65,9 @@ def main(folder: Path) -> None:
 
 
 def _vectors(encode: Encode, block: NDArray[Any], width: int, seconds: float) -> NDArray[np.float32] | None:
-    """Return the vectors `(n, width)` of records, computed in a copy of this process; None if the copy ends over one.
+    """Return the vectors `(n, width)` of records, computed in a copy of this process; None if the copy fails.
 
-    seconds: of processor time for each record.
+    seconds: processor time for each record.
     """
 
     def vectors() -> bytes:

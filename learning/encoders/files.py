@@ -1,4 +1,4 @@
-"""Inputs of an encoder, and its file. Texts are passed in pieces of tokens."""
+"""File of an encoder and its inputs. Texts are passed in pieces of tokens."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LARGEST_FILE = 512 << 20
 """Largest size in bytes of an encoder that can be registered."""
 LARGEST_TOKENIZER = 32 << 20
 MOST_CHAINED = 160 << 20
-"""Largest size in bytes of an encoder that published models contain; they refer to a larger one by name."""
+"""Largest size in bytes of an encoder included in published models; a larger one is referred to by name."""
 LARGEST_SIDE = 1024
 MOST_TOKENS = 8192
 FIRST, LAST = "channels_first", "channels_last"
 
 _MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 MOST_PIECES = 64
-"""Largest number of pieces of a text; the rest is ignored."""
+"""Largest number of pieces of a text; any further ones are ignored."""
 
 
 class EncoderError(ValueError):
-    """An encoder that cannot be used: the problem and the remedy, both translated by pages."""
+    """Raised for an encoder that cannot be used, with the problem and the remedy, which pages translate."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")
@@ -42,8 +42,8 @@ class EncoderError(ValueError):
 class ImageInput:
     """Image input of an encoder: (pixels in [0, 1] - mean) / spread, in a square of ``size`` pixels.
 
-    mean, spread: one for each colour channel.  layout: "channels_first" (n, channels, height, width) or
-    "channels_last".
+    mean, spread: one value per colour channel.  layout: "channels_first" (n, channels, height, width) or
+        "channels_last".
 
     >>> ImageInput(112, (0.5,), (0.5,)).channels
     1
@@ -95,7 +95,7 @@ class TextInput:
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=MOST_TOKENS))
 
     def suits(self, schema: Schema) -> bool:
-        """Return whether records of a schema can be encoded: texts."""
+        """Return whether records of a schema can be encoded, that is, are texts."""
         return isinstance(schema, TabularSchema) and schema.text is not None
 
     def to_json(self) -> dict[str, Any]:
@@ -106,10 +106,10 @@ Input = ImageInput | TextInput
 
 
 def input_from_json(document: Mapping[str, Any]) -> Input:
-    """Return the input that `to_json` wrote, or a request declares.
+    """Return the input from the result of `to_json` or from a request.
 
     Raises:
-        EncoderError: the declaration is invalid.
+        EncoderError: The declaration is invalid.
 
     >>> input_from_json(TextInput(128).to_json()) == TextInput(128)
     True
@@ -131,9 +131,9 @@ def input_from_json(document: Mapping[str, Any]) -> Input:
 
 @dataclass(frozen=True, eq=False)
 class EncoderFile:
-    """An encoder: its ONNX file, its input, and for texts the tokenizer (JSON of the library `tokenizers`).
+    """Encoder: its ONNX file, its input, and for texts the tokenizer (JSON of the library `tokenizers`).
 
-    Its output becomes one vector for a record: the mean over places of an image or tokens of a text.
+    Its output is reduced to one vector per record, the mean over positions of an image or tokens of a text.
     """
 
     content: bytes
@@ -148,23 +148,24 @@ class EncoderFile:
 
 
 class Pieces:
-    """A tokenizer that divides texts into pieces of at most ``length`` tokens, including its own special tokens.
+    """Tokenizer that divides texts into pieces of at most ``length`` tokens, including its own special tokens.
 
     tokenizer: JSON of the library `tokenizers`.
     """
 
     def __init__(self, tokenizer: str, length: int) -> None:
         try:
-            from tokenizers import Tokenizer  # an extra that only texts need
+            from tokenizers import Tokenizer  # an optional package that only texts need
         except ImportError:
             problem = _("Encoders for texts need the library “tokenizers”, which is not installed.")
             raise EncoderError(problem, _("The guide to encoders explains how to install it.")) from None
         try:
             self._tokenizer: Any = Tokenizer.from_str(tokenizer)
-        except Exception:  # from Rust, without a specific type
+        except Exception:  # raised in Rust without a specific type
             problem = _("The tokenizer cannot be read.")
             raise EncoderError(problem, _("Use the file tokenizer.json that belongs to the network.")) from None
-        # Read from the library's result, not from the file: it may resolve a duplicate name differently.
+        # Read from the library's result rather than the file, because the library may resolve a duplicate name
+        # differently.
         model = json.loads(self._tokenizer.to_str())["model"]
         if model["type"] not in _MODELS or model.get("dropout"):
             problem = _("The tokenizer splits texts randomly (dropout), or its kind is unknown.")
@@ -173,7 +174,7 @@ class Pieces:
         self._tokenizer.enable_truncation(length)
 
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the tokens `(1, pieces, tokens)` of a text, and their mask; every text has a piece."""
+        """Return the tokens `(1, pieces, tokens)` of a text, and their mask; every text has at least one piece."""
         first = self._tokenizer.encode(text)
         pieces = [first.ids, *(each.ids for each in first.overflowing)][:MOST_PIECES]
         shape = (1, len(pieces), max(1, *map(len, pieces)))

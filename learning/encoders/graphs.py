@@ -1,4 +1,4 @@
-"""An encoder as part of a graph: the same nodes for encoding records and in published models' files."""
+"""Encoders as part of an ONNX graph, with the same nodes for encoding records and in files of published models."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _NAMES = """
     Xor
 """
 OPERATORS = frozenset(_NAMES.split())
-"""ONNX operators that an encoder may use: their outputs follow only from their inputs, without a state or a seed.
+"""ONNX operators that an encoder may use: their outputs depend only on their inputs, not on a state or a seed.
 
-Operators with graphs inside (Loop, Scan, If, SequenceMap) are left out, as are those for sequences and strings.
+Operators that contain graphs (Loop, Scan, If, SequenceMap) and operators for sequences and strings are excluded.
 """
 
 
 def network_of(content: bytes) -> onnx.ModelProto:
-    """Return the network of a file, in the operator set of the files of models.
+    """Return the network in a file, in the operator set used for files of models.
 
     Raises:
-        EncoderError: the file is not such a network, or refers to other files.
+        EncoderError: The file is not such a network, or refers to other files.
     """
     try:
         network = onnx.load_model_from_string(content)
@@ -70,10 +70,10 @@ def network_of(content: bytes) -> onnx.ModelProto:
 
 
 def _operators_check(network: onnx.ModelProto) -> None:
-    """Check that the vector of a record follows only from the record: see `OPERATORS`.
+    """Check that the vector of a record depends only on the record: see `OPERATORS`.
 
     Raises:
-        EncoderError: an operator is not in the list, or is in training mode.
+        EncoderError: An operator is not in the list, or is in training mode.
     """
     constants = {each.name: each for each in network.graph.initializer}
     for node in _nodes(network):
@@ -92,7 +92,7 @@ def _operators_check(network: onnx.ModelProto) -> None:
 
 
 def _nodes(network: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield all nodes of a network in order, each before those of the graphs inside of it."""
+    """Yield all nodes of a network in order, each before the nodes of the graphs that it contains."""
     left = list(network.graph.node)[::-1]
     while left:
         node = left.pop()
@@ -110,7 +110,7 @@ def _tensors(network: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def image_vectors(graph: Graph, encoder: EncoderFile, images: str, shape: tuple[int, ...]) -> str:
-    """Return vectors `(rows, width)`, float, of float images `(rows, *shape)` with pixels in [0, 1]."""
+    """Add nodes that return vectors `(rows, width)`, float, for float images `(rows, *shape)` in [0, 1]."""
     takes = encoder.takes
     assert isinstance(takes, ImageInput), "an encoder of images"
     given = 1 if len(shape) == 2 else shape[2]
@@ -147,7 +147,7 @@ def image_vectors(graph: Graph, encoder: EncoderFile, images: str, shape: tuple[
 
 
 def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str:
-    """Return vectors `(rows, width)`, float, of tokens `(rows, pieces, tokens)`; the mask is 0 if there is no token."""
+    """Add nodes that return vectors `(rows, width)`, float, for tokens `(rows, pieces, tokens)`; the mask may be 0."""
     network = network_of(encoder.content)
     names = _inputs(network)
     if not {IDS, MASK} <= set(names) <= {IDS, MASK, TYPES}:
@@ -174,7 +174,7 @@ def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str
 
 
 def token_inputs(graph: Graph) -> tuple[str, str]:
-    """Return inputs of tokens `(rows, pieces, tokens)` and their mask."""
+    """Add inputs for tokens `(rows, pieces, tokens)` and their mask, and return their names."""
     return graph.input(IDS, INT64, ("pieces", "tokens")), graph.input(MASK, INT64, ("pieces", "tokens"))
 
 

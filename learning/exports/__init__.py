@@ -1,1 +1,1 @@
-"""Published models as ONNX files that any runtime predicts with: encoding, representation and class names inside."""
+"""Published models as ONNX files for any runtime, including the encoding, the representation and the class names."""

@@ -19,12 +19,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def estimator_probabilities(graph: Graph, records: str, estimator: Any, classes: int) -> str:
-    """Return probabilities of all classes, 0 for those missing in the estimator's training.
+    """Return probabilities of all classes; classes missing in the estimator's training have probability 0.
 
     Args:
-        graph: To add nodes to.
+        graph: Graph to which nodes are added.
         records: float `(rows, …)`, flattened.
-        estimator: A fitted classifier of one of the kinds that `learning.learners` and `learning.students` publish.
+        estimator: Fitted classifier of one of the kinds that `learning.learners` and `learning.students` publish.
     """
     x = graph.cast(graph.node("Flatten", records, axis=1), DOUBLE)
     match estimator:
@@ -56,13 +56,13 @@ def _linear(graph: Graph, x: str, estimator: LogisticRegression) -> str:
 
 
 def _softmax(graph: Graph, logits: str, count: int) -> str:
-    """Return the softmax of one logit per class, or of one for two classes, that of the second above the first."""
+    """Return the softmax of one logit per class, or, for two classes, of the second class's logit above the first's."""
     both = graph.node("MatMul", logits, graph.constant(np.array([[0.0, 1.0]]))) if count == 1 else logits
     return graph.node("Softmax", both, axis=1)
 
 
 def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
-    """Return the share of each class among the nearest; equally near points count in their order."""
+    """Return the share of each class among the nearest points, with ties in the points' order."""
     points = estimator._fit_X
     stored = graph.cast(graph.constant(points), DOUBLE)
     products = graph.node("MatMul", x, graph.node("Transpose", stored, perm=[1, 0]))
@@ -76,7 +76,7 @@ def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Tree:
-    """A decision tree whose root is node 0. A record goes left if its feature is at most the threshold.
+    """Decision tree with root node 0. A record goes left if its feature is at most the threshold.
 
     left, right: node numbers.  leaf: whether nodes are leaves.  values: `(nodes, numbers)`.
     """
@@ -115,8 +115,8 @@ def _boosted(graph: Graph, x: str, estimator: HistGradientBoostingClassifier) ->
 def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
     """Return the sum over trees of the values of a record's leaf, `(rows, numbers)`.
 
-    An ONNX ensemble adds one number per leaf: here the number of the leaf, with a target for each tree. The values are
-    then looked up, which allows several per leaf.
+    An ONNX ensemble adds one number per leaf. Here it is the number of the leaf, with a target for each tree; the
+    values are then looked up, so that each leaf can have several.
     """
     splits: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("feature", "threshold", *_SIDES)}
     roots, numbers, targets, values = [], [], [], []
@@ -132,7 +132,7 @@ def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
             left, right = tree.left[inner], tree.right[inner]
             columns = [tree.feature[inner], tree.threshold[inner]]
             columns += [place[left], tree.leaf[left], place[right], tree.leaf[right]]
-        else:  # a tree with a single leaf: both branches lead there
+        else:  # a tree with a single leaf: both branches lead to it
             columns = [np.array([each]) for each in (0, 0.0, leaves, True, leaves, True)]
         for name, column in zip(splits, columns, strict=True):
             splits[name].append(column)
@@ -162,7 +162,7 @@ def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
 
 _SIDES = ("truenodeids", "trueleafs", "falsenodeids", "falseleafs")
 _SUM, _AT_MOST = 1, 0
-"""ONNX codes for adding up, and for a split by ≤."""
+"""ONNX codes for addition, and for a split by ≤."""
 
 
 def _axis(graph: Graph) -> str:

@@ -1,7 +1,7 @@
-"""Published models as ONNX files: the schema's encoding of a row's values, bit for bit, then the model.
+"""Published models as ONNX files: the schema's encoding of a row's values, bit for bit, followed by the model.
 
 A table has one input per feature column: numbers as double, NaN if unknown; categories and codes as text. Images are
-one input of pixels between 0 and 1. A graph cannot refuse values that the schema forbids, so it marks them.
+one input of pixels between 0 and 1. A graph cannot refuse values that the schema does not allow, so it marks them.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _CELLS = (
 )
 _BLANK = "[ \\t]*"
 IMAGE, TEXT, VECTORS = "image", "text", "vectors"
-"""Names of the inputs of images, of texts, and of vectors of an encoder that the file does not contain."""
+"""Names of the inputs for images, for texts, and for vectors of an encoder that the file does not contain."""
 
 
 def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: EncoderFile | None = None) -> bytes:
     """Return a model as ONNX, from the values of a row to the name of a class.
 
-    Its inputs are those of `encoded`. Its outputs are ``label``, the name of the likeliest class, or of the one that
-    the card's threshold selects, and ``probabilities``, double `(rows, classes)`. A row that the schema does not allow
-    has the label "" and NaN. For another outcome it has the output ``values``, double `(rows, columns)`, with the names
-    of the columns in the metadata.
+    Its inputs are those of `encoded`. Its outputs are ``label``, the name of the most likely class or of the class
+    selected by the card's threshold, and ``probabilities``, double `(rows, classes)`. For a row that the schema does
+    not allow, they are "" and NaN. For other outcomes, the output is ``values``, double `(rows, columns)`, with the
+    names of the columns in the metadata.
 
     Args:
-        schema: Of the values of a row.
+        schema: Schema of the values of a row.
         card: Stored in the file, with the schema.
-        encoder: Whose vectors the model takes. The file contains it, and has its inputs; without a large encoder its
-            input is the vectors. A tokenizer is stored with the schema.
+        encoder: Encoder whose vectors the model takes. The file contains it and has its inputs; a large encoder is left
+            out, and the input is then the vectors. A tokenizer is stored with the schema.
     """
     graph = Graph()
     records, allowed = encoded(graph, schema, encoder, model.shape)
@@ -77,16 +77,16 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: En
 def encoded(
     graph: Graph, schema: Schema, encoder: EncoderFile | None = None, shape: tuple[int, ...] = ()
 ) -> tuple[str, str]:
-    """Return inputs for the records of a schema.
+    """Add inputs for the records of a schema, and return the encoded records.
 
-    Texts are one input of UTF-8 bytes, padded with 0; with an encoder, of its tokens in pieces.
+    Texts are one input of UTF-8 bytes, padded with 0; with an encoder, the input is its tokens in pieces.
 
     Args:
-        graph: The graph that gets the inputs.
-        encoder: Whose vectors are wanted, if any.
+        graph: Graph to which the inputs are added.
+        encoder: Encoder whose vectors are requested, if any.
 
     Returns:
-        The encoded records, float `(rows, *shape)`, or bytes of texts, and whether the schema allows each, bool
+        The encoded records, float `(rows, *shape)`, or bytes of texts; and whether the schema allows each of them, bool
         `(rows,)`.
     """
     if encoder is not None and len(encoder.content) > MOST_CHAINED:
@@ -114,7 +114,7 @@ def _documents(**documents: Any) -> dict[str, str]:
 
 
 def _codes_of(schema: Schema) -> dict[str, Any]:
-    """Return how the codes of a table's columns are spelled, for programs that say what is wrong with a row."""
+    """Return the spelling of codes in a table's columns, for programs that report errors in a row."""
     columns = schema.features if isinstance(schema, TabularSchema) else ()
     systems = {column.type: column.codes for column in columns if isinstance(column, CodeColumn)}
     codes = {
@@ -143,7 +143,7 @@ def _image(graph: Graph, schema: ImageSchema) -> tuple[str, str]:
 
 
 def _columns(graph: Graph, schema: TabularSchema) -> Iterator[tuple[str, str]]:
-    """Return the features `(rows, features)` of each column, and which of its values are allowed."""
+    """Yield the features `(rows, features)` of each column, and which of its values are allowed."""
     for column in schema.features:
         match column:
             case NumericColumn():
@@ -205,13 +205,13 @@ def _codes(graph: Graph, column: CodeColumn) -> tuple[str, str]:
 
 
 def _several_codes(graph: Graph, column: CodeColumn, value: str) -> tuple[str, str]:
-    """Encode codes separated by semicolons; each has to be one, or a marker for unknown."""
+    """Encode codes separated by semicolons; each must be a valid code or a marker for unknown values."""
     split = graph.node("StringConcat", value, graph.constant(np.array(SEVERAL, object)))
     parts = graph.node("StringSplit", split, outputs=2, delimiter=SEVERAL)  # at least one for every row
     within, allowed = _groups(graph, column, parts, _BLANK)
     blank = graph.node("RegexFullMatch", parts, pattern=_BLANK)
     markers = "|".join(map(re.escape, column.missing))
-    unknown = graph.node("RegexFullMatch", parts, pattern=f"{_BLANK}(?:{markers}){_BLANK}")  # or blank, with no marker
+    unknown = graph.node("RegexFullMatch", parts, pattern=f"{_BLANK}(?:{markers}){_BLANK}")  # or blank, no marker
     axis = graph.constant(np.array([1]))
     each_allowed = graph.cast(graph.node("Or", allowed, graph.node("Or", blank, unknown)), FLOAT)
     all_allowed = graph.node("ReduceMin", each_allowed, axis, keepdims=0)
@@ -225,7 +225,7 @@ def _several_codes(graph: Graph, column: CodeColumn, value: str) -> tuple[str, s
 
 
 def _groups(graph: Graph, column: CodeColumn, codes: str, around: str = "") -> tuple[list[str], str]:
-    """Return whether texts of any shape are a code of each group, and whether of any."""
+    """Return whether texts of any shape are a code of each group, and whether they are a code of any group."""
     system = column.codes
     allowed = graph.node("RegexFullMatch", codes, pattern=f"{around}(?:{system.code}){around}")
     within = [

@@ -27,7 +27,7 @@ BOOL, DOUBLE, FLOAT, INT64, STRING, UINT8 = (
 
 
 class Graph:
-    """A graph under construction. A value is identified by its name, which the method that makes it returns."""
+    """Graph under construction. Values are identified by their names, which the methods that make them return."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -35,7 +35,7 @@ class Graph:
         self._inputs: list[onnx.ValueInfoProto] = []
 
     def input(self, name: str, kind: int, shape: Sequence[int | str] = ()) -> str:
-        """Add an input `(rows, *shape)` of the graph; users of the file pass its values by this name."""
+        """Add an input `(rows, *shape)` of the graph. Users of the file pass its values under this name."""
         self._inputs.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
         return name
 
@@ -52,7 +52,7 @@ class Graph:
     def node(
         self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, place: int = 0, **attributes: Any
     ) -> str:
-        """Add an operator with these inputs; return its output in this place."""
+        """Add an operator with these inputs, and return the name of its output number ``place``."""
         names = [f"{operator}/{len(self._nodes)}/{number}" for number in range(outputs)]
         self._nodes.append(helper.make_node(operator, inputs, names, domain=domain, **attributes))
         return names[place]
@@ -76,7 +76,7 @@ class Graph:
         return self.cast(value, DOUBLE)
 
     def rounded(self, value: str, largest: float) -> str:
-        """Return a value rounded to whole numbers, half to even, and cut off."""
+        """Return a value rounded to integers, half to even, and clipped."""
         limits = self.constant(-float(largest)), self.constant(float(largest))
         return self.node("Clip", self.node("Round", value), *limits)
 
@@ -86,7 +86,7 @@ class Graph:
         """Return the checked graph as a file.
 
         Args:
-            outputs: By the name in the file: the value, its type, and its shape without the rows.
+            outputs: For each name in the file, the value, its type, and its shape without the rows.
             metadata: Texts by name.
         """
         taken = {each.name for each in self._inputs}

@@ -1,6 +1,6 @@
-"""Learners by name, as teachers or students, and the descriptions of their parameters for forms.
+"""Learners by name, used as teachers or students, and descriptions of their parameters for forms.
 
-They know nothing of privacy. Imports no Django.
+They are independent of privacy. Imports no Django.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Described = TypeVar("Described", bound=Parametrised)
 
 
 def registered_class(registered: Mapping[str, type[Described]], name: str) -> type[Described]:
-    """Return the registered kind of this name; ValueError lists the available names."""
+    """Return the registered kind of this name. The ValueError for an unknown name lists the available ones."""
     if name not in registered:
         raise ValueError(f"There is no learner “{name}”; choose one of: {', '.join(registered)}.")
     return registered[name]
@@ -41,9 +41,9 @@ def registered_class(registered: Mapping[str, type[Described]], name: str) -> ty
 
 @dataclass(frozen=True)
 class LearnerField:
-    """One parameter of a learner or student.
+    """Parameter of a learner or student.
 
-    ``type`` is int, float or bool, the range is closed and may be open-ended.
+    ``type`` is int, float or bool. The range includes its ends and may be open-ended.
     """
 
     name: str
@@ -64,7 +64,7 @@ def parameter_fields(kind: type[Parametrised]) -> tuple[LearnerField, ...]:
 
 
 def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Learner:
-    """Return the learner with these parameters, defaults for the rest; ValueError names unknown ones or bad values.
+    """Return the learner with these parameters, or defaults; raise ValueError for unknown names and bad values.
 
     >>> learner_create("random_forest", {"trees": 50}).trees
     50
@@ -93,7 +93,7 @@ def learner_parameters(learner: Parametrised) -> dict[str, int | float | bool]:
 
 
 def suggested_learner(kind: str) -> Learner:
-    """Return the suggested learner for a first run on records of this kind, "image" or "table".
+    """Return the learner suggested for a first run on records of this kind, "image" or "table".
 
     >>> suggested_learner("image").name
     'nearest_neighbour'

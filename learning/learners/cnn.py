@@ -1,6 +1,6 @@
-"""The convolutional network of the Individualized PATE paper (Boenisch et al., PoPETs 2023), as a learner.
+"""Convolutional network of the Individualized PATE paper (Boenisch et al., PoPETs 2023), as a learner.
 
-PyTorch is loaded on demand, not when forms ask for the parameters.
+PyTorch is loaded only when needed, not when forms ask for the parameters.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from learning.learners.network import CNNModel
 
 _SMALLEST_SIDE = 4
-"""Smallest side of an image that a convolution of 3×3 and a pooling of 2×2 do not reduce to nothing."""
+"""Smallest side of an image that a 3×3 convolution and 2×2 pooling do not reduce to nothing."""
 
 
 def convolved_check(shape: tuple[int, ...]) -> None:
-    """Raise ValueError if records of this shape are not images, or too small for convolutions."""
+    """Raise ValueError if records of this shape are not images, or are too small for convolutions."""
     if len(shape) not in (2, 3) or min(shape[:2]) < _SMALLEST_SIDE:
         message = gettext_noop(
             "A convolutional network needs images of at least %(side)d×%(side)d pixels, not records of shape "
@@ -32,7 +32,7 @@ def convolved_check(shape: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True)
 class CNN(Augmenting, Learner):
-    """A small convolutional network for images, trained with Adam (Kingma & Ba 2015).
+    """Small convolutional network for images, trained with Adam (Kingma & Ba 2015).
 
     >>> import numpy as np
     >>> images = np.zeros((20, 6, 6)); images[10:, 2:4, 2:4] = 1.0

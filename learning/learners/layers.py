@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Array = NDArray[np.floating]
 Pair = tuple[int, int]
 EPSILON = 1e-5
-"""Added to variances by PyTorch's batch normalisations."""
+"""Constant that PyTorch's batch normalisations add to variances."""
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """weight `(filters, channels, height, width)`, bias `(filters,)`; zeros are added on each side."""
+    """Convolution: weight `(filters, channels, height, width)`, bias `(filters,)`, with zero padding on each side."""
 
     weight: Array
     bias: Array | None
@@ -32,7 +32,7 @@ class Convolution:
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """weight `(outputs, inputs)`, bias `(outputs,)`."""
+    """Dense layer: weight `(outputs, inputs)`, bias `(outputs,)`."""
 
     weight: Array
     bias: Array | None
@@ -40,7 +40,7 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class Normalisation:
-    """A batch normalisation as in evaluation: a weight, bias, mean and variance for each channel."""
+    """Batch normalisation as in evaluation: weight, bias, mean and variance of each channel."""
 
     weight: Array
     bias: Array
@@ -57,25 +57,25 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class Activation:
-    """One of ONNX's operators "Relu" and "Tanh"."""
+    """ONNX operator "Relu" or "Tanh"."""
 
     operator: str
 
 
 @dataclass(frozen=True)
 class Flatten:
-    """Each record becomes one row."""
+    """Layer that flattens each record to one row."""
 
 
 PlainLayer = Convolution | Dense | Normalisation | MaxPool | Activation | Flatten
 
 
 Sizes = dict[str, Any]
-_HIDDEN = 128  # numbers before the last layer
+_HIDDEN = 128  # size of the last hidden layer
 _LARGE = 16
-"""The first convolution halves images whose shorter side has at least this many pixels."""
+"""The first convolution has stride 2 for images whose shorter side has at least this many pixels."""
 _POOLED = 4
-"""Maps with a shorter side of fewer pixels are not pooled."""
+"""Maps whose shorter side has fewer pixels are not pooled."""
 
 
 def consistency_layers(
@@ -83,12 +83,12 @@ def consistency_layers(
 ) -> Iterator[tuple[str, Sizes]]:
     """Yield the layers of the student `consistency`, each with its sizes.
 
-    They are convolutions 5×5, 3×3 and 3×3 with max pool 2, dense 128, each with batch norm and ReLU. The first
-    convolution has stride 2 where images are large enough.
+    They are convolutions 5×5, 3×3 and 3×3 with max pool 2, and dense 128, each with batch norm and ReLU. The first
+    convolution has stride 2 if images are large enough.
 
     Args:
-        filters: Of the first convolution; the second has twice and the third four times as many.
-        deep: Whether the second and the third are followed by another one like them.
+        filters: Number of filters of the first convolution; the second has twice and the third four times as many.
+        deep: Whether the second and the third are each followed by another similar convolution.
     """
     height, width, channels = shape if len(shape) == 3 else (*shape, 1)
     stride = 2 if min(height, width) >= _LARGE else 1
@@ -115,11 +115,11 @@ def consistency_layers(
 
 
 def plain_layers(modules: Iterable[nn.Module | PlainLayer]) -> list[PlainLayer]:
-    """Return layers of PyTorch, which are applied one after the other, as plain arrays.
+    """Return PyTorch layers that are applied in sequence as plain arrays.
 
     Args:
-        modules: Conv2d, Linear, BatchNorm1d and BatchNorm2d (as in evaluation), ReLU, Tanh, MaxPool2d, Flatten, in
-            order; modules without effect in evaluation (Dropout, Identity) may be included, and plain layers.
+        modules: Conv2d, Linear, BatchNorm1d and BatchNorm2d (as in evaluation), ReLU, Tanh, MaxPool2d and Flatten, in
+            order. Plain layers and modules without effect in evaluation (Dropout, Identity) may be included.
 
     Raises:
         ValueError: A module is of another kind, or uses groups, dilation or padding by a name.
@@ -128,7 +128,7 @@ def plain_layers(modules: Iterable[nn.Module | PlainLayer]) -> list[PlainLayer]:
 
 
 def _plain(module: Any) -> list[PlainLayer]:
-    """Return one layer, or none where it has no effect; known by its name, so that nothing loads PyTorch."""
+    """Return one layer, or none if it has no effect, identified by its name so that PyTorch is not loaded."""
     if isinstance(module, PlainLayer):
         return [module]
     match type(module).__name__:

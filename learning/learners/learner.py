@@ -1,6 +1,6 @@
-"""Learners: parameters fixed at construction, ``fit``, a model that predicts.
+"""Learners: parameters fixed at construction, a method ``fit``, and a model that predicts.
 
-Nothing here knows of privacy: a learner can be a teacher or a student.
+They are independent of privacy, so a learner can be a teacher or a student.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SEEDS = 2**32
 def parameter(
     default: int | float | bool, help: str, *, minimum: float | None = None, maximum: float | None = None
 ) -> Any:
-    """Return a field of a learner: its type is that of its default, its range is closed."""
+    """Return a field of a learner, with the type of its default and a range that includes its ends."""
     return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
 
@@ -41,7 +41,7 @@ class Model(ABC):
     """Result of a learner.
 
     Attributes:
-        chosen: Choices made by held-out releases, by name, for the model card; they are not stored with the model.
+        chosen: Choices based on held-out releases, by name, for the model card; they are not stored with the model.
     """
 
     def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
@@ -49,7 +49,7 @@ class Model(ABC):
         self.chosen: dict[str, float] = {}
 
     def predict_proba(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """Return probabilities ``(n, classes)``; a class that the training data lacked has probability 0."""
+        """Return probabilities ``(n, classes)``; a class that was missing in the training data has probability 0."""
         x = np.asarray(as_numbers(np.asarray(x)), np.float32)
         if x.shape[1:] != self.shape:
             raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
@@ -59,11 +59,11 @@ class Model(ABC):
             return self._probabilities(x)
 
     def predict(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
-        """Return the likeliest class of each record, ``(n,)``; the smaller number if two are equally likely."""
+        """Return the most likely class of each record, ``(n,)``; the lower number in a tie."""
         return self.predict_proba(x).argmax(axis=1)
 
     def inner_modules(self) -> tuple[Any, ...]:
-        """Return the PyTorch modules from a record to the last inner layer, in order; none without such a layer."""
+        """Return the PyTorch modules from a record to the last inner layer, in order; empty without such a layer."""
         return ()
 
     @abstractmethod
@@ -72,9 +72,9 @@ class Model(ABC):
 
     @abstractmethod
     def to_graph(self, graph: Graph, records: str) -> str:
-        """Return the model as nodes: double probabilities ``(rows, classes)`` of float records ``(rows, *shape)``.
+        """Add nodes for double probabilities ``(rows, classes)`` of float records ``(rows, *shape)``, and return them.
 
-        Raises ValueError for a kind of layer or estimator that has no nodes.
+        Raises ValueError for layers or estimators that cannot be expressed as nodes.
         """
 
     @abstractmethod
@@ -83,13 +83,13 @@ class Model(ABC):
 
 @dataclass(frozen=True)
 class Parametrised(ABC):
-    """Common base of learners and students. Subclasses are frozen dataclasses whose fields are made by ``parameter``.
+    """Common base of learners and students. Subclasses are frozen dataclasses with fields made by ``parameter``.
 
     Attributes:
         name: Its key in the registry, in the database and in the API.
-        label: Its name on pages, English, marked for translation.
+        label: Its name on pages, in English, marked for translation.
         help: Its uses, in one sentence, marked for translation; may be empty.
-        model_format: The format of a stored model, and the suffix of its file.
+        model_format: Format of a stored model, and suffix of its file.
     """
 
     name: ClassVar[str]
@@ -116,7 +116,7 @@ class Parametrised(ABC):
 
 @dataclass(frozen=True)
 class Learner(Parametrised):
-    """A method of learning from labels."""
+    """Method of learning from labels."""
 
     def fit(
         self,
@@ -130,7 +130,7 @@ class Learner(Parametrised):
         """Learn from records ``x`` ``(n, …)`` with class numbers ``y`` ``(n,)`` in ``0 … classes - 1``.
 
         ``y`` need not contain every class. ``progress`` is called if learning takes several steps. The same arguments
-        give the same model. Raises ValueError if there is nothing to learn from or the arrays do not fit together.
+        give the same model. Raises ValueError if there is nothing to learn from or if the arrays do not fit together.
         """
         if classes < 1:
             raise ValueError(f"classes must be at least 1, not {classes}.")
@@ -141,7 +141,7 @@ class Learner(Parametrised):
             return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
 
     def quick(self) -> Learner:
-        """Return a faster replacement for training dozens of models of a few hundred records while a person waits."""
+        """Return a faster replacement, to train dozens of models on a few hundred records while a person waits."""
         return self
 
     @abstractmethod
@@ -166,7 +166,7 @@ def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: i
 
 
 def records_check(x: npt.NDArray[np.floating]) -> Records:
-    """Return records in the learners' form. Raises ValueError if there are none, or they contain non-finite values."""
+    """Return records in the form for learners. Raises ValueError if there are none, or if values are not finite."""
     x = np.asarray(as_numbers(np.asarray(x)), np.float32)
     if x.ndim < 2:
         raise ValueError(f"x has {x.ndim} axes; give records of shape (n, features) or (n, height, width).")
@@ -198,7 +198,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Augmenting:
-    """Parameters of learners that can train on moved copies of their images."""
+    """Parameters of learners that can train on moved copies of images."""
 
     copies: int = parameter(
         0, gettext_noop("rotated and shifted copies of each training image"), minimum=0, maximum=1000
@@ -207,7 +207,7 @@ class Augmenting:
     shift: float = parameter(0.07, gettext_noop("maximum shift as a share of the image"), minimum=0, maximum=0.5)
 
     def shape_check(self, shape: tuple[int, ...]) -> None:
-        """See `Parametrised.shape_check`: only images have moved copies."""
+        """See `Parametrised.shape_check`: only images can have moved copies."""
         if self.copies and len(shape) not in (2, 3):
             message = gettext_noop(
                 "Only images can be rotated and shifted, not records of shape %(shape)s. Turn these copies off."
@@ -215,7 +215,7 @@ class Augmenting:
             raise ValueError(Sentence(message, shape=str(shape)))
 
     def augmented(self, x: Records, y: Labels, seed: int) -> tuple[Records, Labels]:
-        """Return the training data with its copies, if any are wanted."""
+        """Return the training data with its copies, if any are requested."""
         if not self.copies:
             return x, y
         images = augment(x, copies=self.copies, rotation=self.rotation, shift=self.shift, seed=seed)
@@ -227,9 +227,9 @@ def augment(
 ) -> npt.NDArray[np.float32]:
     """Return the images, followed by ``copies`` rounds of all of them, each rotated and shifted at random.
 
-    ``images`` is ``(n, height, width)`` or ``(n, height, width, channels)``; the result has ``n * (1 + copies)``.
-    Angles are uniform up to ``rotation`` degrees either way, shifts up to ``shift`` of the image's height and width;
-    pixels are interpolated linearly, and pixels from outside the image are 0.
+    ``images`` is ``(n, height, width)`` or ``(n, height, width, channels)``; the result has ``n * (1 + copies)``
+    images. Angles are uniform up to ``rotation`` degrees in either direction, shifts up to ``shift`` of the image's
+    height and width. Pixels are interpolated linearly, and pixels from outside the image are 0.
 
     >>> images = np.eye(4)[np.newaxis]
     >>> augmented = augment(images, copies=2, rotation=7.5, shift=0.07, seed=1)
@@ -254,9 +254,9 @@ def augment(
 
 
 def _move(images: torch.Tensor, angles: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """Turn every image of `(n, channels, height, width)` about its middle, then shift it.
+    """Rotate every image of `(n, channels, height, width)` about its centre, then shift it.
 
-    The result takes each pixel from its origin, in places from -1 to 1.
+    Each pixel of the result is taken from its origin, in positions from -1 to 1.
     """
     import torch
     from torch.nn import functional

@@ -1,4 +1,4 @@
-"""The network of ``CNN``: its layers, its training, its predictions."""
+"""Network of ``CNN``: its layers, its training, and its predictions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Layers = TypeVar("Layers", bound=nn.Module)
 
 _SHAPE = "record_shape"
 _FILTERS, _HIDDEN = 32, 100
-# Small enough to keep the activations in a core's cache: four times faster than 1,000 at once.
+# Small enough to keep the activations in a core's cache: four times as fast as 1,000 at once.
 _PREDICTION_BATCH = 64
 
 
 class Network(nn.Module):
     """Convolution 3×3 with 32 filters, ReLU, batch norm, max pool 2; dense 100, ReLU, batch norm; dense.
 
-    Channels come last throughout, in memory and when flattened, which saves a third of the time on a CPU.
+    Channels come last everywhere, in memory and when flattened, which saves a third of the time on a CPU.
     """
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
@@ -61,7 +61,7 @@ class Network(nn.Module):
 
 
 class ImageModel(Model, Generic[Layers]):
-    """A trained network for images, on the device where it was trained."""
+    """Trained network for images, on the device where it was trained."""
 
     def __init__(self, network: Layers, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__(classes, shape)
@@ -86,7 +86,7 @@ class ImageModel(Model, Generic[Layers]):
     @classmethod
     @abstractmethod
     def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[Layers, int]:
-        """Return a network that takes these tensors, and its number of classes."""
+        """Return a network for these tensors, and its number of classes."""
 
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
@@ -96,7 +96,7 @@ class ImageModel(Model, Generic[Layers]):
 
 
 class CNNModel(ImageModel[Network]):
-    """A trained :class:`Network`."""
+    """Trained :class:`Network`."""
 
     @classmethod
     def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[Network, int]:
@@ -104,7 +104,7 @@ class CNNModel(ImageModel[Network]):
         return Network(shape, classes), classes
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
-        """Return modules up to the dense layer of 100, whose weights are first reordered for flattened channels."""
+        """Return modules up to the dense layer of 100, whose weights are reordered for channels-first flattening."""
         network = self.network
         height, width = ((side - 2) // 2 for side in self.shape[:2])
         hidden = nn.Linear(network.hidden.in_features, network.hidden.out_features)
@@ -125,9 +125,9 @@ def train_network(
 ) -> CNNModel:
     """Minimise the cross entropy with Adam, on the GPU if there is one.
 
-    Classes that ``y`` lacks get probability 0, because their outputs were never trained.
+    Classes that are missing in ``y`` get probability 0, because their outputs were never trained.
     """
-    if len(x) == 1:  # batch norm needs two
+    if len(x) == 1:  # batch norm needs two records
         x, y = np.repeat(x, 2, axis=0), np.repeat(y, 2)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator = torch.Generator().manual_seed(seed)
@@ -151,6 +151,6 @@ def train_network(
 
 
 def as_images(x: Records, device: torch.device) -> torch.Tensor:
-    """Return ``(n, channels, height, width)``, channels last in memory."""
+    """Return ``(n, channels, height, width)`` with channels last in memory."""
     images = torch.from_numpy(x if x.ndim == 4 else x[..., np.newaxis]).permute(0, 3, 1, 2)
     return images.to(device=device, memory_format=torch.channels_last)

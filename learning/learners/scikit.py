@@ -29,7 +29,7 @@ _SCHEMA = "schema.json"
 
 
 class ScikitModel(Model):
-    """A fitted scikit-learn classifier, over all classes and with flattened images."""
+    """Fitted scikit-learn classifier, covering all classes and flattening images."""
 
     def __init__(self, estimator: Any, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__(classes, shape)
@@ -53,7 +53,7 @@ class ScikitModel(Model):
 
 
 def _plain(archive: bytes) -> bytes:
-    """Return the same archive, compressed, without the time and the memory addresses: equal models are equal files."""
+    """Return the archive compressed, without time and memory addresses, so that equal models are equal files."""
     numbers: dict[bytes, int] = {}
     content = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(content, "w") as target:
@@ -71,13 +71,13 @@ def _plain(archive: bytes) -> bytes:
                 member = schema
             else:
                 name = numbered(name.encode()).decode()
-            # A file dated with the first day that the format supports.
+            # The file's date is the first day that the format supports.
             target.writestr(zipfile.ZipInfo(name), member, compress_type=zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
 def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequence[str] = ()) -> ScikitModel:
-    """Return a stored model whose estimator is of one class, with only types that skops trusts and these.
+    """Return a stored model with an estimator of this class; only types trusted by skops or listed are loaded.
 
     Raises:
         ValueError: The bytes are not such a model; `name` describes the expected one in the message.
@@ -100,14 +100,14 @@ def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequenc
 
 @dataclass(frozen=True)
 class ScikitLearner(Learner):
-    """A learner that is one scikit-learn estimator; training data with only one class always gives that class.
+    """Learner that is one scikit-learn estimator. If the training data has one class, that class is always predicted.
 
-    scikit-learn is loaded when a model is trained or read, and skops when one is stored or read: they take seconds, and
-    most processes never need them.
+    scikit-learn is loaded when a model is trained or read, and skops when a model is stored or read. They take seconds
+    to load, and most processes never need them.
 
     Attributes:
-        estimator: The scikit-learn class of a stored model, as ``module.Class``.
-        trusted_types: Types in a stored model beyond those that skops itself trusts.
+        estimator: Class of a stored model in scikit-learn, as ``module.Class``.
+        trusted_types: Types in a stored model in addition to those that skops trusts.
     """
 
     model_format: ClassVar[str] = "skops"
@@ -197,7 +197,7 @@ class LogisticRegression(ScikitLearner):
 
 @dataclass(frozen=True)
 class NearestNeighbour(Augmenting, ScikitLearner):
-    """Nearest neighbours, for images with rotated and shifted copies of the training points.
+    """Nearest neighbours; for images, the training points include rotated and shifted copies.
 
     >>> images = np.zeros((2, 4, 4)); images[1, 1:3, 1:3] = 1.0
     >>> model = NearestNeighbour(copies=3).fit(images, np.array([0, 1]), classes=2, seed=1)

@@ -1,7 +1,7 @@
 """Representations: the coordinates that define neighbours, fitted only on public points.
 
-Every point becomes a few whole numbers of one byte each, by arithmetic that is exact: the numbers of one record do not
-depend on any other, nor on blocks, threads or machines. Nothing here imports Django.
+Every point is converted to a few integers of one byte each, by exact arithmetic. The numbers of a record therefore do
+not depend on other records, blocks, threads or machines. Imports no Django.
 """
 
 from learning.representations.catalogue import (

@@ -83,9 +83,9 @@ class Standardised(Representation):
 
 @dataclass(frozen=True)
 class Thresholds(Standardised):
-    """Standardised columns, and flags for columns of more than two values: whether they exceed public thresholds.
+    """Standardised columns, with flags that tell whether a column of more than two values exceeds public thresholds.
 
-    A linear model of them can follow curves: it is the sum of a step function for each column.
+    A linear model of them can follow curves, because it includes a step function for each column.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Thresholds(thresholds=4).fit(points).transform(points).shape
@@ -115,7 +115,7 @@ class Thresholds(Standardised):
 
 @dataclass(frozen=True)
 class Evened(Representation):
-    """Columns clipped at public quantiles and their thresholds, whitened by public points except small variances.
+    """Columns clipped at public quantiles, with thresholds, whitened by public points except for small variances.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Evened(thresholds=4).fit(points).transform(points).shape
@@ -155,7 +155,7 @@ class Evened(Representation):
 
 @dataclass(frozen=True)
 class Whitened(Representation):
-    """Principal components of columns (or of pixels), whitened: learned from the public points, without labels.
+    """Principal components of columns (or pixels), whitened, learned from the public points without labels.
 
     >>> points = np.random.default_rng(0).random((50, 3))
     >>> Whitened(components=2).fit(points).transform(points).shape
@@ -276,7 +276,7 @@ class Embedding(Whitened):
 
 @dataclass(frozen=True)
 class Encoded(Embedding):
-    """Vectors of an encoder, partly whitened; its registration states that it was made without the private data.
+    """Vectors of an encoder, partly whitened. Its registration states that it was made without the private data.
 
     >>> points = np.random.default_rng(0).normal(size=(50, 3))
     >>> Encoded().fit(points).transform(points).shape  # a component for every 20 public points
@@ -301,7 +301,7 @@ class Encoded(Embedding):
 
 @dataclass(frozen=True)
 class LearnedNetwork(Whitened):
-    """Inner layer of a small network that learned from the public points without labels, whitened.
+    """Inner layer of a small network trained on the public points without labels, whitened.
 
     >>> images = np.random.default_rng(0).random((60, 8, 8))
     >>> LearnedNetwork(steps=2).fit(images).transform(images).shape  # a component for every 20 public points
@@ -331,7 +331,7 @@ class LearnedNetwork(Whitened):
 
     def _encoder(self, public: NDArray[np.floating]) -> PointEncoder:
         pytorch_check()
-        from learning.representations.contrastive import contrastive_layers  # PyTorch is loaded on demand
+        from learning.representations.contrastive import contrastive_layers  # PyTorch is loaded only when needed
 
         near = default_representation(public.shape[1:]).fit(public).transform(public)
         layers = contrastive_layers(public, near, steps=self.steps, neighbours=self.neighbours, seed=self.seed)
@@ -340,7 +340,7 @@ class LearnedNetwork(Whitened):
 
 @dataclass(frozen=True)
 class Words(Whitened):
-    """Words and parts of words of texts, weighted by their rarity in the public texts, and reduced.
+    """Words and parts of words of texts, weighted by how rare they are in the public texts, and reduced.
 
     >>> texts = np.random.default_rng(0).integers(97, 100, (60, 20)).astype(np.uint8)
     >>> Words().fit(texts).transform(texts).shape
@@ -370,7 +370,7 @@ class Words(Whitened):
 
 @dataclass(frozen=True)
 class StudentLayer(Whitened):
-    """Inner layer of an earlier round's student, with the oriented wavelets of images on request, whitened.
+    """Inner layer of an earlier round's student, whitened, optionally with the oriented wavelets of images.
 
     The student learned only from releases, so its layers are public. layers: see `layers_of`, up to the inner layer.
     """
@@ -424,7 +424,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
 
 
 def representation_create(name: str, parameters: Mapping[str, Any] | None = None) -> Representation:
-    """Return the representation with these parameters, defaults for the rest.
+    """Return the representation with these parameters, and defaults for all others.
 
     Raises:
         ValueError: The representation or a parameter is unknown, or a parameter is out of range.
@@ -441,7 +441,7 @@ def representation_create(name: str, parameters: Mapping[str, Any] | None = None
 
 
 def default_representation(shape: tuple[int, ...]) -> Representation:
-    """Return the usual choice for points of a shape: wavelets for images, standardised columns for tables.
+    """Return the default for points of a shape: wavelets for images, standardised columns for tables.
 
     >>> default_representation((28, 28)).name, default_representation((104,)).name
     ('wavelets', 'standardised')

@@ -1,10 +1,10 @@
-"""A network that learns from public points without labels: neighbours become nearer, everything else farther.
+"""Network trained on public points without labels: neighbours move closer together, and all other points apart.
 
-The network learns to distinguish pairs of a point and one of its nearest public neighbours, each changed at random,
-from all other points of a batch (InfoNCE: van den Oord et al. 2018, Chen et al. 2020; with neighbours for pairs:
-Dwibedi et al. 2021). Images are rotated and shifted; table rows get some columns from another row (Bahri et al. 2022).
-Neighbours are those of the usual representation. On a CPU with one thread, the same points and seed give the same
-network.
+The network learns to distinguish pairs, a point and one of its nearest public neighbours, each changed at random, from
+all other points of a batch (InfoNCE: van den Oord et al. 2018, Chen et al. 2020; with neighbours as pairs: Dwibedi et
+al. 2021). Images are rotated and shifted; in table rows, some columns are replaced by those of another row (Bahri et
+al. 2022). Neighbours are determined in the usual representation. On a CPU with one thread, the same points and seed
+give the same network.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from learning.representations.network import Layer, layers_of
 torch.set_num_threads(1)  # like all learners: one process per core
 
 _BATCH = 256
-_MOST = 10_000  # largest number of public points, drawn evenly: finding neighbours takes the square of their number
+_MOST = 10_000  # largest number of public points, evenly sampled, because finding neighbours takes quadratic time
 _TEMPERATURE, _LEARNING_RATE = 0.2, 0.004
 _CHANNELS, _WIDTH, _PROJECTED = (16, 32), 128, 64
-_ROTATION, _SHIFT = 12.0, 0.1  # degrees; of the image's sides
-_CORRUPTED = 0.3  # of the columns of a row
+_ROTATION, _SHIFT = 12.0, 0.1  # in degrees, and as a share of the image's sides
+_CORRUPTED = 0.3  # share of the columns of a row
 
 Changed = Callable[[NDArray[np.float32], np.random.Generator], NDArray[np.float32]]
 
@@ -38,11 +38,11 @@ def contrastive_layers(
     """Return the layers of a network trained on public points.
 
     Args:
-        public: `(n, *shape)`, at least two; images with two or three axes of their own, or rows of a table.
-        coordinates: `(n, d)`, which define neighbours.
-        steps: Batches of up to 256 pairs to learn from.
-        neighbours: Number of nearest points to draw the other point of a pair from.
-        seed: Of weights, pairs and changes.
+        public: `(n, *shape)` points, at least two: images with two or three axes, or rows of a table.
+        coordinates: `(n, d)` coordinates, which define neighbours.
+        steps: Number of batches, of up to 256 pairs each.
+        neighbours: Number of nearest points from which the other point of a pair is drawn.
+        seed: Seed of weights, pairs and changes.
     """
     chosen = np.linspace(0, len(public) - 1, min(len(public), _MOST)).astype(np.int64)
     points, place = np.asarray(public, np.float32)[chosen], coordinates[chosen].astype(np.float32)
@@ -66,13 +66,13 @@ def contrastive_layers(
 
 
 def _nearest(place: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Return `(n, count)` the nearest other points."""
+    """Return the nearest other points, `(n, count)`."""
     index = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(place)
     return np.asarray(index.kneighbors(return_distance=False), np.int64)
 
 
 def _contrast(projected: torch.Tensor) -> torch.Tensor:
-    """Return the InfoNCE of `(2m, d)`, whose rows i and m + i are a pair."""
+    """Return the InfoNCE loss of `(2m, d)`, in which rows i and m + i are a pair."""
     directions = nn.functional.normalize(projected)
     likeness = directions @ directions.T / _TEMPERATURE
     likeness = likeness.masked_fill(torch.eye(len(likeness), dtype=torch.bool), -torch.inf)

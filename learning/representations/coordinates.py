@@ -1,4 +1,4 @@
-"""Encoders from points to whole-number features, and coordinates of one byte that follow from them."""
+"""Encoders of points as integer features, and coordinates of one byte computed from these."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 Arrays = dict[str, NDArray[Any]]
 
 GRID = 2.0**16
-"""Columns are rounded to this many steps on either side of 0, half of them beyond the largest public value."""
+"""Number of rounding steps on either side of 0 in a column, half of them beyond the largest public value."""
 
 _MIDDLE = (0.05, 0.95)
 _FENCES = 3.0
 
 
 class PointEncoder(Protocol):
-    """Encoder of points as whole numbers, independently of each other.
+    """Encoder of points as integers, each independently of all others.
 
-    kind: its name in stored files.  shape: of one point.  bound: largest absolute value of a feature.  units:
-    `(width,)`, the value of a 1 in each feature, for the statistics of the public points.
+    kind: name in stored files.  shape: of one point.  bound: largest absolute value of a feature.  units: `(width,)`,
+        value of the integer 1 in each feature, for the statistics of the public points.
     """
 
     kind: ClassVar[str]
@@ -38,11 +38,11 @@ class PointEncoder(Protocol):
     units: Floats
 
     def encode(self, points: NDArray[np.floating]) -> Floats:
-        """Return `(n, width)` whole numbers of points `(n, *shape)`; values that are not finite count as 0."""
+        """Return integers `(n, width)` for points `(n, *shape)`; values that are not finite are treated as 0."""
         ...
 
     def to_graph(self, graph: Graph, points: str) -> str:
-        """Return the features as nodes, double `(rows, width)` of float points `(rows, *shape)`, bit for bit."""
+        """Add nodes for the features, double `(rows, width)`, of float points `(rows, *shape)`, bit for bit."""
         ...
 
     def state(self) -> Arrays:
@@ -53,7 +53,7 @@ class PointEncoder(Protocol):
 class ColumnEncoder:
     """Unchanged numbers (images flattened), each column rounded to steps set by its largest public value.
 
-    A value beyond twice the largest public one is cut off.
+    Values beyond twice the largest public value are clipped.
 
     >>> encoder = ColumnEncoder.fit(np.array([[0.5, 2.0], [1.0, -4.0]]))
     >>> (encoder.encode(np.array([[0.25, 100.0]])) * encoder.units).tolist()
@@ -87,10 +87,10 @@ class ColumnEncoder:
 
 
 class ClippedColumnEncoder(ColumnEncoder):
-    """Numbers clipped by each column's public quantiles, which protects the spread from a few wrong public values.
+    """Numbers clipped at each column's public quantiles, so that a few wrong public values do not affect the spread.
 
-    Values are clipped further beyond the quantiles of 5 and 95 per cent than three times the distance between these,
-    and beyond all public values. If those quantiles are equal, only the latter.
+    Values are clipped at three times the distance between the 5 % and 95 % quantiles beyond these, and at the range of
+    the public values. If the two quantiles are equal, only the range applies.
 
     >>> encoder = ClippedColumnEncoder.fit(np.arange(101.0)[:, None] / 100)
     >>> np.round(encoder.encode(np.array([[-50.0], [0.5], [7.0]])) * encoder.units, 3).tolist()
@@ -131,9 +131,9 @@ class ClippedColumnEncoder(ColumnEncoder):
 
 
 class ThresholdEncoder:
-    """Features that are 1 above each threshold of a column and 0 up to it, whose weighted sum can follow any curve.
+    """Features that are 1 above a threshold of a column and 0 up to it; their weighted sum can follow any curve.
 
-    Thresholds are evenly spread over a column's distinct public values, which gives a few large values among many zeros
+    Thresholds are spread evenly over a column's distinct public values, so that a few large values among many zeros get
     their own thresholds. A column of two values has none, because it needs none.
 
     columns, thresholds: `(width,)`, the column of each feature, and the value above which it is 1.
@@ -152,7 +152,7 @@ class ThresholdEncoder:
 
     @classmethod
     def fit(cls, public: NDArray[np.floating], most: int, most_in_all: int = 2**31) -> ThresholdEncoder:
-        """Fit at most `most` thresholds for each column, fewer if there would be more than `most_in_all` together."""
+        """Fit at most `most` thresholds for each column, fewer if the total would exceed `most_in_all`."""
         flat = finite(public).reshape(len(public), -1)
         values = {column: np.unique(flat[:, column]) for column in range(flat.shape[1])}
         several = {column: distinct for column, distinct in values.items() if len(distinct) > 2}
@@ -207,31 +207,31 @@ def _flat(graph: Graph, points: str) -> str:
 
 
 def finite(points: NDArray[np.floating]) -> Floats:
-    """Return the points in double precision, 0 for values that are not numbers: a bad record must not stop others."""
+    """Return the points in double precision, with 0 for non-finite values: a bad record must not stop others."""
     return np.nan_to_num(np.asarray(points, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 Metric = Literal["cosine", "euclidean"]
 LARGEST = 127
-"""The largest absolute value of a coordinate: it fits 8 bits, and products of up to 520 coordinates fit a float32."""
+"""Largest absolute value of a coordinate: it fits 8 bits, and products of up to 520 coordinates fit a float32."""
 MOST_COMPONENTS = 1040
 """Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 _UNIT = 2.0**12  # steps per unit of a projected coordinate
-_FARTHEST = 2.0**20  # steps at which projected coordinates are cut off: 1040 squares stay below 2⁵³
-_POINTS_PER_COMPONENT = 20  # with fewer, the small variances describe these points more than others
-_LEAST_SHARE = 1e-3  # share of the floor below which a variance counts as none
-_WITHIN = 99.9  # percentage of the public coordinates that are not cut off in Euclidean geometry
+_FARTHEST = 2.0**20  # in steps, where projected coordinates are clipped: 1040 squares stay below 2⁵³
+_POINTS_PER_COMPONENT = 20  # with fewer, the small variances mostly describe these points
+_LEAST_SHARE = 1e-3  # share of the floor below which a variance is treated as 0
+_WITHIN = 99.9  # percentage of the public coordinates that are not clipped in Euclidean geometry
 
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """A linear map from whole-number features to coordinates of one byte each.
+    """Linear map from integer features to coordinates of one byte each.
 
-    matrix, offset: whole numbers, see `whole_matrix`.  reduction: the power of two that brings a product to steps.
-    metric: "cosine" puts every point on the sphere of radius 127 before it is rounded, "euclidean" multiplies it by
-    `scale`. In both cases the Euclidean distance of the rounded coordinates defines neighbours, and it is exact; on the
-    sphere it orders points like the angle, up to that rounding.
+    matrix, offset: integers, see `whole_matrix`.  reduction: the power of two that converts a product to steps. metric:
+        "cosine" projects every point onto the sphere of radius 127 before rounding, "euclidean" multiplies it by
+        `scale`. In both cases, neighbours are defined by the Euclidean distance of the rounded coordinates, which is
+        exact. On the sphere it orders points like the angle, except for rounding.
     """
 
     matrix: Floats
@@ -261,10 +261,10 @@ class Coordinates:
         return cls(state["matrix"], state["offset"], float(state["reduction"]), metric, float(state["scale"]))
 
     def __call__(self, features: Floats) -> NDArray[np.int8]:
-        """Return `(n, components)` from `(n, features)`; the mean point stays at 0 under either metric."""
+        """Return `(n, components)` for `(n, features)`; the mean point stays at 0 under either metric."""
         steps = self._steps(features)
         if self.metric == "cosine":
-            # whole numbers, so the sum of squares is exact
+            # integers, so the sum of squares is exact
             norm = np.sqrt((steps**2).sum(axis=1, keepdims=True))
             coordinates = LARGEST * steps / np.where(norm > 0, norm, 1.0)
         else:
@@ -272,7 +272,7 @@ class Coordinates:
         return np.clip(np.rint(coordinates), -LARGEST, LARGEST).astype(np.int8)
 
     def to_graph(self, graph: Graph, features: str) -> str:
-        """Return the coordinates as nodes, double `(rows, components)` of double features."""
+        """Add nodes that return the coordinates, double `(rows, components)`, for double features."""
         product = graph.node("MatMul", features, graph.constant(self.matrix))
         whole = graph.node("Sub", product, graph.constant(self.offset))
         steps = graph.rounded(graph.node("Div", whole, graph.constant(self.reduction)), _FARTHEST)
@@ -303,13 +303,13 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
     """Return the matrix that divides every column by its public standard deviation to the power `exponent`.
 
     Args:
-        features: `(n, width)` of the public points.
+        features: `(n, width)` features of the public points.
         units: `(width,)`, see `PointEncoder`.
         exponent: 1 standardises, 0 leaves the columns unchanged.
-        floor: The least effective variance, as a share of the largest. A column without variance is left out.
+        floor: Smallest effective variance, as a share of the largest. Columns without variance are left out.
 
     Returns:
-        `(width, columns that vary)`.
+        Matrix `(width, columns that vary)`.
     """
     variance = features.var(axis=0) * units**2
     largest = variance.max() or 1.0
@@ -320,16 +320,16 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
 def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
     """Return all principal components of public points, each divided by the root of its variance plus a floor.
 
-    Columns of two values (including thresholds) count as 0 and 1, which keeps a rare one small; the others are
+    Columns of two values (including thresholds) are treated as 0 and 1, so that rare ones stay small; all others are
     standardised first.
 
     Args:
-        features: `(n, width)` of the public points.
+        features: `(n, width)` features of the public points.
         units: `(width,)`, see `PointEncoder`.
         floor: Addition to every variance.
 
     Returns:
-        `(width, components)`; directions with hardly any variance are left out.
+        Matrix `(width, components)`; directions with hardly any variance are left out.
     """
     scaled = features * units
     low, high = scaled.min(axis=0), scaled.max(axis=0)
@@ -347,14 +347,15 @@ def whitening_matrix(features: Floats, units: Floats, *, components: int, expone
     """Return the first principal components of public points, divided by standard deviations to the power `exponent`.
 
     Args:
-        features: `(n, width)` of the public points.
+        features: `(n, width)` features of the public points.
         units: `(width,)`, see `PointEncoder`.
-        components: Largest number; if small variances are used as divisors, no more than one for every 20 points.
+        components: Largest number of components; if small variances are used as divisors, at most one for every 20
+            points.
         exponent: 1 whitens, 0 is principal component analysis.
-        floor: The least effective variance, as a share of the largest.
+        floor: Smallest effective variance, as a share of the largest.
 
     Returns:
-        `(width, components)`, or fewer columns if the points have fewer directions.
+        Matrix `(width, components)`, with fewer columns if the points have fewer directions.
     """
     variances, directions = _principal(features * units)
     largest = variances[0] if variances[0] > 0 else 1.0

@@ -1,20 +1,20 @@
-"""Images as whole numbers, by oriented wavelets, or by similarity of their parts to patches of public images.
+"""Images as integers, by oriented wavelets or by similarity of their parts to patches of public images.
 
 Pixels have 255 levels, and large images are reduced first. All steps are exact (`learning.exact_arithmetic`), in
 float32.
 
-*Oriented wavelets* measure each direction in each part of an image, at two scales. Gabor filters (Daugman 1985) come in
+*Oriented wavelets* measure each direction in each part of an image, at two scales. Gabor filters (Daugman 1985) are
 pairs of a cosine and a sine. The modulus of a pair is the strength of lines of one direction and width, independent of
-their exact position. Its square root is used, because a bold stroke should count little more than a fine one; then it
-is summed over cells, and the pixels themselves over blocks. Nothing is learned: the filters follow from the size of the
-images.
+their exact position. Its square root is used, because a bold stroke should count little more than a fine one. It is
+summed over cells, and the pixels themselves over blocks. Nothing is learned: the size of the images determines the
+filters.
 
-*Whitened patches* (Coates, Ng 2011): every patch of an image is brought to the same mean and contrast, whitened like
-public patches, and compared with some of these. Two numbers are by how much its similarity to one exceeds a threshold,
-and by how much the similarity to its negative does; they are added up in three by three regions of the image. All of it
-is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch cancels, and its contrast
-is divided out afterwards. Sums are of whole numbers: the products of filters with pixels, and the rounded similarities
-of a region.
+*Whitened patches* (Coates, Ng 2011): every patch of an image is normalised to the same mean and contrast, whitened like
+public patches, and compared with some of these. Each comparison gives two numbers: the amounts that its similarity to
+the patch, and to the negative of the patch, exceed a threshold by. They are added up in three by three regions of the
+image. All of this is a convolution: whitening is part of the filters, which add up to 0, so the mean of a patch cancels
+out, and its contrast is divided out afterwards. Sums are of integers: the products of filters with pixels, and the
+rounded similarities of a region.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
 LEVELS = 255
 SMALLEST_SIDE = 4
 SIDE = 28
-"""Images of twice this side and more are first reduced by a whole factor."""
+"""Images with sides of at least twice this size are first reduced by an integer factor."""
 
 ORIENTATIONS = 8
 _CELLS = 7  # approximate number of cells and blocks along the shorter side
 _WAVELET_BATCH = 256  # images at a time
-_WEIGHT = 2.0**15  # sum of a filter's absolute values, at most, which keeps responses below 2²³
-_STEP = 2.0**12  # responses are rounded to multiples of this, which keeps the sum of a pair's squares below 2²⁴
+_WEIGHT = 2.0**15  # largest sum of a filter's absolute values, so that responses stay below 2²³
+_STEP = 2.0**12  # unit of rounded responses, so that the sum of a pair's squares stays below 2²⁴
 _ROOT = 64.0  # steps per unit of the root of a modulus
 
-_SIDE = 6  # side of a patch; less in images of fewer than 8 pixels
+_SIDE = 6  # side of a patch; smaller in images of fewer than 8 pixels
 _REGIONS = 3  # along each side of an image
-_CONTRAST = 10  # added to the variance of a patch, in squares of levels, to avoid magnifying noise in even parts
+_CONTRAST = 10  # added to the variance of a patch, in squared levels, to avoid magnifying noise in even parts
 _FLOOR = 0.1  # added to the variances of patches when they are whitened
 _DRAWN = 50_000  # patches used for whitening
-_LARGEST_SUM = 2.0**23  # bound of the sums in float32; as much again is left for rounding
-_PATCH_BATCH = 16  # images at a time, whose similarities fit a processor's cache
+_LARGEST_SUM = 2.0**23  # bound of the sums in float32; as much again is reserved for rounding
+_PATCH_BATCH = 16  # images at a time, so that similarities fit a processor's cache
 
 
 class Pixels:
     """First step for images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    channels, sides: of the resulting images; sides may be fewer pixels than given.
+    channels, sides: of the resulting images; the sides may have fewer pixels than the input.
 
     >>> pixels = Pixels((60, 90, 3))
     >>> pixels.sides, tuple(pixels(np.ones((5, 60, 90, 3))).shape)
@@ -76,7 +76,7 @@ class Pixels:
         self.sides = int(shape[0]) // self._reduction, int(shape[1]) // self._reduction
 
     def __call__(self, points: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Return `(n, channels, *sides)` whole numbers up to `LEVELS`."""
+        """Return integers `(n, channels, *sides)` up to `LEVELS`."""
         pixels = np.rint(finite(points).clip(0, 1) * LEVELS).astype(np.float32)
         pixels = pixels.reshape(len(points), *self.shape[:2], self.channels).transpose(0, 3, 1, 2)
         images = np.ascontiguousarray(pixels)
@@ -85,7 +85,7 @@ class Pixels:
         return np.rint(square_sums(images, self._reduction, whole=False) / self._reduction**2)
 
     def to_graph(self, graph: Graph, points: str) -> str:
-        """Return the same as nodes."""
+        """Add the same calculation to a graph."""
         from learning.exports.graph import FLOAT
         from learning.learners.layers import channels_first
 
@@ -106,7 +106,7 @@ def square_sums_in_graph(
     sides: tuple[int, int] | None = None,
     stride: int | None = None,
 ) -> str:
-    """Return the nodes of `square_sums`; with the `sides` of the maps, the rest at the edge is a smaller part."""
+    """Add the nodes of `square_sums`; given the `sides` of the maps, the rest at the edge is a smaller part."""
     kernel = [side] * 2 if isinstance(side, int) else list(side)
     missing = [0, 0] if sides is None else [-length % each for length, each in zip(sides, kernel, strict=True)]
     ones = graph.constant(np.ones((channels, 1, *kernel), np.float32))
@@ -117,8 +117,8 @@ def square_sums_in_graph(
 class WaveletEncoder:
     """Oriented wavelets of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    Directions are those of the mean over the channels; blocks are summed in each channel. filters: as in `state`, None
-    to compute them; stored, because the last bit of a cosine may differ on another machine.
+    Directions are computed on the mean over the channels, blocks for each channel. filters: as in `state`, or None to
+    compute them; they are stored because the last bit of a cosine may differ on another machine.
 
     >>> encoder = WaveletEncoder((28, 28))
     >>> len(encoder.units), bool(encoder.encode(np.zeros((1, 28, 28))).any())
@@ -175,7 +175,7 @@ class WaveletEncoder:
             for first in (0, 1)
         )
         roots = graph.node("Add", even, odd)
-        for _ in range(2):  # in double precision, to round once whatever a runtime does in single
+        for _ in range(2):  # in double precision, so that the result is rounded once on every runtime
             roots = graph.cast(graph.node("Sqrt", graph.as_double(roots)), FLOAT)
         roots = graph.node("Round", graph.node("Mul", roots, graph.constant(np.float32(_ROOT))))
         maps = -(-sides[0] // self._stride), -(-sides[1] // self._stride)
@@ -188,7 +188,7 @@ class WaveletEncoder:
         return {"shape": np.array(self.shape), "filters": self._filters}
 
     def _encode_batch(self, points: NDArray[np.floating]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return sums of the roots of moduli over cells, and of pixels over blocks; flattened images."""
+        """Return sums of the roots of moduli over cells, and of pixels over blocks, of flattened images."""
         images = self._pixels(points)
         grey = np.rint(images.sum(axis=1, keepdims=True) / images.shape[1])
         filters, padding = self._filters.astype(np.float32)[:, None], self._filters.shape[1] // 2
@@ -203,9 +203,9 @@ class WaveletEncoder:
 class PatchEncoder:
     """Whitened patches of images `(height, width)` or `(height, width, channels)` with pixels in [0, 1].
 
-    Made by `fit`. filters: `(filters, channels, side, side)` whole numbers, adding up to 0 for each filter.  power:
-    their scale.  offsets: `(filters,)`, similarities of the mean public patch, which are subtracted.
-    threshold: also subtracted, before negative values are set to 0.
+    Made by `fit`. filters: `(filters, channels, side, side)` integers that add up to 0 for each filter.  power: their
+    scale.  offsets: `(filters,)`, similarities of the mean public patch, which are subtracted. threshold: also
+    subtracted, before negative values are set to 0.
 
     >>> images = np.random.default_rng(0).random((20, 16, 12, 3))
     >>> PatchEncoder.fit(images, filters=10, threshold=0.25, seed=1).encode(images).shape
@@ -237,9 +237,9 @@ class PatchEncoder:
 
         Args:
             public: `(n, *shape)` images.
-            filters: Their number; fewer if there are no more.
+            filters: Number of filters; fewer if there are not enough patches.
             threshold: Subtracted from a similarity, in units of similarities to filters of length 1.
-            seed: Public, for the draw.
+            seed: Public seed of the draw.
         """
         rng = np.random.default_rng(seed)
         patches = _patches(public, rng)
@@ -257,7 +257,7 @@ class PatchEncoder:
         plain = chosen @ whitening
         plain -= plain.mean(axis=1, keepdims=True)
         whole, power = whole_matrix(plain.T, LEVELS, _LARGEST_SUM)
-        whole[0] -= whole.sum(axis=0)  # the rest from rounding
+        whole[0] -= whole.sum(axis=0)  # the remainder from rounding
         return cls(public.shape[1:], whole.T.reshape(-1, *patches.shape[1:]), power, plain @ mean, threshold)
 
     @classmethod
@@ -301,7 +301,7 @@ class PatchEncoder:
 
     @property
     def _step(self) -> float:
-        """Factor of the whole number for a contrast that gives similarities in steps."""
+        """Factor applied to a contrast in integer units, so that similarities are in steps."""
         return self._power / (self._steps * self._size)
 
     @property
@@ -326,13 +326,13 @@ class PatchEncoder:
         return np.concatenate(beyond, axis=1).reshape(len(images), -1)
 
     def _patch_sums_in_graph(self, graph: Graph, maps: str) -> str:
-        """Return sums over every patch and all channels, exact in double precision."""
+        """Add nodes for sums over every patch and all channels, exact in double precision."""
         sums = square_sums_in_graph(graph, maps, self._side, self._pixels.channels, stride=1)
         return graph.node("ReduceSum", graph.as_double(sums), graph.constant(np.array([1])), keepdims=1)
 
 
 def _filters(wavelengths: tuple[float, ...]) -> Floats:
-    """Return `(filters, size, size)` for every wavelength and direction a cosine and a sine under a bell, of norm 1."""
+    """Return a cosine and a sine of norm 1 under a bell for each wavelength and direction, `(filters, size, size)`."""
     size = 2 * int(11 / 16 * max(wavelengths)) + 1
     axis = np.arange(size) - size // 2
     y, x = np.meshgrid(axis, axis, indexing="ij")
@@ -342,14 +342,14 @@ def _filters(wavelengths: tuple[float, ...]) -> Floats:
         for angle in np.pi * np.arange(ORIENTATIONS) / ORIENTATIONS:
             phase = 2.0 * np.pi * (x * np.cos(angle) + y * np.sin(angle)) / wavelength
             even = bell * np.cos(phase)
-            even -= bell * even.sum() / bell.sum()  # an even brightness is not a line
+            even -= bell * even.sum() / bell.sum()  # even brightness is not a line
             odd = bell * np.sin(phase)
             filters += [even / np.linalg.norm(even), odd / np.linalg.norm(odd)]
     return np.array(filters)
 
 
 def _patches(public: NDArray[np.floating], rng: np.random.Generator) -> Floats:
-    """Return `(_DRAWN, channels, side, side)` patches of public images, in a random order."""
+    """Return patches `(_DRAWN, channels, side, side)` of public images in random order."""
     pixels = Pixels(public.shape[1:])
     side = min(_SIDE, min(pixels.sides) - _REGIONS + 1)
     image = rng.integers(0, len(public), _DRAWN)

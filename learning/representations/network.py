@@ -1,12 +1,12 @@
-"""Inner layer of a trained network, evaluated in whole numbers to encode every point independently.
+"""Inner layer of a trained network, evaluated in integers so that every point is encoded independently.
 
-In floating point the last bits of a network's output depend on the batch that a point is in, and so would its
-neighbours. Here weights and activations are rounded to whole numbers of a scale that the public points set; every layer
-is then exact in float64 (`learning.exact_arithmetic`), and its result is rounded and cut off element by element. With
-15 bits for activations and more for weights, the loss does not matter.
+In floating point, the last bits of a network's output depend on the batch that a point is in, and so would its
+neighbours. Weights and activations are therefore rounded to integers at a scale set by the public points. Every layer
+is then exact in float64 (`learning.exact_arithmetic`), and its result is rounded and clipped element by element. With
+15 bits for activations and more for weights, the loss is negligible.
 
-Convolutions use PyTorch where it is installed, otherwise NumPy, with the same bits. On workers it is up to twice as
-fast; machines that only serve pages need none.
+Convolutions use PyTorch if it is installed, otherwise NumPy, with the same bits. PyTorch is up to twice as fast on
+workers; machines that only serve pages do not need it.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", bound=np.floating)
 
 _NUMBERS = 2**22
-"""Most numbers of patches that NumPy lays out at a time."""
+"""Largest count of numbers in patches that NumPy lays out at a time."""
 
 
 @cache
 def _torch() -> Any:
-    """Return PyTorch, or None where it is not installed; loaded on demand, because it takes a second."""
+    """Return PyTorch, or None if it is not installed. It is loaded only when needed, because that takes a second."""
     return import_module("torch") if has_pytorch() else None
 
 
 def convolve(maps: NDArray[Number], filters: NDArray[Number], *, stride: int = 1, padding: int = 0) -> NDArray[Number]:
-    """Return `(n, filters, height, width)` products of filters with the patches of maps.
+    """Return products `(n, filters, height, width)` of filters with the patches of maps.
 
     Args:
         maps: `(n, channels, height, width)`.
         filters: `(filters, channels, *sides)`, of the same type.
-        stride: Between patches, in both directions.
-        padding: Rows and columns of 0 on each side.
+        stride: Distance between patches, in both directions.
+        padding: Number of rows and columns of 0 on each side.
 
     >>> convolve(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), stride=2, padding=1)
     array([[[[1., 2.],
@@ -112,12 +112,12 @@ def max_pool(maps: NDArray[Number], side: int) -> NDArray[Number]:
 
 
 def _windows(maps: NDArray[Number], sides: tuple[int, ...], stride: int | tuple[int, int]) -> NDArray[Number]:
-    """Return `(n, channels, rows, columns, *sides)` windows of maps."""
+    """Return windows `(n, channels, rows, columns, *sides)` of maps."""
     down, right = (stride, stride) if isinstance(stride, int) else stride
     return sliding_window_view(maps, sides, axis=(2, 3))[:, :, ::down, ::right]
 
 
-_ACTIVATION = 2.0**15  # steps up to twice the largest public activation; values beyond are cut off
+_ACTIVATION = 2.0**15  # steps up to twice the largest public activation; values beyond are clipped
 _BATCH = 256
 
 CONVOLUTION, DENSE, AFFINE, RECTIFY, MAX_POOL, FLATTEN = (
@@ -134,9 +134,9 @@ CONVOLUTION, DENSE, AFFINE, RECTIFY, MAX_POOL, FLATTEN = (
 class Layer:
     """One step of a network.
 
-    kind: "convolution" (weight `(out, in, h, w)`), "dense" (weight `(out, in)`), "affine" (a factor per channel), each
-    with a bias; "rectify", "max_pool", "flatten" have neither.  stride, padding: of a convolution; the stride of a
-    pooling is its size.  divisor: converts the exact whole numbers of this layer back to activations.
+    kind: "convolution" (weight `(out, in, h, w)`), "dense" (weight `(out, in)`) and "affine" (a factor per channel)
+        have a weight and a bias; "rectify", "max_pool" and "flatten" have neither.  stride, padding: of a convolution;
+        the stride of a pooling is its size.  divisor: converts the exact integers of this layer back to activations.
     """
 
     kind: str
@@ -148,7 +148,7 @@ class Layer:
 
 
 def layers_of(modules: Iterable[nn.Module | PlainLayer]) -> tuple[Layer, ...]:
-    """Return the layers of modules that are applied one after the other, up to the wanted inner layer.
+    """Return the layers of modules that are applied in sequence, up to the requested inner layer.
 
     Args:
         modules: See `plain_layers`; without Tanh.
@@ -182,7 +182,7 @@ def layers_of(modules: Iterable[nn.Module | PlainLayer]) -> tuple[Layer, ...]:
 
 
 def layers_of_model(model: Model) -> tuple[Layer, ...]:
-    """Return the layers of a student up to its last inner one, for `StudentLayer`; none if it is not a network.
+    """Return the layers of a student up to its last inner one, for `StudentLayer`; empty if it is not a network.
 
     >>> from learning.learners import learner_create
     >>> points, labels = np.random.default_rng(0).random((20, 6, 6)), np.arange(20) % 2
@@ -194,7 +194,7 @@ def layers_of_model(model: Model) -> tuple[Layer, ...]:
 
 
 class NetworkEncoder:
-    """A network up to an inner layer, in whole numbers; made by `fit` from trained layers."""
+    """Network up to an inner layer, in integers; made by `fit` from trained layers."""
 
     kind: ClassVar[str] = "network"
 
@@ -206,7 +206,7 @@ class NetworkEncoder:
 
     @classmethod
     def fit(cls, layers: Sequence[Layer], public: NDArray[np.floating]) -> NetworkEncoder:
-        """Round the weights, and choose the scale of every activation by the public points.
+        """Round the weights, and set the scale of every activation according to the public points.
 
         Args:
             layers: From `layers_of`, for points `(height, width)`, `(height, width, channels)` or `(width,)`.
@@ -306,7 +306,7 @@ def _apply(layer: Layer, values: Floats) -> Floats:
 
 
 def _layer_in_graph(graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """Return the nodes of `_apply`, and the shape `(channels, height, width)` or `(width,)` of its result."""
+    """Add the nodes of `_apply`, and return the shape `(channels, height, width)` or `(width,)` of the result."""
     if layer.kind == RECTIFY:
         return graph.node("Relu", values), shape
     if layer.kind == FLATTEN:
@@ -331,7 +331,7 @@ def _layer_in_graph(graph: Graph, layer: Layer, values: str, shape: tuple[int, .
 def _convolution_in_graph(
     graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]
 ) -> tuple[str, tuple[int, ...]]:
-    """Return a matrix product of patches, because runtimes have no convolutions in the required double precision."""
+    """Add a matrix product of patches, because runtimes have no convolutions in the required double precision."""
     assert layer.weight is not None
     filters, channels, *kernel = layer.weight.shape
     padded = tuple(side + 2 * layer.padding for side in shape[1:])
@@ -350,7 +350,7 @@ def _convolution_in_graph(
 
 
 def _laid_out(points: Floats, shape: tuple[int, ...]) -> Floats:
-    """Return images with their channels first, as the layers require."""
+    """Return images with channels first, as the layers require."""
     if len(shape) == 1:
         return points
     return np.ascontiguousarray(points.reshape(len(points), *shape[:2], -1).transpose(0, 3, 1, 2))

@@ -26,11 +26,11 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """A way to describe points. Subclasses are frozen dataclasses; `learners.learner.parameter` makes their fields.
+    """Way to describe points. Subclasses are frozen dataclasses with fields made by `learners.learner.parameter`.
 
-    name: in stored runs.  label: for people.  images, texts, encoded: whether points must be
-    images, texts, or vectors of an encoder.  statement: the operator's required statement before its use, empty if
-    none.  costly: whether fitting is so slow that it is done only once.
+    name: name in stored runs.  label: human-readable name.  images, texts, encoded: whether points must be images,
+        texts or vectors of an encoder.  statement: statement required of the operator before its use, or empty. costly:
+        whether fitting is so slow that it is done only once.
     """
 
     name: ClassVar[str]
@@ -47,13 +47,13 @@ class Representation(ABC):
                 parameter_check(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
 
     def fit(self, public: NDArray[np.floating]) -> FittedRepresentation:
-        """Learn the statistics of public points, never of anything else.
+        """Learn the statistics of public points, and of nothing else.
 
         Args:
             public: `(n, *shape)` points without labels, at least two.
 
         Raises:
-            ValueError: Too few points, values that are not finite, or an unsupported shape.
+            ValueError: There are too few points, values that are not finite, or an unsupported shape.
         """
         points = as_numbers(np.asarray(public))
         if points.ndim < 2 or len(points) < 2:
@@ -68,7 +68,7 @@ class Representation(ABC):
 
     @abstractmethod
     def sentence(self) -> Sentence:
-        """Return the description for plan and model card."""
+        """Return the description for the plan and the model card."""
 
     def parameters(self) -> dict[str, int | float | bool]:
         """Return the values of all parameters, for storage as JSON."""
@@ -82,7 +82,7 @@ class Representation(ABC):
 
 
 class FittedRepresentation:
-    """A representation with the public statistics that it was fitted on; it never changes."""
+    """Representation with the public statistics that it was fitted on; it never changes."""
 
     def __init__(self, representation: Representation, encoder: PointEncoder, coordinates: Coordinates) -> None:
         self.representation, self.encoder, self.coordinates = representation, encoder, coordinates
@@ -96,13 +96,13 @@ class FittedRepresentation:
         """Return the coordinates of points, bit for bit independent of the other points.
 
         Args:
-            points: `(n, *shape)`; values that are not finite count as 0.
+            points: `(n, *shape)`; values that are not finite are treated as 0.
 
         Returns:
-            `(n, dimensions)`, at most 127 in absolute value.
+            Coordinates `(n, dimensions)`, at most 127 in absolute value.
 
         Raises:
-            ValueError: The points are of another shape than the public ones.
+            ValueError: The points have another shape than the public ones.
         """
         array = np.asarray(points)
         if array.shape[1:] != self.encoder.shape:
@@ -115,18 +115,18 @@ class FittedRepresentation:
         return transformed
 
     def to_graph(self, graph: Graph, points: str) -> str:
-        """Return coordinates as nodes, double `(rows, dimensions)` of float points `(rows, *shape)`, bit for bit."""
+        """Add nodes for the coordinates, double `(rows, dimensions)`, of float points `(rows, *shape)`, bit for bit."""
         return self.coordinates.to_graph(graph, self.encoder.to_graph(graph, points))
 
     def state(self) -> Arrays:
-        """Return all numbers by name, which reproduce the representation together with its name and parameters."""
+        """Return all numbers by name; with its name and parameters, they reproduce the representation."""
         encoder = {f"encoder.{name}": array for name, array in self.encoder.state().items()}
         coordinates = {f"coordinates.{name}": array for name, array in self.coordinates.state().items()}
         return {"kind": np.array(self.encoder.kind), **encoder, **coordinates}
 
 
 def within(state: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
-    """Return the part of a state whose names begin with `prefix` and a dot, without them.
+    """Return the part of a state whose names begin with `prefix` and a dot, with this prefix removed.
 
     >>> within({"a.x": np.zeros(1), "b": np.ones(1)}, "a")
     {'x': array([0.])}
@@ -146,16 +146,16 @@ _TOLERANCE = 1e-4
 def spread(similar: csr_array, probabilities: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     """Return probabilities after label spreading (Zhou et al. 2004, "Learning with local and global consistency").
 
-    F ← α·S·F + (1 − α)·Y, 60 times, where Y is the part of the probabilities above chance. So points whose own
-    probabilities are uninformative get theirs from points close to them.
+    F ← α·S·F + (1 − α)·Y, 60 times, where Y is the part of the probabilities above chance. Points whose own
+    probabilities are uninformative therefore get them from points close to them.
 
     Args:
         similar: `(P, P)` S, see `similarities`.
-        probabilities: `(P, C)`.
+        probabilities: `(P, C)` probabilities of the points.
         share: α, the share of a point's result that comes from its neighbours; 0 changes nothing.
 
     Returns:
-        `(P, C)`, rows sum to 1.
+        Probabilities `(P, C)`; rows sum to 1.
     """
     if share == 0:
         return probabilities
@@ -174,7 +174,7 @@ def eigenvectors(similar: csr_array, most: int) -> tuple[NDArray[np.float64], ND
         similar: `(P, P)` S, see `similarities`.
 
     Returns:
-        Eigenvalues `(k,)` in falling order, and eigenvectors `(P, k)`.
+        Eigenvalues `(k,)` in descending order, and eigenvectors `(P, k)`.
     """
     if len(similar.indptr) - 1 <= _DENSE:
         values, vectors = np.linalg.eigh(similar.toarray())
@@ -187,9 +187,9 @@ def eigenvectors(similar: csr_array, most: int) -> tuple[NDArray[np.float64], ND
 
 
 def similarities(coordinates: NDArray[np.number]) -> csr_array:
-    """Return `(P, P)` S = D^(−1/2) W D^(−1/2) of points `(P, d)`, with D the sums of the rows of W.
+    """Return S = D^(−1/2) W D^(−1/2), `(P, P)`, for points `(P, d)`, where D contains the row sums of W.
 
-    W of a point and its ten nearest is exp(−d²/s²) with s the median of all these distances d, made symmetric.
+    W is exp(−d²/s²) for a point and its ten nearest, made symmetric, where s is the median of all these distances d.
     """
     from sklearn.neighbors import NearestNeighbors
 

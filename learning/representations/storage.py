@@ -52,10 +52,10 @@ def representation_save(fitted: FittedRepresentation) -> bytes:
 
 
 def representation_load(data: bytes) -> FittedRepresentation:
-    """Return the representation that was saved.
+    """Return the representation stored by `representation_save`.
 
     Raises:
-        ValueError: The bytes are not such a file.
+        ValueError: The bytes are not a saved representation.
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
@@ -73,8 +73,8 @@ class LinearModel(Model):
 
     Args:
         weights: `(dimensions + 1, outputs)`, the last row for a constant coordinate.
-        target: What is learned; None for classes, one for each score.
-        adjustment: `(2, outputs)` factors of a target's scores, and additions; None to leave them unchanged.
+        target: What is learned; None for classes, with one score each.
+        adjustment: `(2, outputs)` factors and offsets of a target's scores; None to leave them unchanged.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class LinearModel(Model):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LinearModel:
-        """Return the model that `to_bytes` stored.
+        """Return the model from the result of `to_bytes`.
 
         Raises:
             ValueError: The bytes are not such a model.

@@ -1,9 +1,9 @@
-"""Texts by their words and parts of words: hashed, weighted by their rarity in public texts, and reduced.
+"""Texts by their words and parts of words: hashed, weighted by how rare they are in public texts, and reduced.
 
-A text's runs of 3 to 5 bytes, its words and its pairs of words are found by arithmetic on its bytes (ASCII capitals
-count as small letters). Each falls into one of `BUCKETS` (feature hashing, Weinberger et al. 2009). Buckets are
-weighted by their inverse frequency in the public texts, and every text has the length 1; the first singular vectors of
-the public texts reduce them (latent semantic analysis, Deerwester et al. 1990). Sums are of whole numbers
+A text's runs of 3 to 5 bytes, its words and its pairs of words are found by arithmetic on its bytes (ASCII capitals are
+treated as lower-case letters). Each is assigned to one of `BUCKETS` (feature hashing, Weinberger et al. 2009). Buckets
+are weighted by their inverse frequency in the public texts, and every text is scaled to length 1. The first singular
+vectors of the public texts reduce them (latent semantic analysis, Deerwester et al. 1990). All sums are of integers
 (`learning.exact_arithmetic`), so texts do not affect each other.
 """
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 BUCKETS = 8192
-_RUNS = (3, 4, 5)  # bytes
-_LETTERS = 12  # of a word; later ones are ignored
+_RUNS = (3, 4, 5)  # lengths in bytes
+_LETTERS = 12  # letters of a word that are used; later ones are ignored
 _BASE = 257
 _PRIME = 2**31 - 1
 _FACTORS = (1_000_003, 998_244_353, 754_974_721, 167_772_161, 469_762_049)  # one for each kind of part
 _WEIGHT = 2.0**12  # steps of a weight: squares of all buckets add up to less than 2⁵³
-_ENTRY = 2.0**20  # of the whole matrix
+_ENTRY = 2.0**20  # scale of the integer matrix
 _SCALE = 2.0**16  # steps per unit of a feature
-_NUMBERS = 1 << 20  # bytes of texts at a time
-_ROUNDS = 7  # of the randomised singular value decomposition
+_NUMBERS = 1 << 20  # bytes of texts processed at a time
+_ROUNDS = 7  # rounds of the randomised singular value decomposition
 
 Integers = NDArray[np.int64]
 
@@ -40,8 +40,8 @@ Integers = NDArray[np.int64]
 class WordEncoder:
     """Words and parts of words of texts: UTF-8 bytes, `(n, length)`, padded with 0.
 
-    Made by `fit`. weights: `(BUCKETS,)` whole numbers.  matrix: `(BUCKETS, components)` whole numbers, with the
-    weights.  power: its scale.
+    Made by `fit`. weights: `(BUCKETS,)` integers.  matrix: `(BUCKETS, components)` integers that include the weights.
+    power: scale of the matrix.
 
     >>> texts = np.array([list(b"so what"), list(b"so that"), list(b"go what")], np.uint8)
     >>> WordEncoder.fit(texts, components=2, seed=1).encode(texts).shape
@@ -57,7 +57,7 @@ class WordEncoder:
 
     @classmethod
     def fit(cls, public: NDArray[Any], *, components: int, seed: int) -> WordEncoder:
-        """Count the public texts that have each part, and find the directions in which they differ most."""
+        """Count the public texts that contain each part, and find the directions in which they differ most."""
         from sklearn.utils.extmath import randomized_svd
 
         if public.ndim != 2:
@@ -99,13 +99,13 @@ class WordEncoder:
         return {
             "shape": np.array(self.shape),
             "weights": self._weights,
-            "matrix": self._matrix.astype(np.float32),  # whole numbers below 2²⁴
+            "matrix": self._matrix.astype(np.float32),  # integers below 2²⁴
             "power": np.array(self._power),
         }
 
 
 def _presence(points: NDArray[Any]) -> csr_array:
-    """Return `(n, BUCKETS)`, 1 if a text has a part that falls into the bucket."""
+    """Return 1 if a text has a part in the bucket, else 0, `(n, BUCKETS)`."""
     length = points.shape[1]
     step = max(1, _NUMBERS // length)
     parts = [_buckets(points[start : start + step]) for start in range(0, len(points), step)]
@@ -115,7 +115,7 @@ def _presence(points: NDArray[Any]) -> csr_array:
         rows.append(row + number * step)
         columns.append(part[row, place])
     row, column = (np.concatenate([np.zeros(0, np.int64), *each]) for each in (rows, columns))
-    # np.unique hashes whole numbers, which takes many times as long as sorting them.
+    # np.unique hashes integers, which takes many times as long as sorting them.
     pairs = np.sort(row * BUCKETS + column)
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     ones = np.ones(len(pairs))
@@ -123,7 +123,7 @@ def _presence(points: NDArray[Any]) -> csr_array:
 
 
 def _buckets(points: NDArray[Any]) -> Integers:
-    """Return buckets of all parts of texts `(n, parts)`, `BUCKETS` for missing ones."""
+    """Return the buckets `(n, parts)` of all parts of texts, with `BUCKETS` for missing parts."""
     text = np.asarray(points).astype(np.int64)
     text = text + 32 * ((text >= 65) & (text <= 90))
     padded = np.pad(text, ((0, 0), (0, _LETTERS)))
@@ -149,7 +149,7 @@ def _buckets(points: NDArray[Any]) -> Integers:
 
 
 def _of_word(text: Integers) -> NDArray[np.bool_]:
-    """Return which bytes are letters or digits; all non-ASCII bytes count as letters."""
+    """Return which bytes are letters or digits; all non-ASCII bytes are treated as letters."""
     return ((text >= 97) & (text <= 122)) | ((text >= 48) & (text <= 57)) | (text >= 128)
 
 
@@ -158,7 +158,7 @@ def _bucket(values: Integers, factor: int, there: NDArray[np.bool_]) -> Integers
 
 
 class _Whole:
-    """Arithmetic on whole numbers as nodes."""
+    """Integer arithmetic as nodes of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -192,7 +192,7 @@ class _Whole:
 
 
 def _presence_in_graph(graph: Graph, points: str) -> str:
-    """Return the nodes of `_presence`, float `(rows, BUCKETS)` of texts `(rows, length)` of any length."""
+    """Add the nodes of `_presence`, float `(rows, BUCKETS)`, for texts `(rows, length)` of any length."""
     from learning.exports.graph import FLOAT, INT64
 
     whole = _Whole(graph)
@@ -223,7 +223,7 @@ def _presence_in_graph(graph: Graph, points: str) -> str:
         value = graph.node("Where", whole.above(alive, 0), longer, value)
     is_start = whole.above(starts, 0)
     columns.append(whole.bucket(value, _FACTORS[3], is_start))
-    # The words in their order: as many places as bytes, and one more for places without a word.
+    # The words in order: as many positions as bytes, and one more for positions without a word.
     order = graph.node("Where", is_start, graph.node("CumSum", starts, whole.number(1)), whole.number(0))
     named = graph.node("Where", is_start, graph.node("Add", value, whole.number(1)), whole.number(0))
     places = whole.times(whole.padded(text, 1, 1), 0)

@@ -1,6 +1,6 @@
-"""Sums over sites: hospitals keep their records, and only noisy sums travel. docs/sites.md has protocol and threats.
+"""Sums across sites: hospitals keep their records, and only noisy sums are sent. Protocol and threats: docs/sites.md.
 
-Nothing here knows a person, a mechanism or a database: a question is a digest and the size of its noise, an answer is
-an array of numbers. ``documents`` has the signed documents, ``lattice`` the whole numbers, their noise and the masks
-that hide them from the hub, and ``protocol`` the actions of site and hub, with all that they refuse.
+This package is independent of people, mechanisms and databases: a question is a digest and the size of its noise, and
+an answer is an array of numbers. ``documents`` contains the signed documents; ``lattice`` the integers, their noise and
+the masks that hide them from the hub; and ``protocol`` the actions of site and hub, with all reasons to refuse.
 """

@@ -1,7 +1,8 @@
-"""Documents that hub and sites sign: canonical bytes, digests, Ed25519 signatures (RFC 8032).
+"""Documents signed by hub and sites: canonical bytes, digests, Ed25519 signatures (RFC 8032).
 
-Each names the one before it by its digest: an answer its question, a question the list of approvals, an approval its
-run, a run its alliance. So one signature covers everything before it, and no document can be moved to another run.
+Each refers to the previous one by its digest: an answer to its question, a question to the list of approvals, an
+approval to its run, and a run to its alliance. One signature therefore covers everything before it, and no document can
+be moved to another run.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pydantic import TypeAdapter, ValidationError
 from common.sentences import Sentence, gettext_noop
 
 DOMAIN = "ipate-sites-1"
-"""Version of the protocol: sites with another version refuse."""
+"""Version of the protocol; sites with another version refuse."""
 
 
 class Refused(ValueError):
-    """Refusal by a site or a hub to act. The message says what was refused, and how to proceed.
+    """Refusal of a site or a hub to act. The message says what was refused, and how to proceed.
 
     Attributes:
         sentence: The message, which pages translate.
@@ -38,7 +39,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """A document that can be signed. Its fields are texts, numbers, and lists and tables of these."""
+    """Document that can be signed. Its fields are texts, numbers, and lists and tables of these."""
 
     kind: ClassVar[str]
 
@@ -49,10 +50,10 @@ class Document:
 
     @classmethod
     def read(cls, content: bytes) -> Self:
-        """Return the document of these canonical bytes.
+        """Return the document with these canonical bytes.
 
         Raises:
-            Refused: They have another version or kind, or are not canonical.
+            Refused: The bytes have another version or kind, or are not canonical.
         """
         with suppress(ValidationError):
             document = _adapter(cls).validate_json(content.partition(b"\n")[2], strict=True)  # type: ignore[arg-type]
@@ -78,14 +79,14 @@ def _adapter(kind: type[Document]) -> TypeAdapter[Any]:
 
 @dataclass(frozen=True)
 class AllianceDocument(Document):
-    """Agreement between hub and sites. The hub signs it, and each site that joins.
+    """Agreement between the hub and its sites, signed by the hub and by each site that joins.
 
     Attributes:
-        name: For people.
+        name: Human-readable name.
         terms: SHA-256 of the description: schema, classes, public points, levels.
-        colluding: t, the number of sites that may collude with the hub, or leave their noise out, in runs *together*.
-        hub: Its public key, in hexadecimal.
-        sites: Public key of each, by name.
+        colluding: t, the number of sites that may collude with the hub, or omit their noise, in runs *together*.
+        hub: Public key of the hub, in hexadecimal.
+        sites: Public key of each site, by name.
     """
 
     kind: ClassVar[str] = "alliance"
@@ -97,10 +98,10 @@ class AllianceDocument(Document):
 
 
 def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
-    """Return the name of the site whose key is new in an alliance document that follows another one.
+    """Return the name of the site whose key was replaced between two successive alliance documents.
 
     Raises:
-        Refused: Another field differs, or none does, or another member already has the key.
+        Refused: Another field differs, no key differs, or another member already has the key.
     """
     renewed = [name for name, key in after.sites.items() if before.sites.get(name) != key]
     taken = {before.hub, *before.sites.values()}
@@ -113,14 +114,14 @@ def renewed_site(before: AllianceDocument, after: AllianceDocument) -> str:
 
 @dataclass(frozen=True)
 class RunDocument(Document):
-    """A run proposed by the hub, which signs it.
+    """Run proposed and signed by the hub.
 
     Attributes:
         alliance: Digest of the alliance.
-        number: Random, to distinguish a run from all others.
+        number: Random number that distinguishes the run from all others.
         plan: SHA-256 of the plan: method, choices, share of every cap.
-        mode: *together* masks the sites' numbers, and the total has the noise of a single study; *separate* trusts
-            nobody.
+        mode: *together* masks the sites' numbers, so that the total has the noise of a single study; *separate*
+            requires no trust in anyone.
         participants: Names of sites, in order.
     """
 
@@ -134,7 +135,7 @@ class RunDocument(Document):
 
 @dataclass(frozen=True)
 class Approval(Document):
-    """A site's approval of a run, with an X25519 public key made only for this run. The site signs it."""
+    """A site's approval of a run, signed by the site, with an X25519 public key made only for this run."""
 
     kind: ClassVar[str] = "approval"
     run: str
@@ -146,7 +147,7 @@ class Approval(Document):
 class Roster(Document):
     """Participants of a run: the alliance, the run, and the agreement key of each participant by name.
 
-    Only `protocol.roster_of` makes one, after checking all signatures. Other documents refer to it by digest.
+    Only `protocol.roster_of` makes one, after checking all signatures. Other documents refer to it by its digest.
     """
 
     kind: ClassVar[str] = "roster"
@@ -157,17 +158,17 @@ class Roster(Document):
 
 @dataclass(frozen=True)
 class QuestionDocument(Document):
-    """A question to sites. The hub signs it, and each participant endorses its digest.
+    """Question to sites, signed by the hub. Each participant endorses its digest.
 
     Attributes:
         roster: Digest of the roster.
-        number: In the run, from 1; higher than that of every earlier question.
-        question: Digest of the question of the mechanism, with its parameters.
+        number: Number within the run, from 1; higher than that of every earlier question.
+        question: Digest of the mechanism's question, with its parameters.
         part: First query or step, and the end of the range (exclusive).
         state: Digest of the releases that determine the state for the answer.
-        participants: Names of the sites whose total is wanted, in order.
-        spread: Standard deviation σ of the noise that charges are based on, in the units of the sums.
-        grain: Unit whose whole multiples the sums are, a power of 2, at most 1.
+        participants: Names of the sites in the requested total, in order.
+        spread: Standard deviation σ of the noise used for charges, in the units of the sums.
+        grain: Unit of the sums, which are integer multiples of it: a power of 2, at most 1.
     """
 
     kind: ClassVar[str] = "question"
@@ -183,7 +184,7 @@ class QuestionDocument(Document):
 
 @dataclass(frozen=True)
 class Endorsement(Document):
-    """A site's confirmation that it was sent the question with this digest. The site signs it."""
+    """A site's confirmation, signed by the site, that it was sent the question with this digest."""
 
     kind: ClassVar[str] = "endorsement"
     question: str
@@ -192,7 +193,7 @@ class Endorsement(Document):
 
 @dataclass(frozen=True)
 class AnswerDocument(Document):
-    """A site's answer: digest of its question, shape of the numbers, SHA-256 of their bytes. The site signs it."""
+    """A site's signed answer: digest of its question, shape of the numbers, SHA-256 of their bytes."""
 
     kind: ClassVar[str] = "answer"
     question: str
@@ -203,13 +204,13 @@ class AnswerDocument(Document):
 
 @dataclass(frozen=True)
 class Publication(Document):
-    """The hub's results from the totals of a run, which it signs.
+    """Results that the hub computed from the totals of a run, signed by the hub.
 
     Attributes:
         run: Digest of the run.
         told: SHA-256 of the model's description: its card and calibration.
         file: SHA-256 of the model.
-        onnx: SHA-256 of the same as ONNX.
+        onnx: SHA-256 of the model as ONNX.
     """
 
     kind: ClassVar[str] = "model"
@@ -221,12 +222,12 @@ class Publication(Document):
 
 @dataclass(frozen=True)
 class Withdrawal(Document):
-    """Withdrawal of the hub's publication of a run, which it signs.
+    """Withdrawal of the publication of a run, signed by the hub.
 
     Attributes:
         run: Digest of the run.
         file: SHA-256 of the model, or of the table.
-        reason: For people.
+        reason: Human-readable reason.
     """
 
     kind: ClassVar[str] = "withdrawal"
@@ -240,16 +241,16 @@ AnyDocument = TypeVar("AnyDocument", bound=Document)
 
 @dataclass(frozen=True)
 class Signed(Generic[AnyDocument]):
-    """A document with a signature, which `checked` verifies."""
+    """Document with a signature, which `checked` verifies."""
 
     document: AnyDocument
     signature: bytes
 
     def checked(self, key: str, signer: str) -> AnyDocument:
-        """Return the document, if the owner of a public key has signed it.
+        """Return the document if it was signed by the owner of a public key.
 
         Raises:
-            Refused: They have not.
+            Refused: The signature is not from this key.
         """
         try:
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(self.signature, self.document.content())

@@ -1,11 +1,11 @@
-"""Numbers sent by sites: whole multiples of a public unit, modulo 2⁶⁴, with a site's own noise and its masks.
+"""Numbers sent by sites: integer multiples of a public unit, modulo 2⁶⁴, with a site's own noise and its masks.
 
-The unit h is so fine compared with the noise of a site (2³³ to 2³⁴ units) that the sum of many rounded normals is
+The unit h is very fine compared with a site's noise (2³³ to 2³⁴ units), so that the sum of many rounded normals is
 equivalent to a single one (`JOINT_NORMAL_DISTANCE` in `common.noise`, docs/sites.md), for any counted quantity.
 
-One site of a pair adds the mask that the other subtracts, so masks cancel in the total and nowhere else: X25519
-(RFC 7748) between keys made for one run, HKDF-SHA256 (RFC 5869) over everything that distinguishes the question,
-ChaCha20 (RFC 8439) as a stream of 64-bit numbers. A key is used for one stream: a site answers a question at most once.
+One site of a pair adds the mask that the other subtracts, so masks cancel only in the total: X25519 (RFC 7748) between
+keys made for one run, HKDF-SHA256 (RFC 5869) over everything that identifies the question, ChaCha20 (RFC 8439) as a
+stream of 64-bit numbers. A key is used for one stream, because a site answers a question at most once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from learning.sites.documents import DOMAIN, QuestionDocument, Refused, Roster
 Numbers = NDArray[Any]
 Units = NDArray[np.uint64]
 
-_NONCE = bytes(16)  # block counter and nonce: the key is used once
+_NONCE = bytes(16)  # block counter and nonce; the key is used only once
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Whole multiples of ``grain`` / 2^``shift``.
+    """Integer multiples of ``grain`` / 2^``shift``.
 
     Attributes:
         grain: Unit of the sums without noise.
@@ -75,7 +75,8 @@ class Lattice:
         """Return exact sums in units, modulo 2⁶⁴.
 
         Raises:
-            Refused: They are not multiples of the grain, or so large that the total of all sites could overflow.
+            Refused: The sums are not multiples of the grain, or are so large that the total of all sites could
+                overflow.
         """
         grains = np.asarray(sums) / self.grain if self.grain != 1 else np.asarray(sums)
         if (grains != np.rint(grains)).any():
@@ -99,19 +100,19 @@ class Lattice:
         return source.rounded_normal(self.spread / self.grain * 2.0**self.shift, shape).view(np.uint64)
 
     def decode(self, total: Units) -> Numbers:
-        """Return the total of all sites, rounded to the grain: int64 if that is 1, else float64."""
+        """Return the total of all sites, rounded to the grain: int64 if the grain is 1, else float64."""
         units = total.view(np.int64)
         half = np.int64(1 << self.shift >> 1)
         grains = (units + half) >> np.int64(self.shift)
         return grains if self.grain == 1 else grains * self.grain
 
     def _room(self, sites: int) -> int:
-        """Return the grains that each site may have: half of an equal part of 63 bits, which leaves room for noise."""
+        """Return the grains available to each site: half of an equal part of 63 bits, so that noise also fits."""
         return (2**62 // sites) >> self.shift
 
 
 class IncludedNoise:
-    """Replacement for a source of noise if a total already includes its noise: adds nothing.
+    """Replacement for a source of noise if a total already includes its noise; adds nothing.
 
     It can be used once, for Gaussian noise of exactly the standard deviation that the sites have added.
 
@@ -152,10 +153,10 @@ def mask(site: str, own: X25519PrivateKey, roster: Roster, question: QuestionDoc
     """Return the mask that a site adds to ``count`` numbers of its answer.
 
     Args:
-        site: Its name.
-        own: Its agreement key of the run.
-        roster: With the public agreement keys of the others.
-        question: Names the participants.
+        site: Name of the site.
+        own: The site's agreement key for the run.
+        roster: Contains the public agreement keys of the others.
+        question: Contains the names of the participants.
         count: Number of masked numbers.
     """
     total = np.zeros(count, np.uint64)
@@ -174,14 +175,14 @@ def pair_info(question: QuestionDocument, pair: tuple[str, str]) -> bytes:
 
 
 def pair_key(own: X25519PrivateKey, other: str, info: bytes) -> bytes:
-    """Return the shared 32-byte key of both sites of a pair.
+    """Return the 32-byte key shared by both sites of a pair.
 
     Raises:
-        Refused: The other's public key is invalid.
+        Refused: The other site's public key is invalid.
     """
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other)))
-    except ValueError as error:  # of the wrong length, or of small order
+    except ValueError as error:  # wrong length, or small order
         raise Refused(
             gettext_noop("A site's agreement key is invalid. The site has to approve the run again.")
         ) from error

@@ -1,10 +1,10 @@
-"""Actions of site and hub in a joint run, and everything that they refuse. Functions depend only on their arguments.
+"""Actions of site and hub in a joint run, and all reasons to refuse. Functions depend only on their arguments.
 
-1. The hub signs a run; each site approves it with an agreement key made for it (`roster_of` checks all of them).
+1. The hub signs a run. Each site approves it with an agreement key made for it (`roster_of` checks all of them).
 2. The hub signs a question. Each participant that agrees with it endorses its digest (`endorse`).
-3. A participant that has all endorsements answers, once (`answer`): charge, release and answer are committed by the
-`Ledger` before anything is sent.
-4. The hub decodes the total of exactly these participants, or nothing (`total`).
+3. A participant that has all endorsements answers once (`answer`): the `Ledger` commits charge, release and answer
+before anything is sent.
+4. The hub decodes only the total over exactly these participants (`total`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Site:
     """A site with its private keys.
 
     Attributes:
-        name: In the alliance.
-        identity: Signs all its statements.
-        agreement: Made for one run, and deleted when the run ends.
+        name: Name in the alliance.
+        identity: Key that signs all its statements.
+        agreement: Key made for one run, and deleted when the run ends.
     """
 
     name: str
@@ -66,7 +66,7 @@ class SiteAnswer:
 
 
 class Summed(Protocol):
-    """The part of a mechanism's question (`learning.mechanisms.protocol.Question`) that the protocol uses."""
+    """Part of a mechanism's question (`learning.mechanisms.protocol.Question`) that the protocol uses."""
 
     @property
     def spread(self) -> float | None: ...
@@ -87,7 +87,7 @@ class Ledger(Protocol):
         ...
 
     def commit(self, question: QuestionDocument, answer: SiteAnswer) -> None:
-        """Commit charges, release and answer in one transaction. Nothing is sent before.
+        """Commit charges, release and answer in one transaction. Nothing is sent before this.
 
         Raises:
             Refused: This question, or a later one of the run, has been answered in the meantime.
@@ -104,7 +104,7 @@ def roster_of(alliance: AllianceDocument, run: Signed[RunDocument], approvals: I
         approvals: One from each participant, and no others.
 
     Raises:
-        Refused: The run is from another alliance, has too few participants, names participants other than those who
+        Refused: The run is from another alliance, has too few participants, has participants other than those who
             approved, or has a wrong signature.
     """
     proposal = run.checked(alliance.hub, "the hub")
@@ -182,12 +182,12 @@ def endorse(
         site: The endorsing site.
         roster: Checked by the site.
         question: Sent by the hub.
-        own: Derived independently by the site from plan, releases and the participants that the hub names.
-        ledger: Of the site.
+        own: Derived independently by the site from the plan, releases and the hub's list of participants.
+        ledger: Ledger of the site.
 
     Raises:
-        Refused: Another question than the site's own, too few participants or others than have approved, a wrong
-            signature, or a question that was answered before.
+        Refused: The question differs from the site's own, was answered before, has too few participants or others than
+            have approved, or has a wrong signature.
     """
     document = question.checked(roster.alliance.hub, "the hub")
     differing = [field.name for field in fields(own) if getattr(own, field.name) != getattr(document, field.name)]
@@ -211,19 +211,19 @@ def answer(
     noise: Noise,
     ledger: Ledger,
 ) -> SiteAnswer:
-    """Answer a question that the site has endorsed; on return it is committed and can be sent.
+    """Answer a question that the site has endorsed. When this returns, the answer is committed and can be sent.
 
     Args:
         site: The answering site.
         roster: Checked by the site.
         question: Endorsed by the site.
-        endorsements: Of exactly the participants.
-        sums: Of the site's own people, without noise.
-        noise: `SystemNoise`, or in rehearsals `SimulationNoise`.
-        ledger: Of the site.
+        endorsements: Endorsements by exactly the participants.
+        sums: Sums over the site's own people, without noise.
+        noise: `SystemNoise`, or `SimulationNoise` in rehearsals.
+        ledger: Ledger of the site.
 
     Raises:
-        Refused: As in `endorse`; or the others have endorsed another question; or sums that are too large.
+        Refused: As in `endorse`, or the others have endorsed another question, or the sums are too large.
     """
     _check_question(site, roster, question, ledger)
     digest = question.digest()
@@ -253,7 +253,7 @@ def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnsw
     """Return the total over exactly the participants in a question, including everyone's noise.
 
     Raises:
-        Refused: An answer is missing, extra, to another question, of another shape, or not the one its site has signed.
+        Refused: An answer is missing, extra, for another question, of another shape, or not the one signed by its site.
     """
     units = []
     for each in answers:
@@ -280,7 +280,8 @@ def total(roster: Roster, question: QuestionDocument, answers: Sequence[SiteAnsw
 def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
     """Return the lattice of the sites' numbers, with the noise of each of them.
 
-    The noise of all participants except any t has the variance that charges are based on: each one's is σ²/(k − t).
+    Each site's noise has the variance σ²/(k − t), so that the noise of all participants except any t has the variance
+    used for charges.
     """
     together = roster.run.mode == "together"
     among = len(question.participants) - roster.alliance.colluding if together else 1
@@ -288,7 +289,7 @@ def lattice_of(roster: Roster, question: QuestionDocument) -> Lattice:
 
 
 def total_spread(roster: Roster, question: QuestionDocument) -> float:
-    """Return the standard deviation of the noise of each number of the total: at least that used for charges."""
+    """Return the standard deviation of the noise of each number in the total, at least the one used for charges."""
     return lattice_of(roster, question).spread * math.sqrt(len(question.participants))
 
 
@@ -315,7 +316,7 @@ def _check_question(site: Site, roster: Roster, question: QuestionDocument, ledg
 def _check_participants(
     alliance: AllianceDocument, run: RunDocument, names: Sequence[str], known: Iterable[str]
 ) -> None:
-    """Check that this many participants, of those that are known, can be asked together."""
+    """Check that this many participants, all of them known, can be asked together."""
     if unknown := set(names) - set(known):
         raise Refused(
             gettext_noop("%(sites)s cannot take part, because only sites that have approved the run are asked."),
