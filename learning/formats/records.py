@@ -181,7 +181,7 @@ def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) ->
 
 
 def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) -> int:
-    """Return the index of the header among the first rows, some of which may be empty or titles.
+    """Return the index of the header among the first rows, which may include empty rows and titles.
 
     If no row contains the names of declared columns, it is the first row that is too full for a title: a title has one
     cell in a table of several columns, or fills fewer than half of them.

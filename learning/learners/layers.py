@@ -169,7 +169,7 @@ def _pair(size: Any) -> Pair:
 
 
 def channels_first(graph: Graph, images: str, shape: tuple[int, ...]) -> str:
-    """Return images of a shape `(height, width)` or `(height, width, channels)` in the form that convolutions take."""
+    """Return images `(height, width)` or `(height, width, channels)` in the form that convolutions take."""
     if len(shape) == 2:
         return graph.node("Unsqueeze", images, graph.constant(np.array([1], np.int64)))
     return graph.node("Transpose", images, perm=[0, 3, 1, 2])
@@ -178,11 +178,11 @@ def channels_first(graph: Graph, images: str, shape: tuple[int, ...]) -> str:
 def network_probabilities(
     graph: Graph, records: str, shape: tuple[int, ...], modules: Iterable[nn.Module | PlainLayer]
 ) -> str:
-    """Return class probabilities of layers applied one after the other; the last one gives logits.
+    """Return class probabilities of layers applied in sequence; the last one gives logits.
 
     Args:
-        graph: To add nodes to.
-        records: float `(rows, *shape)`; images get their channels first if a convolution is the first layer.
+        graph: Graph to which nodes are added.
+        records: float `(rows, *shape)`; images get channels first if a convolution is the first layer.
         modules: See `plain_layers`.
     """
     return graph.node("Softmax", network_scores(graph, records, shape, modules), axis=1)

@@ -41,7 +41,7 @@ def contrastive_layers(
         public: `(n, *shape)` points, at least two: images with two or three axes, or rows of a table.
         coordinates: `(n, d)` coordinates, which define neighbours.
         steps: Number of batches, of up to 256 pairs each.
-        neighbours: Number of nearest points from which the other point of a pair is drawn.
+        neighbours: Number of nearest points to draw the other point of a pair from.
         seed: Seed of weights, pairs and changes.
     """
     chosen = np.linspace(0, len(public) - 1, min(len(public), _MOST)).astype(np.int64)

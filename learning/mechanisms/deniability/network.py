@@ -147,7 +147,7 @@ def fit_network(
 ) -> RowNetwork:
     """Fit a network whose structure and parameters come from two separate sets of records.
 
-    A record of ``structure`` (N, m) changes 1 + m + m·(m - 1)/2 numbers, each of which is ``epsilon_entropy``-DP. A
+    A record of ``structure`` (N, m) changes 1 + m + m·(m - 1)/2 numbers, each ``epsilon_entropy``-DP. A
     record of ``parameters`` (M, m) changes one count of each column's table, each with Laplace noise of scale
     1/``epsilon_count``. Probabilities are drawn from the Dirichlet posterior of the noisy counts, with a prior of 1.
 

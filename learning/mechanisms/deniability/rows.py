@@ -377,7 +377,7 @@ class DeniableDescription:
 
     Attributes:
         columns: Names, the classes last.
-        tried: Number of rows made, of which the test ``passed`` some.
+        tried: Number of rows made; ``passed`` is the number that passed the test.
         least: k of `passing`.
     """
 

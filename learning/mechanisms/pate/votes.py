@@ -131,8 +131,8 @@ def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int
 def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int64]:
     """Return numbers of duplicates per group that let accounts pay for most labels (1 for the strictest group).
 
-    A label is charged 2f²/(σG)² to a holder of f duplicates, where G = Σ n·f / Σ n is the factor by which the noise
-    grows. The first accounts to run out, which have the least t = μ/f, pay for a number of labels proportional to
+    A label is charged 2f²/(σG)² to a holder of f duplicates, and the noise is G = Σ n·f / Σ n times as
+    large. The first accounts to run out, which have the least t = μ/f, pay for a number of labels proportional to
     (t·G)². For a given t the best f are ⌊μ/t⌋, and only t = μ/k for a group's μ and an integer k can be best. f = 1 for
     all groups is among the candidates, so a larger promise never reduces the number of labels. Ratios rounded to the
     nearest integer do not ensure this: if the few with μ 2.7 times as large get f = 3, their accounts run out after 4/5
