@@ -65,7 +65,7 @@ NO_PAGES = {
         "staff:consent_form_preview staff:policy_odds staff:run_live queue_live staff:run_students staff:import_live "
         "staff:study_budgets"
     ),
-    "needs a run over sites: test_alliance_pages.py": "staff:joint_run_without",
+    "needs a run across sites: test_alliance_pages.py": "staff:joint_run_without",
     "a download": (
         "staff:import_faults staff:import_columns_file consent:receipt_pdf consent:receipt_proof "
         "consent:receipt_json consent:export staff:consents_export staff:study_impact staff:letters_pdf "

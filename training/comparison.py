@@ -214,7 +214,7 @@ def _model(card: Mapping[str, Any], measure: str) -> tuple[float | None, int]:
 
 
 READABLE = gettext_noop(
-    "You can see which classes the student finds less often than others. Where intervals overlap, this may be "
+    "You can see which classes the student finds less often than others. Where intervals overlap, this may be due to "
     "chance. If the same student does as badly after learning from true labels, the class is hard to learn or rare "
     "among the public points, and privacy is not the reason."
 )

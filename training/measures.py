@@ -82,7 +82,7 @@ ONE_CLASS = gettext_noop(
     "threshold."
 )
 TOO_SURE = gettext_noop(
-    "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, and %(accuracy)d %% of "
+    "Its probabilities are too high: on average it is %(confidence)d %% sure of its answers, but %(accuracy)d %% of "
     "them are right. Do not read them as chances."
 )
 

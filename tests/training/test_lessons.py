@@ -134,7 +134,7 @@ def test_the_winner_of_a_duel_is_published(monkeypatch: pytest.MonkeyPatch, wins
     assert list(release_faults(run)) == []
 
 
-DIFFERENT = "these classes have different shares among them: a, c."
+DIFFERENT = "These classes have different shares among people: a, c."
 
 
 @built_once
@@ -191,4 +191,4 @@ def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch,
     if fields["method"] == STEPS_RUN["method"]:
         with translation.override("de"):
             german = as_("olga").get(url("run_tab", run, "card"), headers={"accept-language": "de"}).text
-        assert "Diese Klassen haben unter ihnen andere Anteile: a, c." in german
+        assert "Diese Klassen haben unter den Personen andere Anteile: a, c." in german

@@ -286,7 +286,9 @@ def test_an_unexpected_error_ends_a_run_without_details_and_a_busy_storage_or_da
     assert run.claimed_by == ""
     if isinstance(trouble, ZeroDivisionError):
         assert run.status == Run.Status.FAILED
-        assert run.message == "An unexpected error. The worker's logs contain it under this run's id."
+        assert run.message == (
+            "An unexpected error occurred. You can find the details in the worker's logs under this run's id."
+        )
     else:
         assert run.status == Run.Status.APPROVED and "tried again" in run.message
         run = run_finish(run)

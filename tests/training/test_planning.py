@@ -182,7 +182,7 @@ def test_page_api_and_command_tell_the_same_and_a_share_that_nobody_names_is_not
     run = run_draft(study, **TABLE_RUN)
     expected = forecast(run)
     assert expected.share == 0.25
-    assert any("Add it on the page of their dataset for the" in note for note in expected.notes)
+    assert any("because the model card shows it" in note for note in expected.notes)
     record = planned(run)
     assert record["notes"] == [str(note) for note in expected.notes]
     answer = as_("ada").get(f"/api/v1/runs/{run.pk}/plan").json()

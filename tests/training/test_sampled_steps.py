@@ -247,7 +247,11 @@ def test_a_network_that_is_not_where_the_steps_led_to_and_who_is_asked_without_a
             "choices.representation",
             "fitted on",
         ),
-        ({"public_dataset": None, "choices": {"publish": "student"}}, "choices.publish", "learns on public points"),
+        (
+            {"public_dataset": None, "choices": {"publish": "student"}},
+            "choices.publish",
+            "Choose a public dataset, or publish the model",
+        ),
         ({"public_dataset": None, "variant": "individual", "choices": {"rounds": 2}}, "choices.rounds", "a student"),
     ],
 )

@@ -241,7 +241,7 @@ def test_what_needs_a_student_and_images_without_public_points_are_refused() -> 
     study = study_with_table()
     for choices, wrong, words in (
         ({"rounds": 2}, "choices.rounds", "needs a student"),
-        ({"publish": "student"}, "choices.publish", "learns on public points"),
+        ({"publish": "student"}, "choices.publish", "Choose a public dataset, or publish the model"),
     ):
         with pytest.raises(ValidationError) as refused:
             run_like(study, COUNTED_STEPS_RUN, choices=choices)

@@ -152,8 +152,8 @@ class JointRun(models.Model):
     """Additional data of a joint run."""
 
     class Mode(models.TextChoices):
-        TOGETHER = "together", _("together: sums are masked, and all noise together is that of a single study")
-        SEPARATE = "separate", _("separate: every site adds all of the noise, and no one needs to be trusted")
+        TOGETHER = "together", _("together: sums are masked, and the total noise is that of a single study")
+        SEPARATE = "separate", _("separate: every site adds the full noise, so no one needs to be trusted")
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="joint", primary_key=True)
     mode = models.CharField(_("mode"), max_length=10, choices=Mode, default=Mode.TOGETHER)

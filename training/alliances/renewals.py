@@ -149,7 +149,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
     alliance = _held(alliance)
     waiting = renewals_waiting(alliance)
     if alliance.left_at is not None or not waiting or waiting[-1].fingerprint != new_fingerprint or not new_fingerprint:
-        raise ValidationError(_("No such key is waiting here. Check again which one is."))
+        raise ValidationError(_("No such key is waiting here. Check again which key is waiting."))
     try:
         before = alliance_verify(alliance)
         if alliance.is_hub:

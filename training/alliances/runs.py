@@ -129,7 +129,7 @@ def joint_run_take(
         study_lock(alliance.study_id)
         held = Alliance.objects.select_for_update().get(pk=alliance.pk)
         if _proposal_open(held, number) != proposal:
-            raise ValidationError(_("The hub has changed this proposal meanwhile. Read it again."))
+            raise ValidationError(_("The hub has changed this proposal in the meantime. Read it again."))
         run = run_propose(
             study=alliance.study,
             acting_user=acting_user,
@@ -152,7 +152,7 @@ def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
     """Return a hub's proposal that can still be taken up. Raises ValidationError."""
     proposal = alliance.proposals.get(number)
     if proposal is None or proposal.get("declined") or alliance.left_at is not None:
-        raise ValidationError(_("The hub does not propose such a run, or this study has already taken it up."))
+        raise ValidationError(_("The hub does not propose such a run, or this study has already accepted it."))
     return proposal
 
 
@@ -165,11 +165,11 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
     if number not in held.proposals or held.left_at is not None:
-        raise ValidationError(_("The hub does not propose such a run, or this study has already taken it up."))
+        raise ValidationError(_("The hub does not propose such a run, or this study has already accepted it."))
     held.proposals[number] = held.proposals[number] | {"declined": True}
     held.save(update_fields=["proposals"])
     send("alliance_contact", alliance.pk)
-    logger.info("User %s declined a run over sites that alliance %s proposed.", acting_user.pk, alliance.pk)
+    logger.info("User %s declined a run across sites that alliance %s proposed.", acting_user.pk, alliance.pk)
 
 
 @transaction.atomic
@@ -210,7 +210,7 @@ def _points(alliance: Alliance, digest: str, acting_user: AbstractBaseUser) -> D
     except (ValueError, KeyError, OSError) as error:
         raise ValidationError(_("The data sent by the hub are not points.")) from error
     if content_digest({"x": x}) != digest:
-        raise ValidationError(_("The hub sent public points that differ from those of the alliance."))
+        raise ValidationError(_("The hub sent public points that differ from the alliance's."))
     return dataset_import(
         study=alliance.study,
         name=dataset_name(alliance.study, _("public points of %(name)s") % {"name": alliance.name}),

@@ -338,7 +338,7 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
         raise ValidationError(
             _(
                 "The consent form in force does not mention this alliance. Mention it in the next version, and join "
-                "when a second person has published that version."
+                "once a second person has published that version."
             )
         )
     if differences := schema_differences(alliance):

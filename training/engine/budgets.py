@@ -81,13 +81,13 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
         raise PlanError(
             gettext_noop(
                 "The study has no head counts yet, but numbers of teachers and weights depend on them. Draw them "
-                "with noise, or enter numbers that are public anyway."
+                "with noise, or enter numbers that are already public."
             )
         )
     if share_free(run.study) <= 0:
         raise PlanError(
             gettext_noop(
-                "All of every holder's cap is used or reserved for other runs. Wait until one ends, or cancel one."
+                "Every holder's cap is fully used or reserved for other runs. Wait until a run ends, or cancel one."
             )
         )
     people = sum(count.count for count in counts)

@@ -166,10 +166,10 @@ def _values(sentence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 LOCKED = gettext_noop(
-    "The study is locked: its database was restored from a backup. An administrator resolves this with ipate "
+    "The study is locked: its database was restored from a backup. An administrator can resolve this with ipate "
     "settle_restore."
 )
-WAITS = gettext_noop("Waiting for another run of this study, which uses its share first.")
+WAITS = gettext_noop("Waiting for another run of this study to use its share.")
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class CountedMethod(EngineMethod):
     outcome = MethodOutcome.TABLE
     charged = gettext_noop(
         "The charges shown here are public: each is the most that any person at that level can have been charged. A "
-        "person whose records are spread over several cells was charged less, but the amount stays secret."
+        "person whose records are spread across several cells was charged less, but the amount stays secret."
     )
     choices: type[Choices]
     needs_public_points = False

@@ -131,7 +131,7 @@ class NoJointMethod(JointMethod):
         super().check(run, wrong)
         wrong(
             "method",
-            _("This method cannot be used over sites. Choose votes of all people, individual steps, or counts."),
+            _("This method cannot be used across sites. Choose votes of all people, individual steps, or counts."),
         )
 
 

@@ -284,12 +284,12 @@ class Neighbours(EngineMethod):
     variants: tuple[str, ...] = ("",)
     learns: tuple[str, ...] = (Classes.kind, Numbers.kind, Labels.kind)
     charged = gettext_noop(
-        "Charges are public: the most that any person at a level can have been charged. A person who voted less "
-        "often was charged less; the amount stays secret."
+        "Charges are public: each is the most that any person at that level can have been charged. A person who "
+        "voted less often was charged less; the amount stays secret."
     )
     choices = NeighbourChoices
     parts = "neighbours"
-    batch_label = gettext_noop("Queries in a batch")
+    batch_label = gettext_noop("Queries per batch")
     releases_labels = True
     questions = Votes()
     # Each batch goes to the workers and back, so there are few. They are still enough for consents to take effect soon
@@ -312,7 +312,7 @@ class Neighbours(EngineMethod):
         points_sentence = Sentence(gettext_noop("all public points"))
         if run.wanted_labels:
             points_sentence = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
-        ends = Sentence(gettext_noop("it ends when all of them have been asked, even if budgets are left"))
+        ends = Sentence(gettext_noop("it ends when all of them have been asked about, even if budgets are left"))
         return [(gettext_noop("Asks about"), [points_sentence, ends])]
 
     def tiles(self, run: Run) -> list[Tile]:

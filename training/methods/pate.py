@@ -198,13 +198,13 @@ class Pate(EngineMethod):
         Run.Variant.VANISHING.value,
     )
     charged = gettext_noop(
-        "Charges are public and the same for everyone in a group (in the vanishing variant, for everyone in a "
-        "teacher). They follow from releases, never from anyone's records."
+        "Charges are public and the same for everyone in a group (in the vanishing variant, for everyone who shares "
+        "a teacher). They follow from releases, never from anyone's records."
     )
     choices = Teachers
     parts = "pate"
     charges_promises_of_approval = True
-    batch_label = gettext_noop("Queries in a batch")
+    batch_label = gettext_noop("Queries per batch")
     releases_labels = True
     questions = Ballots()
     batch_size = 50
@@ -220,7 +220,7 @@ class Pate(EngineMethod):
         if run.alliance_id and run.variant == Run.Variant.VANISHING:
             wrong(
                 "variant",
-                _("In a run over several sites, all teachers take part in every vote. Choose another variant."),
+                _("In a run across sites, all teachers take part in every vote. Choose another variant."),
             )
         chosen = choices_check(run, wrong, self.choices)
         if chosen is None:
@@ -229,12 +229,16 @@ class Pate(EngineMethod):
         if chosen.leaves_open and (run.rehearsal or run.alliance_id):
             # Rehearsals compare variants, and plans of hub and sites must agree even if their test data differ.
             place = "choices.teachers" if chosen.teachers is None else "choices.aggregator"
-            wrong(place, _("The plan cannot choose this for rehearsals, nor over sites: choose it yourself."))
+            wrong(
+                place, _("The plan cannot choose this for rehearsals or for runs across sites, so choose it yourself.")
+            )
         if run.alliance_id and vote is not None and (not vote.adds_noise_once or vote.asks_student):
-            message = _("Over sites, teachers vote with GNMax, because its labels follow from one noisy sum.")
+            message = _(
+                "In a run across sites, teachers vote with GNMax, because its labels follow from one noisy sum."
+            )
             wrong("choices.aggregator", message)
         if run.alliance_id and chosen.on_exhausted != STOP:
-            wrong("choices.on_exhausted", _("Over sites, the vote ends when one group's share is used up."))
+            wrong("choices.on_exhausted", _("In a run across sites, the vote ends when one group's share is used up."))
         if run.variant == Run.Variant.VANISHING and chosen.small_groups == "copy":
             wrong(
                 "choices.small_groups",

@@ -56,12 +56,12 @@ _AS_GOOD = 0.02
 _KINDS = {"counts": NoisyCounts.name, "labels": ConfidentGNMax.name}
 
 _COUNTS = gettext_noop(
-    "The plan releases noisy counts: with those of %(queries)d points, %(counts)d of 100 are expected to be right, "
-    "compared with %(labels)d with %(answers)d labels."
+    "The plan releases noisy counts: with noisy counts for %(queries)d points, %(counts)d in 100 answers are "
+    "expected to be right, compared with %(labels)d in 100 with %(answers)d labels."
 )
 _LABELS = gettext_noop(
-    "The plan releases labels: with %(answers)d of them, %(labels)d of 100 are expected to be right, compared with "
-    "%(counts)d with noisy counts of %(queries)d points."
+    "The plan releases labels: with %(answers)d labels, %(labels)d in 100 answers are expected to be right, compared "
+    "with %(counts)d in 100 with noisy counts for %(queries)d points."
 )
 _NUMBER = gettext_noop("The plan uses %(teachers)d teachers with about %(records)d people each.")
 _UNJUDGED = gettext_noop(
@@ -452,7 +452,7 @@ def _warnings(run: Run, plan: Plan, budgets: list[VoteBudget], share: float) -> 
         warnings.append(Sentence(text))
     if not run.rehearsal and share >= share_free(run.study) - RESERVE:
         text = gettext_noop(
-            "The run may use everything that is left of every holder's cap, so no later run could ask anything."
+            "The run may use everything that is left of every holder's cap, which would leave nothing for later runs."
         )
         warnings.append(Sentence(text))
     return warnings

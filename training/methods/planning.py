@@ -129,7 +129,7 @@ def share_warning(run: Run, share: float) -> tuple[Sentence, ...]:
     if share < 1 - RESERVE or run.rehearsal:
         return ()
     text = gettext_noop(
-        "The run may use everything that is left of every holder's cap, so no later run could ask anything."
+        "The run may use everything that is left of every holder's cap, which would leave nothing for later runs."
     )
     return (Sentence(text),)
 

@@ -64,8 +64,8 @@ AS_THEY_ARE = Sentence(gettext_noop("The records as they are: pixels, or columns
 
 ONLY_REHEARSED = gettext_noop("Baselines are only for rehearsal studies. Choose another variant.")
 SLACKS_USED = gettext_noop(
-    "A study can approve at most %(most)d runs over samples, because only for these a part of its δ is set aside. "
-    "Choose the variant that charges everyone for their own gradients."
+    "A study can approve at most %(most)d runs over samples, because a part of its δ is set aside for only that "
+    "many. Choose the variant that charges everyone for their own gradients."
 )
 
 
@@ -348,8 +348,8 @@ class SgdSampled(GradientSteps):
     def counted(self, run: Run) -> Sentence:
         return Sentence(
             gettext_noop(
-                "The charge to everyone at a level for the whole run if people had been asked, in Gaussian "
-                "differential privacy."
+                "What everyone at a level would have been charged for the whole run if people had been asked, in "
+                "Gaussian differential privacy."
             )
         )
 

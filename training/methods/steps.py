@@ -243,8 +243,8 @@ class GradientQuestions(Questions):
     shard = 200_000
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
-        "Workers repeatedly died during the gradients of the same holders, probably for lack of memory. Propose the "
-        "run again with a smaller representation, or give the workers more memory."
+        "Workers repeatedly died while computing the gradients of the same holders, probably for lack of memory. "
+        "Propose the run again with a smaller representation, or give the workers more memory."
     )
 
     def __init__(self) -> None:
@@ -278,7 +278,9 @@ def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
 def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
     """Report that no student can be published without public points."""
     if chosen.publish == "student":
-        wrong("choices.publish", _("A student learns on public points. Choose a public dataset, or publish the model."))
+        wrong(
+            "choices.publish", _("A student learns from public points. Choose a public dataset, or publish the model.")
+        )
 
 
 class GradientSteps(EngineMethod):
@@ -288,7 +290,7 @@ class GradientSteps(EngineMethod):
     """
 
     name = Run.Method.SGD.value
-    batch_label = gettext_noop("Steps in a chunk")
+    batch_label = gettext_noop("Steps per batch")
     releases_labels = False
     learns: tuple[str, ...] = KINDS
 
@@ -327,8 +329,8 @@ class Sgd(GradientSteps):
         "with small gradients was charged less; the exact amount stays secret."
     )
     curves_help = gettext_noop(
-        "Length of each released gradient, and of the noise in it, in clipping norms. Where the two are equal, a "
-        "step carries little information."
+        "Length of each released gradient, and of the noise in it, in units of the clipping norm. Where the two are "
+        "equal, a step carries little information."
     )
     choices = Steps
     parts = "sgd"

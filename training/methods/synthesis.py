@@ -177,8 +177,8 @@ class DeniabilityMethod(CountedMethod):
 
     def counted(self, run: Run) -> Sentence:
         text = gettext_noop(
-            "For each row by Theorem 1 of the paper (Bindschaedler, Shokri, Gunter 2017), and for all rows by the "
-            "composition theorem of Kairouz, Oh, Viswanath (2015). It is the same for every record."
+            "Calculated for each row by Theorem 1 of the paper (Bindschaedler, Shokri, Gunter 2017), and for all "
+            "rows by the composition theorem of Kairouz, Oh, Viswanath (2015). The cost is the same for every record."
         )
         return Sentence(text)
 

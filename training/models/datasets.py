@@ -12,7 +12,7 @@ from consent.models.recorded import actor_or_null
 from learning.formats import outcome_of
 from learning.outcomes import Outcome
 
-DRAWN = gettext_noop("Synthetic rows, drawn from a release of a run of this study.")
+DRAWN = gettext_noop("Synthetic rows drawn from a release by one of this study's runs.")
 """Provenance of synthetic rows; people state the provenance of other rows in their own words."""
 
 
@@ -156,7 +156,7 @@ class Encoder(Recorded):
     takes = models.JSONField(_("Input"), help_text="See learning.encoders.files.")
     width = models.PositiveIntegerField(_("Numbers per record"))
     licence = models.CharField(_("licence"), max_length=200)
-    source = models.TextField(_("where it comes from"), help_text=_("And the data it was made with, if known."))
+    source = models.TextField(_("where it comes from"), help_text=_("Include the data it was made with, if known."))
     artifact = models.CharField(
         max_length=200, blank=True, help_text="File and tokenizer in private storage. Empty: deleted."
     )

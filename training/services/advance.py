@@ -36,7 +36,9 @@ logger = logging.getLogger(__name__)
 _NO_ANSWER = gettext_noop(
     "Database or storage did not respond, so the run will be tried again. If the problem continues, see the logs."
 )
-_UNEXPECTED = gettext_noop("An unexpected error. The worker's logs contain it under this run's id.")
+_UNEXPECTED = gettext_noop(
+    "An unexpected error occurred. You can find the details in the worker's logs under this run's id."
+)
 
 
 #: Last step of a run, by its outcome.

@@ -46,7 +46,9 @@ _CHANGED = gettext_noop(
     "The ε policy or the head counts changed while the plan was being calculated. Look at the new plan and approve it "
     "again."
 )
-_NO_LONGER = gettext_noop("The operator who approved this run may no longer approve runs here. Another one has to.")
+_NO_LONGER = gettext_noop(
+    "The operator who approved this run may no longer approve runs here. Another operator has to approve it."
+)
 
 
 def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, revision: int | None = None) -> Run:

@@ -42,10 +42,11 @@ CHOICE = gettext_noop(
 )
 
 DIFFERING = gettext_noop(
-    "People differ from the public points: these classes have different shares among them: %(names)s."
+    "People differ from the public points. These classes have different shares among people: %(names)s."
 )
 ALIKE = gettext_noop(
-    "No class has a clearly different share among people than among the public points, allowing for noise and chance."
+    "Allowing for noise and chance, no class's share among people clearly differs from its share among the public "
+    "points."
 )
 UNCOMPARED = gettext_noop("No labelled public points are available to compare with the shares among people.")
 
@@ -62,7 +63,7 @@ UNJUDGED = gettext_noop(
 
 EXCEPTION = gettext_noop(
     "People who were promised a larger ε before, at another level or under an earlier policy, keep that promise. "
-    "They are not charged again until what they have used fits within the smaller one."
+    "They are not charged again until what they have used fits within the smaller promise."
 )
 
 

@@ -57,7 +57,9 @@ def drawing_plan(study: Study) -> Drawing:
     """Return the plan of :func:`question_draw`. Raises ValidationError if no ε policy is in force."""
     promises = promises_possible(study)
     if not promises:
-        raise ValidationError(_("The study has no approved ε policy. Its ethics committee proposes and approves one."))
+        raise ValidationError(
+            _("The study has no approved ε policy. Its ethics committee needs to propose and approve one.")
+        )
     smallest = float(caps_of([promise.epsilon for promise in promises], study.delta).min())
     return Drawing(promises, float(np.ceil(1 / np.sqrt(SHARE * smallest))))
 

@@ -222,7 +222,9 @@ def encoding_work(encoding_id: int | str) -> None:
         def fail(message: str) -> None:
             mine.update(state=Encoding.State.FAILED, message=message)
 
-        unexpected = gettext_noop("An unexpected error. The worker's logs contain it under this encoding's id.")
+        unexpected = gettext_noop(
+            "An unexpected error occurred. You can find the details in the worker's logs under this encoding's id."
+        )
         with guarded(f"Encoding {encoding_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
                 if encoding.dataset.removed_at is not None:

@@ -30,8 +30,8 @@ from training.models import Run
 _LITTLE = 0.1
 
 _BRINGS_LITTLE = gettext_noop(
-    "Levels help little here: asking only the people who allow ε = %(epsilon)g, all at this promise, would give "
-    "%(part)d %% of this plan's signal."
+    "Individual levels help little here: asking only the people who allow ε = %(epsilon)g, and using that ε for all "
+    "of them, would give %(part)d %% of this plan's signal."
 )
 #: Gain in the forecast share of correct answers below which levels have little benefit.
 _HALF_A_POINT = 0.005
@@ -174,7 +174,7 @@ def _planned(run: Run, share: float, promises: list[PlannedPromise]) -> MethodPl
 FEW = 10
 
 _NO_PROVENANCE = gettext_noop(
-    "The source of the public points is missing. Add it on the page of their dataset for the model card."
+    "The source of the public points is missing. Add it on the dataset's page, because the model card shows it."
 )
 _LABELLED = gettext_noop(
     "The student also learns from the labels of %(rows)d public rows of “%(dataset)s”, which are used as they are: "
@@ -182,7 +182,7 @@ _LABELLED = gettext_noop(
 )
 _FEW = gettext_noop(
     "Only %(holders)d holders have the promise %(group)s (ε = %(epsilon)g), so little is learned from them and each "
-    "of them hides among few. Wait for more, or leave the group out."
+    "of them is hidden among only a few people. Wait for more, or leave the group out."
 )
 _UNCERTAIN = gettext_noop(
     "The head count of %(group)s (%(holders)d) was drawn with noise of standard deviation %(sigma)g, so the true "

@@ -60,8 +60,8 @@ _READING = 0.3
 MOST_LOOK_ALIKES = 200
 """Maximum number of groups of look-alike pseudonyms in a report."""
 _LOOK_ALIKE = gettext_noop(
-    "Since the file was checked, people with pseudonyms that look like new ones were registered: %(names)s. Check the "
-    "file again."
+    "Since the file was checked, people whose pseudonyms resemble new ones in it have been registered: %(names)s. "
+    "Check the file again."
 )
 
 
@@ -235,7 +235,9 @@ def import_work(import_id: str) -> None:
         def fail(message: str) -> None:
             mine.update(state=State.DRAFT, message=message, touched_at=timezone.now())
 
-        unexpected = gettext_noop("An unexpected error. The worker's logs contain it under this import's id.")
+        unexpected = gettext_noop(
+            "An unexpected error occurred. You can find the details in the worker's logs under this import's id."
+        )
         with guarded(f"Import {import_id}", expected=(), fail=fail, unexpected=unexpected):
             try:
                 (_check if row.state == State.CHECKING else _store)(row, mine)

@@ -52,7 +52,7 @@ _NO_LABEL = gettext_noop(
     "a lower threshold, or approve one with a larger share."
 )
 _ONE_LABEL = gettext_noop(
-    "This run has no model: 1 label was released, and a student needs 2 at least. Propose a run with more noise (a "
+    "This run has no model: 1 label was released, but a student needs at least 2. Propose a run with more noise (a "
     "larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
 )
 
@@ -83,8 +83,8 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
         return [
             Sentence(
                 gettext_noop(
-                    "On the test data, it tells classes apart no better than always naming the most frequent class: "
-                    "the interval of the area under its ROC curve does not lie above 0.5."
+                    "On the test data, it distinguishes classes no better than always predicting the most frequent "
+                    "class: the confidence interval for the area under its ROC curve is not entirely above 0.5."
                 )
             )
         ]
@@ -93,8 +93,8 @@ def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
         return [
             Sentence(
                 gettext_noop(
-                    "On the test data, it may be right no more often than always naming the most frequent class: the "
-                    "interval of the difference does not lie above 0."
+                    "On the test data, it may be no better than always predicting the most frequent class: the "
+                    "confidence interval of the difference is not entirely above 0."
                 )
             )
         ]
@@ -105,8 +105,8 @@ def _target_doubts(measure: dict[str, Any]) -> list[Sentence]:
     if measure["interval"] and measure["interval"][0] > measure["nothing"]:
         return []
     text = gettext_noop(
-        "On the test data, it is no better than a guess without any knowledge of a record: the interval of its "
-        "%(measure)s does not lie above %(nothing)s."
+        "On the test data, it is no better than a guess without any knowledge of a record: the confidence interval "
+        "for its %(measure)s is not entirely above %(nothing)s."
     )
     return [Sentence(text, measure=measure["label"], nothing=f"{measure['nothing']:g}")]
 
@@ -229,7 +229,7 @@ def _chosen(
             raise ValidationError({"sensitivity": _("A sensitivity must be above 0 and at most 1.")})
         if run.public_dataset is None or run.public_dataset.removed_at is not None:
             raise ValidationError(
-                {"sensitivity": _("There are no public points to find the threshold with. Enter costs.")}
+                {"sensitivity": _("There are no public points for finding the threshold. Enter costs instead.")}
             )
         public = loaded.predict_proba(points_of(run.public_dataset, run.encoder))
         least = least_by_sensitivity(public[:, number], sensitivity)
@@ -382,7 +382,7 @@ def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser | No
         raise ValidationError(_("The run has no table."))
     if result.is_withdrawn:
         return result
-    message = _("Enter a reason. Everyone who downloaded the table or asks for it sees this.")
+    message = _("Enter a reason. Everyone who downloaded the table or asks for it will see this.")
     withdrawal_record(result, study=study, reason=reason, unexplained=message, content={}, acting_user=acting_user)
     result_withdrawn_mail(result, takers(run, [result.digest]))
     with logging_run(run.pk):

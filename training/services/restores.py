@@ -35,7 +35,7 @@ _APPROVE_AGAIN = gettext_noop(
 )
 RESTORED = gettext_noop(
     "The study's database was restored from a backup made in the middle of this run. Its whole share counts as used, "
-    "because it is unknown what it released after the backup. Propose it again."
+    "because we cannot know what the run released after the backup. Propose it again."
 )
 
 
@@ -106,7 +106,7 @@ def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
         if is_distrusted(study):
             why = _(
                 "The journal does not continue this backup. The journal was lost or is older, or the backup was made "
-                "before an earlier restore that gave up the backup's contents. In that case, restore a backup made "
+                "before an earlier restore that discarded the backup's contents. In that case, restore a backup made "
                 "after it, if you can."
             )
         what = _(

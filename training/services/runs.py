@@ -164,13 +164,13 @@ def _check_labelled(run: Run, wrong: Callable[[str, object], None]) -> None:
     field, labelled = "labelled_dataset", run.labelled_dataset
     assert labelled is not None, "it was chosen"
     if run.alliance_id:
-        wrong(field, _("Over sites, a student learns only from releases. Leave this empty."))
+        wrong(field, _("In a run across sites, a student learns only from releases. Leave this empty."))
     elif not run.public_dataset_id or (run.method in METHODS and method_of(run).outcome != MethodOutcome.MODEL):
         wrong(field, _("Without public points there is no student to learn from labelled rows. Leave this empty."))
     elif labelled.pk == run.public_dataset_id:
         wrong(field, _("These are the points that the run asks about. Choose other labelled rows."))
     elif labelled.kind == Dataset.Kind.PUBLIC and not labelled.seen_classes:
-        wrong(field, _("This dataset has no labels of classes. Import it with its labels, or choose another one."))
+        wrong(field, _("This dataset has no class labels. Import it with its labels, or choose another one."))
 
 
 @transaction.atomic
@@ -224,7 +224,7 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     study_open_check(study_lock(run.study_id))
     run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
     if run.alliance_id:
-        raise ValidationError(_("To change a run over sites, propose it again at its hub."), code=STATE)
+        raise ValidationError(_("To change a run across sites, propose it again at its hub."), code=STATE)
     before = _state_of(run)
     name = fields.get("method", Run.Method.PATE)
     if name in METHODS:
@@ -262,7 +262,7 @@ def run_withdraw(*, run: Run, acting_user: AbstractBaseUser) -> Run:
         return Run.objects.get(pk=run.pk)
     run = _own_draft(run, acting_user, _("Only a draft can be withdrawn. An operator can cancel a run."))
     run.status, run.ended_at = Run.Status.WITHDRAWN, timezone.now()
-    run.message = gettext_noop("Its proposer has withdrawn the run.")
+    run.message = gettext_noop("The person who proposed this run has withdrawn it.")
     run.save(update_fields=["status", "ended_at", "message"])
     _record(run, ProposalChange.Kind.WITHDRAWN, [], acting_user)
     return run
@@ -375,14 +375,14 @@ def suggested_method(kind: str, points: int) -> Suggestion:
     """
     if kind != "image":
         reason = gettext_noop(
-            "For tables, its linear model was the most accurate at every promise that was measured, and by far for "
-            "rare outcomes."
+            "For tables, its linear model was the most accurate at every promise measured, by a wide margin for rare "
+            "outcomes."
         )
         return Suggestion("sgd", "shares", Sentence(reason))
     if 0 < points < FEW_POINTS:
         reason = gettext_noop(
-            "For images, its noisy counts teach a student best. With so few public images, their number limits the "
-            "student, not privacy. Add more of them; they need no labels."
+            "For images, a student learns best from its noisy counts. With so few public images, their number limits "
+            "the student, not privacy. Add more of them; they need no labels."
         )
         return Suggestion("neighbours", "consistency", Sentence(reason))
     reason = gettext_noop(

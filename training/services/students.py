@@ -256,7 +256,7 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
     if publication_doubts(chosen.card.get("evaluation")):
         if not reason.strip():
             raise ValidationError(
-                {"reason": _("Enter a reason for publishing this version anyway. Its card shows this.")}
+                {"reason": _("Enter a reason for publishing this version anyway. Its card will show this.")}
             )
         chosen.publication_reason = reason.strip()
         chosen.save(update_fields=["publication_reason"])
@@ -294,7 +294,7 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
     if chosen.is_withdrawn:
         return chosen
     problem, number = (
-        _("Enter a reason. Everyone who downloaded the model or asks for it sees this."),
+        _("Enter a reason. Everyone who downloaded the model or asks for it will see this."),
         {"version": chosen.version},
     )
     withdrawal_record(chosen, study=study, reason=reason, unexplained=problem, content=number, acting_user=acting_user)
@@ -414,7 +414,9 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> b
             "The training of the student",
             expected=(RunError, PartDied, ValueError),
             fail=partial(_fail, training),
-            unexpected=gettext_noop("An unexpected error. The worker's logs contain it under this run's id."),
+            unexpected=gettext_noop(
+                "An unexpected error occurred. You can find the details in the worker's logs under this run's id."
+            ),
         ),
     ):
         try:

@@ -135,7 +135,7 @@ def _run_propose(alliance: Alliance, mode: str) -> Run:
         alliance=alliance,
         acting_user=_user("operator"),
         mode=mode,
-        title="Steps over sites",
+        title="Steps across sites",
         purpose="Learn together; the records stay where they are.",
         method=Run.Method.SGD,
         choices={"steps": QUESTIONS, "publish": "model"},

@@ -221,7 +221,7 @@ def test_a_withdrawn_run_is_shown_as_such_and_stays_so(draft: Run) -> None:
     client = as_("researcher")
     assert "Withdraw “First”?" in client.get(url("run_withdraw", draft)).text
     page = client.post(url("run_withdraw", draft), follow=True).text
-    assert "withdrawn</span>" in page and "Its proposer has withdrawn the run." in page
+    assert "withdrawn</span>" in page and "The person who proposed this run has withdrawn it." in page
     draft.refresh_from_db()
     assert (draft.status, draft.has_ended) == ("withdrawn", True)
     assert run_withdraw(run=draft, acting_user=factories.user_create("researcher")).status == "withdrawn"

@@ -458,7 +458,7 @@ def test_a_proposal_is_taken_or_declined_once_whatever_the_hub_says_meanwhile() 
     held = Alliance.objects.get(pk=site.pk)
     assert list(held.proposals) == [first.pk.hex] and held.proposals[first.pk.hex]["declined"]
     for number in (first.pk.hex, second.pk.hex):
-        with pytest.raises(ValidationError, match="already taken it up"):
+        with pytest.raises(ValidationError, match="already accepted it"):
             joint_run_take(alliance=site, **{**taken, "number": number})
     assert Run.objects.filter(study=site.study).count() == 1
     stale = Alliance.objects.get(pk=site.pk)
