@@ -26,10 +26,10 @@ from ipate_web.catalogues import catalogues_compile
 from tests.databases import MigratedFile, MigratedTemplate, commits_without_waiting, migrated, rows_deleted
 from tests.draws import repeatable_draws
 
-# The same examples every time, however slow the machine.
+# The same examples each time, without a deadline for slow machines.
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
-# What tests write need not survive a power cut.
+# Tests' files need not survive a power cut.
 os.fsync = lambda fd: None
 
 
@@ -38,16 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Compile translations that have changed: pages are tested in German, too."""
+    """Compile translations that have changed, because pages are also tested in German."""
     catalogues_compile()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what ``--part`` does not name, and share out over the processes what takes longest.
+    """Leave out tests that ``--part`` does not select, and distribute the slowest tests across the processes.
 
-    A process of pytest-xdist begins with one of equal parts of the list. Exhaustive tests begin each part, because the
-    longest of them take minutes, and those that wait for workers end it.
+    Each process of pytest-xdist starts with an equal part of the list. Exhaustive tests come first in each part,
+    because the longest take minutes, and tests that wait for workers come last.
     """
     _keep_part(config, items)
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep every Nth test by name, whatever the order in which they run."""
+    """Keep every Nth test by name, regardless of their order."""
     if part := config.getoption("--part"):
         first, parts = map(int, part.split("/"))
         kept = set(sorted(item.nodeid for item in items)[first::parts])
@@ -77,21 +77,21 @@ def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item.nodeid in kept]
 
 
-#: Libraries that take long to import. A person who runs one test should not wait for them.
+#: Libraries that take long to import. Running a single test should not wait for them.
 SLOW_LIBRARIES = {"torch", "onnx", "onnxruntime", "sklearn", "skops"}
-#: Those that were loaded when all tests were collected, and before any had run.
+#: Slow libraries that were loaded after collecting all tests and before running any.
 LOADED = pytest.StashKey[set[str]]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note slow libraries, and spare the garbage collector what modules and tests hold: it stays until the end."""
+    """Record slow libraries, and exclude modules and tests from garbage collection because they live until the end."""
     session.config.stash[LOADED] = SLOW_LIBRARIES & sys.modules.keys()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
 
 
 def _is_transactional(item: pytest.Item) -> bool:
-    """Whether a test commits what it does."""
+    """Return whether a test commits its changes."""
     marker = item.get_closest_marker("django_db")
     fixtures = set(getattr(item, "fixturenames", ()))
     return bool({"transactional_db", "live_server"} & fixtures or (marker and marker.kwargs.get("transaction")))
@@ -99,7 +99,7 @@ def _is_transactional(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def _migrated(request: pytest.FixtureRequest) -> MigratedFile | MigratedTemplate:
-    """What is kept of the migrated database."""
+    """Return the stored copy of the migrated database."""
     return migrated(request.config.cache.mkdir("database"))
 
 
@@ -107,14 +107,14 @@ def _migrated(request: pytest.FixtureRequest) -> MigratedFile | MigratedTemplate
 def _is_migrated(
     django_db_modify_db_settings: None, django_db_blocker: DjangoDbBlocker, _migrated: MigratedFile | MigratedTemplate
 ) -> bool:
-    """Whether the test's database begins as a copy: what remains of the migrations then is to find none missing."""
+    """Return whether the test's database starts as a copy, so that no migrations remain to be run."""
     with django_db_blocker.unblock():
         return _migrated.fetch()
 
 
 @pytest.fixture(scope="session")
 def django_db_keepdb(_is_migrated: bool) -> bool:
-    """Whether the test's database is there already. On PostgreSQL Django makes the copy, and drops it at the end."""
+    """Return whether the test's database already exists. On PostgreSQL Django copies it, and drops it at the end."""
     return _is_migrated and connection.vendor == "sqlite"
 
 
@@ -127,7 +127,7 @@ def django_db_setup(
 ) -> None:
     """Migrate the test's database, once for all processes."""
     if connection.vendor == "postgresql":
-        # For the class: with a browser's event loop in the thread there are several connections.
+        # For the class, because with a browser's event loop in the thread there are several connections.
         type(connection.ops).sql_flush = staticmethod(rows_deleted)
         flush.emit_post_migrate_signal = lambda *_, **__: None
         with django_db_blocker.unblock():
@@ -140,7 +140,7 @@ def django_db_setup(
 
 @pytest.fixture(autouse=True)
 def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Take the triggers away before a test with real transactions flushes the database, which puts them back."""
+    """Drop the triggers before a test with real transactions flushes the database, which restores them."""
     transactional = _is_transactional(request.node) and connection.vendor == "sqlite"
     if transactional:
         request.getfixturevalue("transactional_db")
@@ -151,7 +151,7 @@ def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterat
 
 @pytest.fixture(autouse=True)
 def _every_test_draws_the_same_each_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Give each test its own seed: a bound that fails once in a thousand draws would fail one of thousands of tests."""
+    """Give each test its own seed; a bound that fails once in a thousand draws would fail some test each time."""
     seed = crc32(request.node.nodeid.encode())
     random.seed(seed)
     np.random.seed(seed)
@@ -163,21 +163,21 @@ def _every_test_draws_the_same_each_time(request: pytest.FixtureRequest) -> Iter
 
 @pytest.fixture(autouse=True)
 def _every_test_starts_in_english() -> Iterator[None]:
-    """A request in another language leaves it switched on for its thread."""
+    """Reset the language, because a request in another language leaves it active for its thread."""
     with translation.override("en"):
         yield
 
 
 @pytest.fixture(autouse=True)
 def _no_test_has_the_cache_of_another() -> None:
-    """Users of different tests have the same numbers: requests of one minute count together, and pages are kept."""
+    """Clear the cache, because users of different tests have the same ids and would share limits and pages."""
     for each in caches.all(initialized_only=True):
         each.clear()
 
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder with the real datasets; skips where there is none."""
+    """Return the folder with the real datasets; skip if there is none."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("IPATE_DATA_DIR") or beside)
     if not folder.is_dir():
@@ -187,14 +187,14 @@ def data_dir() -> Path:
 
 @pytest.fixture(autouse=True)
 def _every_test_has_a_journal_of_its_own() -> Iterator[None]:
-    """Studies of different tests have the same numbers, and the journal outlives a test's database."""
+    """Use a separate journal: studies of different tests have the same ids, and it outlives a test's database."""
     yield
     shutil.rmtree(settings.JOURNAL_DIR, ignore_errors=True)
 
 
 @pytest.fixture
 def storages_apart(settings: Any, tmp_path: Path) -> None:
-    """Storages that hold nothing of other tests."""
+    """Use storages without files of other tests."""
 
     def apart(alias: str) -> dict[str, Any]:
         options = settings.STORAGES[alias]["OPTIONS"]
@@ -207,7 +207,7 @@ def storages_apart(settings: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def without_pytorch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process on a machine where PyTorch is not installed, and what needs it cannot be imported."""
+    """Simulate a machine without PyTorch, on which modules that need it cannot be imported."""
     from learning.representations import network
 
     needing = [

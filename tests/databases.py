@@ -1,4 +1,4 @@
-"""The test's own database: an empty one that is migrated once, and its address for processes that a test starts."""
+"""The test's own database, empty and migrated once, and its address for processes that a test starts."""
 
 import fcntl
 import hashlib
@@ -12,7 +12,7 @@ from django.db import connection
 
 
 def database_url() -> str:
-    """The value of ``DATABASE_URL`` with which another process uses the test's database."""
+    """Return the value of ``DATABASE_URL`` with which another process uses the test's database."""
     given = connection.settings_dict
     if connection.vendor == "sqlite":
         return f"sqlite:///{given['NAME']}"
@@ -20,9 +20,9 @@ def database_url() -> str:
 
 
 class MigratedFile:
-    """Copy of a migrated SQLite database, kept in ``folder`` for other processes and for later tests of the same code.
+    """Copy of a migrated SQLite database, stored in ``folder`` for other processes and later tests of the same code.
 
-    The first process that needs it migrates its own and leaves the copy; others wait until it is there.
+    The first process that needs it migrates its own and stores the copy; others wait for it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,7 +30,7 @@ class MigratedFile:
         self._copy = folder / f"{_code_digest()}.sqlite3"
 
     def fetch(self) -> bool:
-        """Copy it to the place of the test's database. Where there is none, others wait until :meth:`keep`."""
+        """Copy it to the test's database. If there is none, others wait until :meth:`keep`."""
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         if not self._copy.exists():
             return False
@@ -39,7 +39,7 @@ class MigratedFile:
         return True
 
     def keep(self) -> None:
-        """Keep a copy of the test's database, in place of the one of earlier code."""
+        """Store a copy of the test's database, replacing the copy for earlier code."""
         for old in self._copy.parent.glob("*.sqlite3"):
             old.unlink()
         draft = self._copy.with_suffix(".draft")
@@ -49,7 +49,7 @@ class MigratedFile:
 
 
 class MigratedTemplate:
-    """The same on PostgreSQL: a database beside the one that is given, of which Django makes the test's as a copy."""
+    """The same on PostgreSQL: a template database next to the given one, which Django copies for the test."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = (folder / "lock").open("w")
@@ -57,7 +57,7 @@ class MigratedTemplate:
         self._name = self._prefix + _code_digest()[:16]
 
     def fetch(self) -> bool:
-        """Name it as what the test's database is copied from. Where there is none, others wait until :meth:`keep`."""
+        """Set it as the template of the test's database. If there is none, others wait until :meth:`keep`."""
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         if self._name not in self._present():
             return False
@@ -66,7 +66,7 @@ class MigratedTemplate:
         return True
 
     def keep(self) -> None:
-        """Keep a copy of the test's database, to which nobody is connected, in place of the one of earlier code."""
+        """Store a copy of the test's database, which has no connections, replacing the copy for earlier code."""
         old, draft = self._present(), self._prefix + "draft"
         with connection._nodb_cursor() as cursor:
             for name in old:
@@ -82,7 +82,7 @@ class MigratedTemplate:
 
 
 def migrated(folder: Path) -> MigratedFile | MigratedTemplate:
-    """What is kept of the migrated database of the kind that is used."""
+    """Return the stored copy of the migrated database, for the kind of database in use."""
     return (MigratedFile if connection.vendor == "sqlite" else MigratedTemplate)(folder)
 
 
@@ -94,10 +94,10 @@ def commits_without_waiting() -> None:
 
 
 def rows_deleted(style: object, tables: Iterable[str], **_: object) -> list[str]:
-    """SQL that empties tables of PostgreSQL, whatever their triggers and references say.
+    """Return SQL that empties PostgreSQL tables, regardless of their triggers and references.
 
-    In place of what Django's flush does: TRUNCATE makes new files of a hundred tables, of which a test fills a few, and
-    what migrating has filled would have to be filled again.
+    It replaces Django's flush, because TRUNCATE creates new files for a hundred tables, of which a test fills a few,
+    and rows created by migrations would have to be created again.
     """
     emptied = set(tables) - {"django_content_type", "auth_permission"}
     deletions = (f"DELETE FROM {connection.ops.quote_name(table)}" for table in sorted(emptied))
@@ -105,7 +105,7 @@ def rows_deleted(style: object, tables: Iterable[str], **_: object) -> list[str]
 
 
 def _code_digest() -> str:
-    """Digest of all that decides what a migrated database looks like: migrations, models, triggers, packages."""
+    """Return a digest of everything that determines a migrated database: migrations, models, triggers, packages."""
     digest = hashlib.sha256()
     apps = [Path(config.path) for config in django_apps.get_app_configs() if _is_ours(Path(config.path))]
     kinds = ("models.py", "models/*.py", "migrations/*.py")

@@ -1,4 +1,4 @@
-"""Ready-made people and studies, made through the services as the site makes them."""
+"""Ready-made people and studies, created through the services as on the site."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ HARM = {
 }
 
 
-#: What people have to be told beside purpose and controller (GDPR, Articles 13 and 14).
+#: Required information except purpose and controller (GDPR, Articles 13 and 14).
 FACTS: dict[str, Any] = {
     "controller_address": "Hospital Road 1, Exampletown",
     "data_categories": "Digits that you wrote.",
@@ -42,13 +42,13 @@ FACTS: dict[str, Any] = {
 
 
 def user_create(name: str, **fields: Any) -> User:
-    """A user called ``name``, made once, who signs in with ``PASSWORD``."""
+    """Return a user called ``name``, created once, who signs in with ``PASSWORD``."""
     return User.objects.filter(username=name).first() or User.objects.create_user(name, password=PASSWORD, **fields)
 
 
 @built_once
 def study_create(slug: str = "digits", **fields: Any) -> Study:
-    """A study that asks nothing yet, whose operator and data steward is ``olga``."""
+    """Return a study that does not ask people yet, with ``olga`` as operator and data steward."""
     defaults: dict[str, Any] = {
         "title": f"Study {slug}",
         "purpose": "Learn to read handwritten digits.",
@@ -76,7 +76,7 @@ def study_create(slug: str = "digits", **fields: Any) -> Study:
 
 
 def form_propose(study: Study, texts: dict[str, str], renewal: str = Renewal.REQUIRED) -> ConsentFormProposal:
-    """A version, proposed by ``olga``."""
+    """Return a version proposed by ``olga``."""
     return services.consent_form_propose(study=study, acting_user=user_create("olga"), texts=texts, renewal=renewal)
 
 
@@ -87,7 +87,7 @@ def form_publish(
     valid: services.Valid = services.FOR_GOOD,
     facts: dict[str, Any] | None = None,
 ) -> ConsentForm:
-    """A version that ``olga`` proposed and ``conrad`` approved."""
+    """Return a version proposed by ``olga`` and approved by ``conrad``."""
     proposal = services.consent_form_propose(
         study=study, acting_user=user_create("olga"), texts=texts or FORM, renewal=renewal, valid=valid, facts=facts
     )
@@ -97,7 +97,7 @@ def form_publish(
 def policy_approve(
     study: Study, high: float = 1.0, average: float = 2.0, low: float = 3.0, **approval: Any
 ) -> EpsilonPolicy:
-    """A policy that ``carla`` proposed and ``conrad`` approved, in force at once unless ``effective_from`` is given."""
+    """Return a policy proposed by ``carla`` and approved by ``conrad``, in force at once or from ``effective_from``."""
     policy = services.epsilon_policy_propose(
         study=study,
         acting_user=user_create("carla"),
@@ -105,7 +105,7 @@ def policy_approve(
         average=average,
         low=low,
         reason="As others do.",
-        name_reason="The names are those of other studies.",  # kept where a name promises too much
+        name_reason="The names are those of other studies.",  # stored if a name promises too much
     )
     services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"), **approval)
     return policy
@@ -113,7 +113,7 @@ def policy_approve(
 
 @built_once
 def study_open(slug: str = "digits", **fields: Any) -> Study:
-    """A study with a published form and an approved policy: holders can decide."""
+    """Return a study with a published form and an approved policy, so that holders can decide."""
     study = study_create(slug, **fields)
     form_publish(study)
     policy_approve(study)
@@ -121,7 +121,7 @@ def study_open(slug: str = "digits", **fields: Any) -> Study:
 
 
 def study_with_sender() -> Study:
-    """An open study that says in two languages who sends its letters, and how to reach them."""
+    """Return an open study that states the sender of its letters and contact in two languages."""
     return study_open(
         title="Early signs",
         controller_address="1 Hospital Road\n12345 Town",
@@ -133,20 +133,20 @@ def study_with_sender() -> Study:
 
 
 def steward_add(study: Study) -> Study:
-    """The same study with ``sven`` for its data steward."""
+    """Return the same study with ``sven`` as its data steward."""
     services.membership_add(study=study, user=user_create("sven"), role=Role.STEWARD, acting_user=None)
     return study
 
 
 def committee_fill(study: Study) -> Study:
-    """The same study with ``carla`` and ``conrad`` for its ethics committee."""
+    """Return the same study with ``carla`` and ``conrad`` as its ethics committee."""
     for name in ("carla", "conrad"):
         services.membership_add(study=study, user=user_create(name), role=Role.COMMITTEE, acting_user=None)
     return study
 
 
 def consent_choose(*, holder: DataHolder, level: str, **fields: Any) -> ConsentEvent:
-    """A decision of somebody who says yes to whatever their level means now, weaker than their promise or not."""
+    """Record a consent that accepts whatever the level means now, even if weaker than the promise."""
     last = promise_last(holder)
     yes = last.epsilon if last else None
     return services.consent_give(
@@ -155,7 +155,7 @@ def consent_choose(*, holder: DataHolder, level: str, **fields: Any) -> ConsentE
 
 
 def holder_create(study: Study, pseudonym: str = "P-1", user: User | None = None) -> DataHolder:
-    """A registered holder; with ``user``, one who can sign in and decide."""
+    """Return a registered holder; with ``user``, one who can sign in and decide."""
     services.holders_register(study=study, pseudonyms=[pseudonym])
     holder = DataHolder.objects.get(study=study, pseudonym=pseudonym)
     return services.holder_link(holder=holder, user=user) if user else holder
