@@ -2,7 +2,7 @@
 
     python benchmarks/accounting_speed.py
 
-Uses the published MNIST and Adult vote counts in $IPATE_DATA_DIR/pate_votes, or random ones of the same shape.
+Uses the published MNIST and Adult vote counts in $IPATE_DATA_DIR/pate_votes, or random counts of the same shape.
 """
 
 import os
@@ -30,7 +30,7 @@ def vote_counts(name: str, queries: int, classes: int) -> np.ndarray:
 
 
 def loop_over_queries(votes: np.ndarray, sigma: float, weight: float, orders: np.ndarray) -> np.ndarray:
-    """PATE 2018, Theorem 6 with Propositions 7 and 10, query by query; only the orders are vectorised."""
+    """Compute PATE 2018, Theorem 6 with Propositions 7 and 10, query by query; only the orders are vectorised."""
     costs = np.empty((len(votes), len(orders)))
     slope = (weight / sigma) ** 2
     for i, counts in enumerate(votes):
@@ -53,14 +53,14 @@ def loop_over_queries(votes: np.ndarray, sigma: float, weight: float, orders: np
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """CPU seconds of one process, which other work on the machine changes less than the time on the wall."""
+    """Return CPU seconds of one process, which vary less with other load than wall-clock time, and the result."""
     start = time.process_time()
     result = work()
     return time.process_time() - start, result
 
 
 def peak_beyond_result(votes: np.ndarray) -> float:
-    """MiB that exact costs allocate at the peak, less the result."""
+    """Return the peak memory in MiB allocated by exact costs, without the result."""
     tracemalloc.start()
     result = gnmax_rdp(votes, SIGMA, method="exact")
     peak = tracemalloc.get_traced_memory()[1]

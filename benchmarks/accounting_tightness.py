@@ -2,7 +2,7 @@
 
     python benchmarks/accounting_tightness.py
 
-Needs $IPATE_DATA_DIR/pate_votes for the first part. Prints the numbers that accounting/privacy/papers/README.md quotes.
+Needs $IPATE_DATA_DIR/pate_votes for the first part. Prints the numbers quoted in accounting/privacy/papers/README.md.
 """
 
 import os
@@ -21,7 +21,7 @@ METHODS: tuple[Method, ...] = ("data_independent", "data_dependent", "exact")
 
 
 def affordable_labels(votes: FloatArray) -> None:
-    """Queries and expected labels before ε = 1, when every label is paid by its probability of being answered."""
+    """Print queries and expected labels before ε = 1, charging labels by their probability of being answered."""
     answered = ndtr((votes.max(axis=1) - THRESHOLD) / SIGMA_CHECK)
     for method in METHODS:
         check = threshold_rdp(votes, THRESHOLD, SIGMA_CHECK, method=method)
@@ -36,7 +36,7 @@ def affordable_labels(votes: FloatArray) -> None:
 
 
 def affordable_in_one_vote(votes: FloatArray) -> None:
-    """The same through the budget filter, with the check's noise drawn once."""
+    """Print the same with the budget filter, drawing the check's noise once."""
     noise = np.random.default_rng(0).normal(0, SIGMA_CHECK, len(votes))
     answered = votes.max(axis=1) + noise >= THRESHOLD
     for method in METHODS:
@@ -48,7 +48,7 @@ def affordable_in_one_vote(votes: FloatArray) -> None:
 
 
 def reverse_direction(votes: FloatArray, name: str) -> None:
-    """Frequency and amount by which D_α(M(D′)‖M(D)) exceeds the bound of Theorem 6 on D_α(M(D)‖M(D′))."""
+    """Print how often and by how much D_α(M(D′)‖M(D)) exceeds the bound of Theorem 6 on D_α(M(D)‖M(D′))."""
     orders = np.array([2.0, 4.0, 8.0, 16.0, 32.0])
     print(f"D_α(M(D′)‖M(D)) above Theorem 6, {name}, 250 teachers, α = 2, 4, 8, 16, 32:")
     for sigma in (5.0, 10.0, 20.0, 40.0):

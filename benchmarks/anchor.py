@@ -1,8 +1,8 @@
-"""Anchor table: what iPATE reaches on known data, from numbers that other benchmarks have kept.
+"""Anchor table: iPATE's results on known data, from numbers stored by other benchmarks.
 
     python -m benchmarks.anchor
 
-Writes docs/benchmarks.md. Measures nothing: every row names the command that measured it, with its seeds.
+Writes docs/benchmarks.md without measuring anything: every row names the command and seeds that measured it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Best:
-    """A published number: value, ε, and where it is printed."""
+    """A published number: value, ε, and source."""
 
     value: float
     epsilon: str
@@ -33,9 +33,9 @@ class Best:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table; numbers by promise, None where nothing was measured.
+    """A row of the table; numbers by promise, None if not measured.
 
-    measured: the command, and its seeds.
+    measured: the command and its seeds.
     """
 
     data: str
@@ -59,7 +59,7 @@ DRAWS = "`benchmarks.sgd {}`, seeds 0 to 4"
 
 
 def lines() -> Iterator[Line]:
-    """All rows."""
+    """Yield all rows."""
     students, steps = _kept("students"), _kept("sgd")
     splits = "`benchmarks.students splits`, five splits, seed 1 + split"
     truth = _mean([row["students"]["consistency"]["test"] for row in _rows(students["splits"], "truth")])
@@ -95,7 +95,7 @@ def lines() -> Iterator[Line]:
 
 
 def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json], measured: str) -> Line:
-    """A row of `benchmarks.sgd`."""
+    """Return a row from `benchmarks.sgd`."""
     what = "right, %" if key == "accuracy" else "area"
     numbers = [_of(rows, promise, key) for promise in PROMISES]
     kept = [row for row in _kept("sgd").get("noiseless", []) if row["data"] == name]
@@ -103,7 +103,7 @@ def _line(data: str, name: str, key: str, best: Best | None, rows: Sequence[Json
 
 
 def _photographs(kept: Json) -> Iterator[Line]:
-    """CIFAR-10, the last 5,000 training images as they are; what `benchmarks.encoders images` has printed."""
+    """Yield CIFAR-10 rows, tested on the last 5,000 training images, as printed by `benchmarks.encoders images`."""
     of = {str(epsilon): place for place, epsilon in enumerate(kept["epsilons"])}
     for name, best in (("patches, 256 components", PHOTOGRAPHS), ("EfficientNet-Lite0, 224 pixels", PRETRAINED)):
         found = kept["held out"]["right, %"][name]
@@ -118,7 +118,7 @@ def _named(promise: float | list[float]) -> str:
 
 
 def document() -> str:
-    """docs/benchmarks.md."""
+    """Return docs/benchmarks.md."""
     rows = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     for line in lines():
         numbers = [_shown(one) for one in (*line.numbers, line.without)]
@@ -132,7 +132,7 @@ def document() -> str:
 
 
 def premise() -> Iterator[str]:
-    """Rows of the table of what levels bring: each way of asking, of every method and data."""
+    """Yield the rows of the table on the benefit of levels: each way of asking, for every method and data set."""
     for method, rows in _kept("premise").items():
         for data in dict.fromkeys(row["data"] for row in rows):
             mine = {row["way"]: row for row in rows if row["data"] == data}
@@ -168,13 +168,13 @@ def _rows(rows: Sequence[Json], method: str) -> list[Json]:
 
 
 def _student(rows: Sequence[Json], method: str, promise: Any, runs: int = 1) -> float | None:
-    """Of the student of images; None if fewer runs than this were measured."""
+    """Return the result of the student of images, or None if fewer than ``runs`` runs were measured."""
     found = [row for row in _rows(rows, method) if row["epsilon"] == promise]
     return _mean([row["students"]["consistency"]["test"] for row in found]) if len(found) >= runs else None
 
 
 def _of(rows: Sequence[Json], promise: Any, key: str) -> float | None:
-    """Of rows of `benchmarks.sgd`, which are means over draws."""
+    """Return a number from rows of `benchmarks.sgd`, which are means over draws."""
     return _mean([row[key] for row in rows if row["epsilon"] == promise], _scale(key))
 
 

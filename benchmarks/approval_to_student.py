@@ -2,10 +2,10 @@
 
     IPATE_DATA_DIR=… python benchmarks/approval_to_student.py [--data mnist] [--processes 2] [--wait]
 
-Builds the study of the demonstration in a database of its own (beside the one of DATABASE_URL; without it, SQLite),
-with a consent of every holder, starts a worker with so many processes, and approves a run in which every holder votes.
-`--wait` waits for the Enter key before the approval, so that a machine can come to rest. Prints how long each stage
-took on the wall; the approval's includes head counts, proposal and plan.
+Builds the demo study in a separate database (next to the one of DATABASE_URL, or else SQLite), with a consent of every
+holder, starts a worker with the given number of processes, and approves a run in which every holder votes. `--wait`
+waits for the Enter key before the approval, so that the machine can become idle. Prints the wall-clock time of each
+stage; the approval's includes head counts, proposal and plan.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Approvals of runs in a study of many holders: what the request costs, and what a worker does after it.
+"""Approvals of runs in a study with many holders: cost of the request and of the worker's part after it.
 
     python benchmarks/approvals.py [--holders 1000000]
 
-Uses the database of DATABASE_URL in a test database of its own, which is removed afterwards; without it, SQLite.
+Uses a separate test database on the server of DATABASE_URL, which is removed afterwards; without it, SQLite.
 """
 
 from functools import partial
@@ -41,7 +41,7 @@ def main() -> None:
         votes = TABLE_RUN | {"teachers": TEACHERS, "aggregator": {"name": "gnmax", "sigma": 100.0}}
 
         def go_on(run: Run) -> None:
-            """Do what a worker does until the teachers can be trained."""
+            """Do a worker's part until the teachers can be trained."""
             while run.status not in (Run.Status.PREPARING, Run.Status.FAILED):
                 step: Any = step_of(run)
                 step(run)

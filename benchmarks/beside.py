@@ -1,11 +1,11 @@
-"""This project beside other libraries that do the same work: processor seconds of one thread, in one run, and ratios.
+"""Comparison with other libraries that do the same work: processor seconds of one thread, in one run, and ratios.
 
     python -m benchmarks.beside [neighbours steps samples counts rows sums] [--quick]
 
-The others are no requirement of the project, and a contender whose library is missing is left out: faiss-cpu, opacus,
+The others are not requirements of the project, and contenders whose library is missing are left out: faiss-cpu, opacus,
 jax-privacy (with jax, chex and optax), opendp, flwr, and mbi, which is `github.com/ryan112358/private-pgm`. Install
-them into an environment of their own that sees this one, `opacus` with `--no-deps`, or pip brings another PyTorch.
-Contenders take turns, five times, of rows once; the least of their times counts. Numbers are kept in
+them into a separate environment that includes this one; `opacus` needs `--no-deps`, or pip installs another PyTorch.
+Contenders take turns five times (once for rows), and their shortest time counts. Numbers are stored in
 benchmarks/results/beside.json.
 """
 
@@ -29,7 +29,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "beside.json"
 Row = dict[str, Any]
 Work = Callable[[], object]
 Contenders = dict[str, tuple[str, Callable[[], Work]]]
-"""By name: the package, empty of ours, and what prepares the work."""
+"""By name: the package (empty for ours), and the function that prepares the work."""
 
 OURS = "iPATE"
 TURNS = 5
@@ -52,9 +52,9 @@ def neighbours(people: int) -> Contenders:
 
 
 def steps(people: int) -> Contenders:
-    """A gradient of everybody, clipped one by one, added up, with noise: a linear model, 200 numbers, ten classes.
+    """Gradients of all people, clipped individually and added up with noise: a linear model, 200 numbers, ten classes.
 
-    Ours also rounds to whole numbers and charges everybody an account of their own.
+    Ours also rounds to integers and charges everyone's own account.
     """
     rng = np.random.default_rng(0)
     x = np.clip(np.rint(rng.normal(0, 9, (people, COORDINATES))), -127, 127).astype(np.int8)
@@ -180,7 +180,7 @@ def _jax_step(model: Callable[..., Any], weights: Any, x: np.ndarray, y: np.ndar
 
 
 def counts(people: int) -> Contenders:
-    """People in a table of 1,024 cells, with noise. Ours also charges everybody by their own promise."""
+    """People in a table of 1,024 cells, with noise. Ours also charges everyone according to their own promise."""
     of = np.random.default_rng(0).integers(0, CELLS, people)
 
     def ours() -> Work:
@@ -217,7 +217,7 @@ def counts(people: int) -> Contenders:
 
 
 def rows(people: int) -> Contenders:
-    """Synthetic rows of Adult at ε = 1: ours, and MST (McKenna, Miklau, Sheldon 2021) by its authors' library mbi."""
+    """Synthetic rows of Adult at ε = 1: ours, and MST (McKenna, Miklau, Sheldon 2021) from its authors' library mbi."""
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import draw
     from learning.mechanisms.counts.table_plan import Places, column_names, columns_of
@@ -241,7 +241,7 @@ def rows(people: int) -> Contenders:
 
 
 def sums(people: int) -> Contenders:
-    """The masked sum of 7,850 numbers of five sites: all sites and the hub. Ours also signs and keeps a ledger."""
+    """The masked sum of 7,850 numbers at five sites: all sites and the hub. Ours also signs and keeps a ledger."""
     from benchmarks.scaling import NUMBERS, site_sum
 
     numbers = NUMBERS if people > BATCH else 100
@@ -250,7 +250,7 @@ def sums(people: int) -> Contenders:
 
 
 def _secagg(values: np.ndarray) -> np.ndarray:
-    """A round of SecAgg+ by Flower's own stages: four of every client, and the removal of masks at the server."""
+    """Run a round of SecAgg+ with Flower's own stages: four for each client, and the server's removal of masks."""
     from flwr.common import bytes_to_ndarray, ndarrays_to_parameters
     from flwr.common.secure_aggregation import ndarrays_arithmetic as arithmetic
     from flwr.common.secure_aggregation.crypto.shamir import combine_shares
@@ -300,7 +300,7 @@ PEOPLE = {"neighbours": 60_000, "steps": 60_000, "samples": 60_000, "counts": 1_
 
 
 def measured(name: str, quick: bool) -> list[Row]:
-    """A row for each contender of a part, ours first."""
+    """Return a row for each contender of a part, ours first."""
     from threadpoolctl import threadpool_limits
 
     people = PEOPLE[name] // 100 if quick else PEOPLE[name]
@@ -319,7 +319,7 @@ def measured(name: str, quick: bool) -> list[Row]:
             for contender, work in made.items():
                 clock = time.process_time()
                 work()
-                if turn or name == "rows":  # the first compiles, and fills caches
+                if turn or name == "rows":  # the first run compiles, and fills caches
                     seconds[contender].append(time.process_time() - clock)
     found = []
     for contender, times in seconds.items():

@@ -1,6 +1,6 @@
-"""Parts of a benchmark: named on its command line, printed as tables, kept row by row in a file of results.
+"""Parts of a benchmark: named on its command line, printed as tables, stored row by row in a file of results.
 
-A benchmark that was stopped goes on where it was: rows that are kept are not measured again.
+A stopped benchmark continues where it was, because stored rows are not measured again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 Row = dict[str, Any]
 Cell = tuple[Row, Callable[[], Row]]
-"""What tells a row from others, and what measures the rest of it."""
+"""Values that identify a row, and the function that measures its other values."""
 
 
 def missing(rows: list[Row], cells: Iterable[Cell]) -> Iterator[Row]:
@@ -25,12 +25,12 @@ def missing(rows: list[Row], cells: Iterable[Cell]) -> Iterator[Row]:
 
 
 def kept(results: Path) -> dict[str, list[Row]]:
-    """Rows of every part in a file of results."""
+    """Return the rows of every part in a file of results."""
     return json.loads(results.read_text()) if results.exists() else {}
 
 
 def keep(results: Path, part: str, rows: list[Row]) -> None:
-    """Put these rows in the place of what was kept of this part."""
+    """Replace the stored rows of this part."""
     results.parent.mkdir(exist_ok=True)
     results.write_text(json.dumps(kept(results) | {part: rows}, indent=1) + "\n")
 
@@ -38,7 +38,7 @@ def keep(results: Path, part: str, rows: list[Row]) -> None:
 def parts_measure(
     description: str | None, results: Path, known: Mapping[str, Callable[[bool], Iterable[Cell]]]
 ) -> None:
-    """Measure what is missing of the parts that the command line asks for, keep it and print the tables."""
+    """Measure missing rows of the parts on the command line, store them and print the tables."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     names, quick = parts_of_arguments(description, known)
     for name in names:
@@ -52,7 +52,7 @@ def parts_measure(
 
 
 def parts_of_arguments(description: str | None, known: Mapping[str, Any]) -> tuple[list[str], bool]:
-    """Names of the parts that the command line asks for, all if it names none; and whether it is to be quick."""
+    """Return the parts named on the command line (default: all), and whether to be quick."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"{', '.join(known)}; all if none is named", metavar="part")
     parser.add_argument("--quick", action="store_true")

@@ -1,14 +1,14 @@
-"""Private choice: everybody says which of eight settings fits their records best; what that costs, and what it brings.
+"""Private choice: holders indicate which of eight settings fits their records best; cost and benefit of this.
 
     IPATE_DATA_DIR=… python -m benchmarks.choice [representation ridge] [--quick]
 
-Linear models by private gradient steps, eight settings of one kind, the first by the rules. *private*: a short pilot of
-each setting at 2 % of everybody's account, a question to all of them at 2 %, and the chosen setting on the rest.
-*free*: the same question about models that spent whole accounts, as if neither they nor it cost anything, which no way
-of asking can beat. *public*: rehearsals on labelled public points choose. *best*: in hindsight, by the test. A holder
-answers by a vector of norm at most 1: a *vote* has 1 at the setting of their smallest loss; *scores* are their losses,
-centred and clipped. Losses are Brier scores, which no record makes large. Prints tables and keeps the numbers in
-benchmarks/results/choice.json; rows that are kept are not measured again.
+Linear models trained by private gradient steps, with eight settings of one kind, the first of which follows the rules.
+*private*: a short pilot of each setting at 2 % of everyone's account, a question to all holders at 2 %, and the chosen
+setting on the rest. *free*: the same question about models that spent whole accounts, as if models and question were
+free, which no way of asking can beat. *public*: the choice is made by rehearsals on labelled public points. *best*: in
+hindsight, by the test. A holder answers with a vector of norm at most 1: a *vote* has 1 at the setting with their
+smallest loss; *scores* are their losses, centred and clipped. Losses are Brier scores, which no record makes large.
+Prints tables and stores the numbers in benchmarks/results/choice.json; stored rows are not measured again.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from learning.representations import Evened
 
 Floats = NDArray[np.float64]
 Settings = Mapping[str, tuple[Case, Steps]]
-"""Choices with their representation named, and the case in that."""
+"""Choices with the name of their representation, and the corresponding case."""
 RESULTS = Path(__file__).resolve().parent / "results" / "choice.json"
 DATA = {"support2": 2, "adult": 1, "cardio": 1, "diabetes": 1}
 """Data sets, with draws of the noise."""
 PROMISES = (0.1, 1.0, 3.0)
 PILOT, ASKED = 0.02, 0.02
-"""Of every account: what each pilot and the question spend."""
+"""Shares of every account spent by each pilot and by the question."""
 PILOT_STEPS = 15
 UNIT = 2.0**-16
-"""Answers are whole multiples of it, and so is the noise."""
+"""Answers and noise are integer multiples of this."""
 RULE = "by the rules"
 SIZES = ((4, 0.1), (4, 10.0), (16, 0.1), (16, 10.0), (64, 0.1), (64, 10.0), (256, 0.1))
 RIDGES = (2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
@@ -60,7 +60,7 @@ def representation(quick: bool) -> Iterator[Cell]:
 
 
 def ridge(quick: bool) -> Iterator[Cell]:
-    """The ridge of all steps, in noises of a step: how far a step goes where noise outweighs what is heard."""
+    """The ridge of all steps, in noises of a step: how far a step goes if noise dominates the signal."""
     return _cells({RULE: Steps()} | {f"{one:g}": Steps(ridge=one) for one in RIDGES}, quick)
 
 
@@ -71,7 +71,7 @@ def _cells(tried: Mapping[str, Steps], quick: bool) -> Iterator[Cell]:
 
 
 def _compared(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Row:
-    """Areas under the curve of the test points by who chose, and of all settings: means over draws."""
+    """Return areas under the curve of the test points by way of choosing, and for all settings: means over draws."""
     settings = dict(_settings(name, epsilon, tried))
     drawn = [_draw(settings, epsilon, draw) for draw in range(DATA[name])]
     means = {label: float(np.mean([row[label] for row in drawn])) for label in settings}
@@ -84,7 +84,7 @@ def _compared(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Row:
 
 
 def _draw(settings: Settings, epsilon: float, draw: int) -> Row:
-    """One draw of the noise: the area by each setting on whole accounts, and what asking everybody leads to."""
+    """Return the area of each setting on whole accounts, and of asking everyone, for one draw of the noise."""
     labels, rest = list(settings), 1.0 - PILOT * len(settings) - ASKED
     whole = [take(case, epsilon, steps=steps, seed=draw) for case, steps in settings.values()]
     pilots = [
@@ -119,7 +119,7 @@ def _case(name: str) -> Case:
 
 
 def _settings(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Iterator[tuple[str, tuple[Case, Steps]]]:
-    """Every setting with its representation named, as the rules have it for whole accounts, and the case in that."""
+    """Yield every setting with its representation, by the rules for whole accounts, and the corresponding case."""
     case = _case(name)
     caps = caps_draw(epsilon, len(case.records))
     strength = strength_of([PlannedLevel("ALL", float(caps[0]), len(caps))], share=1.0, steps=Steps())
@@ -130,33 +130,33 @@ def _settings(name: str, epsilon: float, tried: Mapping[str, Steps]) -> Iterator
 
 
 def _public_choice(name: str, epsilon: float, settings: Settings) -> str:
-    """The setting with the largest area in a rehearsal: labelled public points stand for everybody, and judge."""
+    """Return the setting with the largest area in a rehearsal with labelled public points as people and test."""
     case = rehearsal_load(name, 0, Steps())
     areas = {label: take(case, epsilon, steps=steps, seed=400).area or 0.0 for label, (_, steps) in settings.items()}
     return max(areas, key=areas.__getitem__)
 
 
 Form = Callable[[Floats, Floats], NDArray[np.int64]]
-"""Losses `(H, K)` of everybody and `(P, K)` of public points → `(H, K)` answers of norm at most 1, in `UNIT`."""
+"""Losses `(H, K)` of all holders and `(P, K)` of public points → `(H, K)` answers of norm at most 1, in `UNIT`."""
 
 
 def vote(losses: Floats, _public: Floats) -> NDArray[np.int64]:
-    """1 at the setting of the smallest loss."""
+    """Return 1 at the setting with the smallest loss."""
     answers = np.zeros(losses.shape, np.int64)
     answers[np.arange(len(losses)), losses.argmin(axis=1)] = round(1 / UNIT)
     return answers
 
 
 def scores(losses: Floats, public: Floats) -> NDArray[np.int64]:
-    """By how much losses are below their mean: clipped to norm 1, which half of the public points have at most."""
+    """Return losses below their mean, clipped to norm 1, the median norm of public points."""
     centred, usual = (of.mean(axis=1, keepdims=True) - of for of in (losses, public))
     length = np.median(np.linalg.norm(usual, axis=1))
     centred /= np.maximum(length, np.linalg.norm(centred, axis=1, keepdims=True))
-    return np.trunc(centred / UNIT).astype(np.int64)  # towards 0, so that no norm grows
+    return np.trunc(centred / UNIT).astype(np.int64)  # towards 0, so that no norm increases
 
 
 def choice_outcome(form: Form, models: list[Taken], epsilon: float, seed: int) -> tuple[int, int, float]:
-    """Whom the question chooses, whom it would choose without noise, and the mean part of an account that it spends."""
+    """Return the chosen setting, the choice without noise, and the mean share of an account that it costs."""
     caps = caps_draw(epsilon, len(models[0].case.records))
     sigma = (1 / (ASKED * caps.max())) ** 0.5
     losses, public = (np.stack([of(one) for one in models], axis=1) for of in (_losses, _public_losses))
@@ -168,20 +168,20 @@ def choice_outcome(form: Form, models: list[Taken], epsilon: float, seed: int) -
 
 
 def _losses(taken: Taken) -> Floats:
-    """`(H,)` the mean Brier score of everybody's records; secret."""
+    """Return `(H,)` mean Brier scores of all holders' records, which are secret."""
     records = taken.case.records
     each = _brier(taken.logits_of(records.x), records.y)
     return np.add.reduceat(each, records.first[:-1]) / np.diff(records.first)
 
 
 def _public_losses(taken: Taken) -> Floats:
-    """`(P,)` of public points, if each were of the class that the model finds least likely."""
+    """Return `(P,)` Brier scores of public points if each had the class that the model finds least likely."""
     logits = taken.logits_of(taken.case.public)
     return _brier(logits, logits.argmin(axis=1))
 
 
 def _brier(logits: Floats, y: NDArray[np.integer]) -> Floats:
-    """`(n,)` squared distance of the probabilities from the truth, of at most 1."""
+    """Return `(n,)` squared distances of the probabilities from the truth, at most 1."""
     away = softmax(logits, axis=1)
     away[np.arange(len(logits)), y] -= 1
     return (away**2).sum(axis=1) / 2

@@ -1,8 +1,8 @@
-"""A study of many holders: time and memory of import, snapshot, pages, one decision, head counts and verification.
+"""A study with many holders: time and memory of import, snapshot, pages, one decision, head counts and verification.
 
     python benchmarks/consent_scale.py [--holders 1000000]
 
-Uses the database of DATABASE_URL in a test database of its own, which is removed afterwards; without it, SQLite.
+Uses a separate test database on the server of DATABASE_URL, which is removed afterwards; without it, SQLite.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LEVELS = ("HIGH", "AVERAGE", "AVERAGE", "LOW", "LOW", "LOW", "NONE")
-#: So many pseudonyms are registered at once, as a dataset brings them.
+#: Number of pseudonyms registered at once, as in the import of a dataset.
 DATASET = 50_000
 
 
 @contextmanager
 def database() -> Iterator[Path]:
-    """Django on a database that is empty and goes away again, like the folder that is handed out."""
+    """Set up Django with an empty database and yield a folder; both are removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="ipate-scale-") as folder:
         os.environ["IPATE_TEST_DIR"] = folder
         os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
@@ -47,14 +47,14 @@ def database() -> Iterator[Path]:
 
 
 def holders_count(description: str | None) -> int:
-    """Number of holders that the command line names."""
+    """Return the number of holders from the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--holders", type=int, default=1_000_000)
     return parser.parse_args().holders
 
 
 def head_print(about: str) -> None:
-    """Print the database, what is measured on it, and the head of the table of :func:`measure`."""
+    """Print the database, the subject of the measurement, and the head of the table of :func:`measure`."""
     from django.db import connection
 
     print(f"{connection.vendor}, {about}")
@@ -62,13 +62,13 @@ def head_print(about: str) -> None:
 
 
 def peak_memory() -> float:
-    """MiB that the process has held at most since Linux was last told to forget it."""
+    """Return the peak memory of the process in MiB since it was last reset."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
 
 def measure(name: str, work: Callable[[], Any]) -> Any:
-    """Print how long ``work`` takes, how long it keeps the processor, and the most memory that it holds."""
+    """Print wall-clock time, processor time and peak memory of ``work``."""
     Path("/proc/self/clear_refs").write_text("5")
     start, busy = time.perf_counter(), time.process_time()
     result = work()
@@ -86,7 +86,7 @@ def holders_import(study: Any, holders: int) -> None:
 
 
 def list_write(folder: Path, holders: int) -> Path:
-    """A list that says what each holder has signed today, all of them on one scan."""
+    """Write a list of what each holder has signed today, all on one scan."""
     (folder / "scan.pdf").write_bytes(b"%PDF-")
     today, path = datetime.now(UTC).date().isoformat(), folder / "list.csv"
     with open(path, "w") as file:
@@ -118,7 +118,7 @@ def main() -> None:
         )
         client = Client(HTTP_HOST="localhost")
         client.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
-        assert client.get("/studies/scale/people/").status_code == 200  # what only a process's first request costs
+        assert client.get("/studies/scale/people/").status_code == 200  # excludes costs of a process's first request
         snapshot = measure("snapshot", lambda: selectors.consent_snapshot(study))
         measure("counts per level", lambda: holders_per_level(study))
         measure("recruitment history", lambda: recruitment_history(study))

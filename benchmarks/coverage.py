@@ -1,9 +1,9 @@
-"""How often every interval that pages, API and files show holds the truth, in simulations.
+"""Simulated coverage of every interval shown on pages, in the API and in files.
 
     python -m benchmarks.coverage [DRAWS]
 
-prints the table of docs/evaluation.md: 1,000 draws by default, always the same. Of an interval that is to hold 95
-times in 100 they count between 93 and 97 of 100; one that holds at least so often says so where it is shown.
+prints the table of docs/evaluation.md, by default with 1,000 draws, always the same. An interval that should hold 95
+times in 100 must hold between 93 and 97 times; for one that holds at least that often, its description says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from learning.outcomes.times import concordance, kaplan_meier
 from training.measures import accuracy_interval, published_accuracy
 
 DRAWS = 1000
-#: μ² of ε = 1, 2 and 3 at δ = 1e-5, and how many people have each.
+#: μ² of ε = 1, 2 and 3 at δ = 1e-5, and the number of people with each.
 CAPS, PEOPLE = np.array([0.0718, 0.2513, 0.5165]), np.array([400, 500, 300])
 POINTS = 300
 
@@ -39,7 +39,7 @@ Simulation = Callable[[np.random.Generator, int], Held]
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval that is shown, by its name; ``at_least`` where it is to hold 95 times in 100 or more often."""
+    """A displayed interval, by its name; ``at_least`` if it should hold at least 95 times in 100."""
 
     name: str
     holds: Simulation
@@ -47,12 +47,12 @@ class Interval:
     is_slow: bool = False
 
     def coverage(self, draws: int = DRAWS) -> float:
-        """Return in what share of so many draws it holds the truth; the same each time."""
+        """Return the share of the given number of draws in which it holds; the same each time."""
         seed = np.frombuffer(self.name.encode(), np.uint8)
         return float(self.holds(np.random.default_rng(seed), draws).mean())
 
     def is_true(self, coverage: float) -> bool:
-        """Return whether it holds as often as it says."""
+        """Return whether it holds as often as stated."""
         return coverage >= 0.93 and (self.at_least or coverage <= 0.97)
 
 
@@ -72,14 +72,14 @@ def _table(sums: NDArray[np.float64], heads: NDArray[np.float64], head_sigma: fl
 def _counted(
     rng: np.random.Generator, weighing: str, head_sigmas: Sequence[float], spread: str
 ) -> tuple[CountTable, NDArray[np.float64], NDArray[np.float64]]:
-    """A table of eight cells, how many people are in each, and their numbers between 0 and 1, in order of the cells.
+    """Return a table of eight cells, the number of people in each, and their values between 0 and 1, ordered by cell.
 
-    Each of ``head_sigmas`` is the noise of the head counts of one site.
+    Each of ``head_sigmas`` is the noise of one site's head counts.
     """
     level = np.repeat(np.arange(3), PEOPLE)
     numbers = np.sort(rng.beta(2, 3, len(level)))
     if spread == "lot":
-        rng.shuffle(level)  # else the strictest level has the smallest numbers
+        rng.shuffle(level)  # otherwise the strictest level has the smallest values
     noise = sum((np.rint(sigma * rng.standard_normal(3)) for sigma in head_sigmas), np.zeros(3))
     heads, head_sigma = np.maximum(PEOPLE + noise, 1.0), math.hypot(*head_sigmas)
     plan = plan_counts(
@@ -152,7 +152,7 @@ def _voted(rng: np.random.Generator, draws: int) -> Held:
 def _points(
     rng: np.random.Generator, points: int = POINTS, slope: float = 0.7
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Probabilities of the second of two classes, which a model says too surely, and the truth."""
+    """Return a model's overconfident probabilities of the second of two classes, and the truth."""
     said = rng.normal(-0.5, 1.5, points)
     truth = (rng.random(points) < expit(slope * said)).astype(np.int64)
     second = expit(said)
@@ -162,7 +162,7 @@ def _points(
 def _of_points(
     measure: Callable[[NDArray[np.float64], NDArray[np.int64]], measures.Estimate], slope: float = 0.7
 ) -> Simulation:
-    """The truth is the measure on so many points that it hardly varies."""
+    """Return a simulation whose truth is the measure on so many points that it hardly varies."""
 
     def holds(rng: np.random.Generator, draws: int) -> Held:
         true, held = measure(*_points(rng, 100_000, slope)).value or 0.0, []
@@ -187,7 +187,7 @@ def _accuracy(rng: np.random.Generator, draws: int) -> Held:
 
 
 def _forecast(rng: np.random.Generator, draws: int) -> Held:
-    """The share of right ones that a model has which learned from others than those that stood in for people."""
+    """Return coverage for the share right of a model trained on other people than those used for the forecast."""
     held = []
     for _ in range(draws):
         true = 0.8 + rng.normal(scale=0.25 / np.sqrt(600))
@@ -203,7 +203,7 @@ _RANGE = Numbers(0.0, 100.0)
 
 
 def _numbers(rng: np.random.Generator, points: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Scores of people, and the codes of their numbers."""
+    """Return scores of people, and the codes of their values."""
     scores = np.stack([rng.normal(0.0, 0.15, points), np.full(points, 0.04)], axis=1)
     return scores, _RANGE.drawn(scores, rng)
 
@@ -229,11 +229,11 @@ def _of_numbers(name: str) -> Simulation:
 
 
 def _predictions(rng: np.random.Generator, draws: int) -> Held:
-    """A number of one more person, by an interval that was adjusted with the released labels of 400."""
+    """Return coverage for a new person's value by an interval adjusted with the released labels of 400."""
     held = []
     for _ in range(draws):
         scores, codes = _numbers(rng, 401)
-        wrong = scores * np.array([1.0, rng.uniform(0.5, 2.0)])  # the model is too sure, or not sure enough
+        wrong = scores * np.array([1.0, rng.uniform(0.5, 2.0)])  # the model is over- or underconfident
         adjusted = wrong * _RANGE.widened(wrong[:400], codes[:400])
         low, high = _RANGE.predictions(adjusted)[400, 1:]
         held.append(low <= _RANGE.numbers(codes[400:])[0] <= high)

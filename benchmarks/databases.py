@@ -1,4 +1,4 @@
-"""A database for one measurement, on the server that the environment names."""
+"""A database for one measurement, on the server named in the environment."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def empty_database(folder: str) -> Iterator[None]:
-    """Name a database of this process's own in the environment: gone afterwards; in ``folder`` where SQLite is used."""
+    """Set the environment to a new database of this process, removed afterwards; in ``folder`` for SQLite."""
     given = os.environ.get("DATABASE_URL", "")
     os.environ |= {
         "IPATE_VAR_DIR": folder,

@@ -1,10 +1,10 @@
-"""Plausible deniability on Adult: what its rows teach, how many pass, what they cost, how real they look.
+"""Plausible deniability on Adult: use of its rows for training, pass rate, cost, and how real they look.
 
     IPATE_DATA_DIR=FOLDER python -m benchmarks.deniability [--seeds 3] [--rows 10000]
 
-Eleven columns as in the published experiments (which are on census records of 2013). The training part is cut into
-records for the structure, for the parameters, and for seeds, one quarter, one quarter and one half; ``adult.test`` is
-for the test. benchmarks/results/methods.md has the results.
+It uses eleven columns as in the published experiments (which are on census records of 2013). A quarter of the training
+part is used for the structure, a quarter for the parameters and half for seeds; ``adult.test`` is for the test.
+benchmarks/results/methods.md has the results.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ COLUMNS = [
 _FILE = ["age", "workclass", "weight", "education-name", "education", "marital", "occupation", "relationship", "race"]
 _FILE += ["sex", "gain", "loss", "hours", "country", "income"]
 _COARSE = {"age": 10, "hours": 15}
-"""Years, and hours, of a bucket: only for correlations and as parents."""
+"""Bucket widths in years and hours, only for correlations and for parents."""
 OMEGAS: dict[str, Sequence[int]] = {"11": [11], "10": [10], "9": [9], "9-11": [9, 10, 11], "5-11": range(5, 12)}
 K, GAMMA, EPSILON0 = 50, 4.0, 1.0
 MODEL_EPSILON, MODEL_DELTA = 1.0, 1e-9
-"""What the network costs a record of the structure, and of the parameters."""
+"""Cost of the network for a record used for the structure or the parameters."""
 DELTA, ROW_DELTA = 1e-5, 1e-10
 
 Codes = NDArray[np.int64]
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def adult(folder: Path) -> tuple[Codes, Codes]:
-    """Codes of both parts of Adult, (N, 11) each: rows without missing values."""
+    """Return the codes of both parts of Adult, (N, 11) each, for rows without missing values."""
     parts = []
     for name, skipped in (("adult.data", 0), ("adult.test", 1)):
         rows = pd.read_csv(folder / name, names=_FILE, skiprows=skipped, skipinitialspace=True, na_values="?").dropna()
@@ -80,14 +80,14 @@ def adult(folder: Path) -> tuple[Codes, Codes]:
 
 
 def buckets(sizes: Sequence[int]) -> list[NDArray[np.int64]]:
-    """The coarser value of each code."""
+    """Return the coarser value of each code."""
     return [np.arange(size) // _COARSE.get(column, 1) for column, size in zip(COLUMNS, sizes, strict=True)]
 
 
 def released(
     network: RowNetwork, seeds: Codes, omegas: Sequence[int], rows: int, test: DeniabilityTest, rng: np.random.Generator
 ) -> Codes:
-    """Rows that passed the test, as many as are wanted."""
+    """Return the requested number of rows that passed the test."""
     found: list[Codes] = []
     while sum(map(len, found)) < rows:
         made = synthesise(network, seeds, omegas, rows, test.gamma, rng)
@@ -96,7 +96,7 @@ def released(
 
 
 def marginals(network: RowNetwork, parameters: Codes, rows: int, rng: np.random.Generator) -> Codes:
-    """Rows whose columns are independent, with noisy histograms of the records of the parameters."""
+    """Return rows with independent columns, from noisy histograms of the records for the parameters."""
     columns = []
     for column, table in enumerate(network.tables):
         counts = np.bincount(parameters[:, column], minlength=table.shape[1])
@@ -111,7 +111,7 @@ def marginals(network: RowNetwork, parameters: Codes, rows: int, rng: np.random.
 
 
 def cells(private: Codes, test: Codes, sizes: list[int], rows: int, seed: int) -> dict[str, dict[str, list[float]]]:
-    """Numbers of one seed, in 100."""
+    """Return the numbers of one seed, in per cent."""
     rng = np.random.default_rng(seed)
     learned = network_learn(private, sizes, buckets(sizes), MODEL_EPSILON, MODEL_DELTA, rng)
     network, seeds, parameters = learned.network, learned.seeds, learned.parameters
@@ -156,13 +156,13 @@ LEARNERS: dict[str, Callable[[int], Any]] = {
 
 
 def taught_right(learner: Any, encoder: OneHotEncoder, rows: Codes, test: Codes) -> float:
-    """Share of test rows whose income a learner that has seen ``rows`` tells right, in 100."""
+    """Return the share of test rows whose income a learner trained on ``rows`` predicts correctly, in per cent."""
     learner.fit(encoder.transform(rows[:, :-1]), rows[:, -1])
     return 100 * float((learner.predict(encoder.transform(test[:, :-1])) == test[:, -1]).mean())
 
 
 def separability(learner: Any, encoder: OneHotEncoder, synthetic: Codes, real: Codes) -> float:
-    """Share of rows of which a learner tells right whether they are real, in 100."""
+    """Return the share of rows that a learner correctly classifies as real or synthetic, in per cent."""
     half, number = len(synthetic) // 2, len(synthetic)
     real = real[-number:]
     x = [np.concatenate([real[:half], synthetic[:half]]), np.concatenate([real[half:number], synthetic[half:]])]
@@ -172,7 +172,7 @@ def separability(learner: Any, encoder: OneHotEncoder, synthetic: Codes, real: C
 
 
 def costs() -> dict[str, Any]:
-    """ε of a row, and of many together at δ."""
+    """Return ε of one row, and of many together at δ."""
     epsilon, t = row_cost(K, GAMMA, EPSILON0, ROW_DELTA)
     found: dict[str, Any] = {"row": {"epsilon": round(epsilon, 3), "t": t, "delta": ROW_DELTA}}
     for rows in (1, 10, 100, 1_000, 10_000):

@@ -1,12 +1,12 @@
-"""Images and texts in their representations, with and without an encoder: gradient steps beside no privacy at all.
+"""Images and texts in their representations, with and without an encoder: gradient steps compared with no privacy.
 
     python -m benchmarks.encoders images ARRAYS VECTORS [COMPONENTS [DRAWS]]   # of CIFAR-10; vectors, or "patches"
     python -m benchmarks.encoders texts ARRAYS [VECTORS]   # texts x, y
     python -m benchmarks.encoders vectors ARRAYS VECTORS [SIZE]    # SIZE: of images, in pixels
     python -m benchmarks.encoders batches IMAGES TEXTS     # time and bits of batches, by the encoders of PyPI
 
-ARRAYS is an npz file: of images `x_train`, `y_train`, `x_test`, `y_test`, of texts `x` and `y`. The first 9,000
-training images, or 2,000 texts or fewer, are public; the others, or 4,000 texts, belong to a holder each.
+ARRAYS is an npz file: with `x_train`, `y_train`, `x_test`, `y_test` for images, or `x` and `y` for texts. The first
+9,000 training images, or up to 2,000 texts, are public; each of the others, or of 4,000 texts, belongs to one holder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _IMAGE_PROMISES = ((1.0, 2.0, 3.0), 1.0, 0.25, 0.1)
 
 
 def images(arrays: str, vectors: str, components: str = "", draws: str = "3") -> None:
-    """CIFAR-10 at several promises; without a number of components by the rule, of patches 256."""
+    """Measure CIFAR-10 at several promises; by default, the rule sets the number of components (256 for patches)."""
     data = np.load(arrays)
     train, truth, test, right = (data[name] for name in ("x_train", "y_train", "x_test", "y_test"))
     reduced = {"components": int(components)} if components else {}
@@ -51,7 +51,7 @@ def images(arrays: str, vectors: str, components: str = "", draws: str = "3") ->
 
 
 def texts(arrays: str, vectors: str = "") -> None:
-    """Texts of two or more classes at ε = 1."""
+    """Measure texts of two or more classes at ε = 1."""
     data = np.load(arrays)
     x, y = _texts(data["x"]), data["y"]
     steps = Steps()
@@ -91,14 +91,14 @@ def _compare(
 
 
 def _without_privacy(case: study.Case) -> dict[str, float]:
-    """Accuracy of logistic regressions in the same coordinates, by what each divides its penalty by."""
+    """Return the accuracy of logistic regressions in the same coordinates, by the divisor of the penalty."""
     x, test = (each.astype(np.float32) / 127 for each in (case.records.x, case.test))
     models = {strength: LogisticRegression(C=strength, max_iter=200) for strength in (1.0, 10.0)}
     return {str(of): round(model.fit(x, case.records.y).score(test, case.truth), 4) for of, model in models.items()}
 
 
 def vectors(arrays: str, stored: str, size: str = "") -> None:
-    """Encode images of so many pixels by EfficientNet-Lite0, or texts by MiniLM, one by one as the application does."""
+    """Encode images of this size with EfficientNet-Lite0, or texts with MiniLM, one by one as in the application."""
     data = np.load(arrays)
     parts = {name: data[f"x_{name}"] for name in ("test", "train")} if size else {"x": _texts(data["x"])}
     shape = next(iter(parts.values())).shape[1:]
@@ -111,7 +111,7 @@ def _texts(found: Array) -> Array:
 
 
 def batches(images: str, texts: str) -> None:
-    """Milliseconds of processor time for a record, one by one and in batches, and whether the bits are the same."""
+    """Print milliseconds of processor time per record, singly and in batches, and whether the bits are the same."""
     x = np.load(images)["x_test"][:32].astype(np.float32) / 255
     for size in (112, 224):
         _batches_compare(f"{size} pixels", efficientnet_lite0(size), [{"image": each[None]} for each in x])
@@ -149,7 +149,7 @@ def _batches_compare(name: str, encoder: EncoderFile, records: list[dict[str, Ar
 
 
 def _side_by_side(parts: list[Array]) -> Array:
-    """Records in one batch; tokens filled up with 0."""
+    """Return records in one batch, with tokens padded with 0."""
     most = np.max([each.shape for each in parts], axis=0)
     wide = [np.pad(each, [(0, 0), *((0, int(n)) for n in (most - each.shape)[1:])]) for each in parts]
     return np.concatenate(wide)

@@ -1,17 +1,17 @@
-"""Strike workers and site again and again, and compare what was released with what was charged.
+"""Strike workers and site repeatedly, and compare releases with charges.
 
     python -m benchmarks.fault_campaign --kills 300 --minutes 60 --seed 1 --output /tmp/campaign.jsonl
 
-For each method, on SQLite with the file broker and on PostgreSQL with Redis (IPATE_TEST_POSTGRES_URL, where a database
-of the campaign's own is made; IPATE_TEST_REDIS_URL, an empty database): two workers of one process each and the site
-work on four runs of two studies, and are struck: see WORDS in benchmarks/faults/strikes.py. Then the runs may finish;
-every chain, label, account and share is verified, and every charge computed anew. One line for each method, database
-and kind of strike goes to --output. A campaign that is called again with the same file and seed goes on with the
-strikes that have not hit yet.
+For each method, on SQLite with the file broker and on PostgreSQL with Redis (IPATE_TEST_POSTGRES_URL, where the
+campaign creates a database; IPATE_TEST_REDIS_URL, an empty database), two workers of one process each and the site work
+on four runs of two studies, and are struck (see WORDS in benchmarks/faults/strikes.py). Then the runs may finish; every
+chain, label, account and share is verified, and every charge recomputed. One line for each method, database and kind of
+strike is written to --output. A campaign called again with the same file and seed continues with the strikes that have
+not hit yet.
 
-Exit status 1 where something is wrong, and where fewer strikes hit than were asked for. A strike counts only if it hit
-a process in a step of a run, or one that answered a request. Needs root, for the file system that becomes full
-(--kind leaves strikes out). The seed fixes what is done, not when the system does it.
+The exit status is 1 if there is a fault, or if fewer strikes hit than requested. A strike counts only if it hit a
+process in a step of a run, or one responding to a request. Root is needed for the file system that becomes full (--kind
+leaves out strikes). The seed determines what is done, but not when the system does it.
 """
 
 import argparse
@@ -37,16 +37,16 @@ from ipate_web.processes import unwind_on_signals
 POSTGRES = os.environ.get("IPATE_TEST_POSTGRES_URL", "postgres://root@127.0.0.1:5432/postgres")
 REDIS = os.environ.get("IPATE_TEST_REDIS_URL", "redis://127.0.0.1:6379/11")
 DATABASES = ("sqlite", "postgresql")
-#: Size of the file system that the site lives on.
+#: Size of the site's file system.
 DISK = "192m"
 #: Longest pause between two strikes, in seconds.
 PAUSE = 0.7
-#: Seconds within which a strike must have hit, or the rest of its kind is given up.
+#: Seconds in which a strike must hit; otherwise the rest of its kind is given up.
 MISSING_SECONDS = 120.0
 
 
 def strikes_planned(kills: int, kinds: Iterable[str]) -> dict[str, int]:
-    """Number of strikes of each kind at one method on one database.
+    """Return the number of strikes of each kind for one method on one database.
 
     >>> strikes_planned(30, ["process", "web", "disk"])
     {'process': 18, 'web': 12, 'disk': 2}
@@ -60,13 +60,13 @@ def strikes_planned(kills: int, kinds: Iterable[str]) -> dict[str, int]:
     return {kind: number for kind, number in planned.items() if number}
 
 
-# --- One database, in a process of its own ----------------------------------------------------------------------------
+# --- One database, in a separate process ------------------------------------------------------------------------------
 
 
 def method_strike(
     method: str, planned: dict[str, int], seed: str, seconds: float, disk: Path, folder: Path, bar: tqdm
 ) -> list[dict[str, Any]]:
-    """Strike at runs by one method, let them finish, and check them; a result for each kind of strike."""
+    """Strike runs of one method, let them finish, and check them; return a result for each kind of strike."""
     from benchmarks.faults.checks import faults, runs_finish
     from benchmarks.faults.processes import Processes
     from benchmarks.faults.strikes import Strikes
@@ -113,7 +113,7 @@ def method_strike(
 
 
 def database_strike(options: argparse.Namespace) -> None:
-    """Strike on the environment's database, one method after the other."""
+    """Strike the environment's database, one method after the other."""
     import django
 
     django.setup()
@@ -142,7 +142,7 @@ def database_strike(options: argparse.Namespace) -> None:
 
 
 def cell_results(options: argparse.Namespace, database: str, method: str) -> list[dict[str, Any]]:
-    """Results of a method on a database in the output, of campaigns with this seed."""
+    """Return the results of a method on a database in the output, from campaigns with this seed."""
     if not options.output.exists():
         return []
     rows = map(json.loads, options.output.read_text().splitlines())
@@ -151,17 +151,17 @@ def cell_results(options: argparse.Namespace, database: str, method: str) -> lis
 
 
 def cell_planned(options: argparse.Namespace) -> dict[str, int]:
-    """Number of strikes of each kind at each method on each database."""
+    """Return the number of strikes of each kind for each method on each database."""
     return strikes_planned(-(-options.kills // (len(options.method) * len(options.database))), options.kind)
 
 
 def stages_hit(rows: list[dict[str, Any]], kind: str) -> Counter[str]:
-    """Number of hits of a kind of strike, by stage."""
+    """Return the number of hits of a kind of strike, by stage."""
     return sum((Counter(row["stages"]) for row in rows if row["kind"] == kind), Counter())
 
 
 def strikes_left(options: argparse.Namespace, database: str, method: str) -> dict[str, int]:
-    """Number of strikes of each kind that have not hit yet."""
+    """Return the number of strikes of each kind that have not hit yet."""
     rows = cell_results(options, database, method)
     left = {kind: number - stages_hit(rows, kind).total() for kind, number in cell_planned(options).items()}
     return {kind: number for kind, number in left.items() if number > 0}
@@ -169,7 +169,7 @@ def strikes_left(options: argparse.Namespace, database: str, method: str) -> dic
 
 @contextmanager
 def empty_postgres() -> Iterator[str]:
-    """The address of a database of this campaign's own, gone afterwards."""
+    """Yield the address of a database of this campaign, removed afterwards."""
     import psycopg
 
     server, _, beside = POSTGRES.rpartition("/")
@@ -185,7 +185,7 @@ def empty_postgres() -> Iterator[str]:
 
 @contextmanager
 def empty_redis() -> Iterator[str]:
-    """A Redis database that nobody uses, emptied afterwards."""
+    """Yield an unused Redis database, emptied afterwards."""
     import redis
 
     with redis.Redis.from_url(REDIS) as server:
@@ -199,7 +199,7 @@ def empty_redis() -> Iterator[str]:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """A file system of its own in ``folder``, which can become full."""
+    """Mount a separate file system in ``folder``, which can become full."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(folder)]
     if subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
         raise SystemExit("No file system could be mounted: be root, or leave --kind disk out.")
@@ -210,7 +210,7 @@ def small_disk(folder: Path) -> Iterator[None]:
 
 
 def database_campaign(database: str, options: argparse.Namespace, minutes: float) -> int:
-    """Strike on one database, in a process of its own; returns its exit status."""
+    """Strike one database in a separate process; return its exit status."""
     with ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="ipate-faults-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))
@@ -235,7 +235,7 @@ def database_campaign(database: str, options: argparse.Namespace, minutes: float
         try:
             status = process.wait()
         finally:
-            process.terminate()  # where this campaign is ended, its workers end, too
+            process.terminate()  # so that the workers end when the campaign is ended
             process.wait()
         if options.keep_logs:
             keep_logs(folder, options.output, database)
@@ -243,14 +243,14 @@ def database_campaign(database: str, options: argparse.Namespace, minutes: float
 
 
 def keep_logs(folder: Path, output: Path, database: str) -> None:
-    """Append all logs to a file beside the output."""
+    """Append all logs to a file next to the output."""
     with output.with_suffix(f".{database}.log").open("a") as kept:
         for log in sorted(folder.glob("*/*.log")):
             kept.write(f"=== {log.parent.name}/{log.name}\n{log.read_text(errors='replace')}\n")
 
 
 def report(options: argparse.Namespace) -> list[str]:
-    """Print the results; returns what is wrong with them, in words."""
+    """Print the results; return descriptions of what is wrong with them."""
     wrong: list[str] = []
     total: Counter[str] = Counter()
     for database in options.database:
@@ -274,7 +274,7 @@ def report(options: argparse.Namespace) -> list[str]:
 
 
 def arguments() -> argparse.Namespace:
-    """Arguments of the command line."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -300,7 +300,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Strike as the arguments say, and report."""
+    """Strike according to the arguments, and report."""
     options = arguments()
     unwind_on_signals()
     if options.one:

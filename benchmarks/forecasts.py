@@ -1,11 +1,11 @@
-"""Forecasts of plans beside what came: every method, on real data.
+"""Forecasts of plans compared with results: every method, on real data.
 
     IPATE_DATA_DIR=… python -m benchmarks.forecasts [FOLDER]
 
-A forecast is what a plan says before its run is approved: from the labelled test points alone, and public numbers of
-people. What came is kept by `benchmarks.sgd` (accuracy of the linear model on the test points, mean of the draws) and
-`benchmarks.students` (share of right labels); both are measured on private records. With FOLDER, as of
-`benchmarks.outcomes`, times to an event are learned, too. benchmarks/results/methods.md has the table.
+A plan makes its forecast before its run is approved, only from the labelled test points and public numbers of people.
+The results are from `benchmarks.sgd` (accuracy of the linear model on the test points, mean of the draws) and
+`benchmarks.students` (share of right labels); both are measured on private records. With FOLDER, as in
+`benchmarks.outcomes`, times to an event are also learned. benchmarks/results/methods.md has the table.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _rows(arguments: Sequence[str]) -> Iterator[tuple[str, str, str, Forecast, f
 
 
 def steps(name: str, promise: Promise) -> Forecast:
-    """Of the linear model of one round by the rules."""
+    """Return the forecast for the linear model of one round by the rules."""
     case = case_load(name, 0, Steps())
     levels = [
         PlannedLevel(f"{cap:.3g}", float(cap), float(count))
@@ -95,7 +95,7 @@ def steps(name: str, promise: Promise) -> Forecast:
 
 
 def neighbours(name: str, promise: Promise) -> Forecast | None:
-    """Of the labels of one round by the planner."""
+    """Return the forecast for the labels of one round by the planner."""
     data = data_split("mnist") if name == "mnist" else data_load(name)
     levels = levels_of(caps_draw(promise, data.holders, DELTAS[name]), len(data.private) / data.holders)
     sample = Sample(data.test, data.test_truth)
@@ -104,7 +104,7 @@ def neighbours(name: str, promise: Promise) -> Forecast | None:
 
 
 def pate(name: str, promise: Promise) -> Forecast | None:
-    """Of the labels of 250 teachers."""
+    """Return the forecast for the labels of 250 teachers."""
     data = data_split("mnist") if name == "mnist" else data_load(name)
     plan, _places = weighted_plan(name, promise, data.holders)
     chosen = np.linspace(0, len(data.test_x) - 1, min(len(data.test_x), _SAMPLE)).astype(np.int64)  # as a plan does
@@ -116,7 +116,7 @@ def pate(name: str, promise: Promise) -> Forecast | None:
 
 
 def times(case: outcomes.Case, promise: str) -> Forecast | None:
-    """Of the concordance of one round by the rules, in the first division."""
+    """Return the forecast for the concordance of one round by the rules, in the first division."""
     public, private, tested = outcomes.division(case, 0)
     epsilons = outcomes.PROMISES[promise]
     drawn = np.random.default_rng(0).choice(
@@ -137,7 +137,7 @@ def times(case: outcomes.Case, promise: str) -> Forecast | None:
 
 
 def _came(kept: str, name: str, promise: Promise, measure: str, **about: Any) -> float | None:
-    """The mean of the kept rows of this dataset and promise; None where there is none."""
+    """Return the mean of the stored rows for this dataset and promise, or None if there are none."""
     epsilon = list(promise) if isinstance(promise, tuple) else promise
     wanted = {"epsilon": epsilon} | about
     parts = json.loads((_RESULTS / f"{kept}.json").read_text())

@@ -1,13 +1,13 @@
-"""Build the images by deploy/Containerfile and start what compose.yaml starts, in containers: does it come up?
+"""Build the images of deploy/Containerfile, run the services of compose.yaml in containers, and check that they start.
 
     .venv/bin/python benchmarks/image.py [--base FOLDER] [--wheels FOLDER] [--volume HOST:IMAGE …] [--keep]
 
-Needs podman, and PostgreSQL (postgres://root@127.0.0.1:5432) and Redis on this machine, which stand for the services db
-and redis. Builds the image, then runs with the environment, the command and the limits of each service of compose.yaml:
-setup, worker, beat, site, and a backup. Waits until the site says that it is ready: database, broker, storages and a
-worker answer. Checks that the site's file system is read-only and its user is not root; stops everything and tells the
-seconds of each step. --base makes debian:bookworm-slim of a folder that debootstrap filled, where no registry is at
-hand. --wheels has the CPU build of PyTorch, --volume gives the build what pip needs here, such as /etc/pip.conf.
+Needs podman, and PostgreSQL (postgres://root@127.0.0.1:5432) and Redis on this machine, which replace the services db
+and redis. Builds the image, then runs setup, worker, beat, site and a backup with the environment, command and limits
+of each service in compose.yaml. Waits until the site is ready, that is, database, broker, storages and a worker
+respond. Checks that the site's file system is read-only and its user is not root; stops everything and prints the
+seconds of each step. --base makes debian:bookworm-slim from a folder filled by debootstrap, if no registry is
+available. --wheels has the CPU build of PyTorch; --volume provides files that pip needs here, such as /etc/pip.conf.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def step(name: str) -> Iterator[None]:
 
 
 def base_make(folder: Path) -> None:
-    """Make the base image of a folder."""
+    """Make the base image from a folder."""
     with subprocess.Popen(["tar", "-C", folder, "-c", "."], stdout=subprocess.PIPE) as packed:
         subprocess.run(
             ["podman", "import", "-", "docker.io/library/debian:bookworm-slim"], stdin=packed.stdout, check=True
@@ -55,7 +55,7 @@ def base_make(folder: Path) -> None:
 
 
 def image_build(wheels: Path | None, volumes: list[str]) -> None:
-    """Build both images, with wheels of this machine in place of PyTorch's index."""
+    """Build both images, with this machine's wheels instead of PyTorch's index."""
     options = [each for volume in volumes for each in ("--volume", volume)]
     with ExitStack() as stack:
         if wheels:
@@ -73,7 +73,7 @@ def image_build(wheels: Path | None, volumes: list[str]) -> None:
 
 
 def service_options(service: dict, folder: Path) -> list[str]:
-    """Options of podman that say what compose.yaml says of the service."""
+    """Return podman options equivalent to the service in compose.yaml."""
     given = {"IPATE_SECRET_KEY": "s" * 50, "POSTGRES_PASSWORD": "p", "IPATE_BACKUP_RECIPIENT": KEY}
     environment = given | {
         "IPATE_SITE_URL": f"http://127.0.0.1:{PORT}",
@@ -84,7 +84,7 @@ def service_options(service: dict, folder: Path) -> list[str]:
         "IPATE_BIND": f"127.0.0.1:{PORT}",
     }
     options = ["--network", "host", "--read-only", "--security-opt", "no-new-privileges", "--tmpfs", "/tmp"]
-    # podman asks for more than this process may have, which needs a privilege.
+    # podman requests more than this process may have, which requires a privilege.
     options += ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
     options += ["--memory", service["mem_limit"], "--pids-limit", str(service["pids_limit"]), "--cap-drop", "ALL"]
     assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
@@ -101,7 +101,7 @@ def psql(statement: str) -> None:
 
 
 def ready() -> dict:
-    """What the site says of itself, once it answers that it is ready."""
+    """Return the site's response once it is ready."""
     end = time.monotonic() + 300
     while True:
         try:
@@ -114,7 +114,7 @@ def ready() -> dict:
 
 
 def installation_try(folder: Path) -> None:
-    """Start the services of compose.yaml, ask them, and stop them."""
+    """Start the services of compose.yaml, send requests, and stop them."""
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     started: list[str] = []
 

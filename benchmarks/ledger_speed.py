@@ -1,9 +1,9 @@
-"""Speed of the accounts: the commit of a batch that charges very many holders, and the rebuilding of all accounts.
+"""Speed of the accounts: committing a batch that charges very many holders, and rebuilding all accounts.
 
     DATABASE_URL=postgres://… python -m benchmarks.ledger_speed [--holders 60000 1000000] [--batches 20]
 
-Works in an empty database of its own, made beside the one that DATABASE_URL names; without it, in a SQLite file.
-Times are medians on the wall, and in brackets of the processor time of this process.
+Works in a new database next to the one of DATABASE_URL, or else in a SQLite file. Times are medians of wall-clock time
+and, in brackets, of this process's processor time.
 """
 
 import argparse
@@ -19,7 +19,7 @@ QUERIES, TEACHERS = 50, 250
 
 
 def report(what: str, work: Callable[[], Any], repeat: int) -> None:
-    """Print how long ``work`` takes, after a first time that does not count."""
+    """Print how long ``work`` takes, after a first run that does not count."""
     times = []
     for _ in range(repeat + 1):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -34,13 +34,13 @@ def report(what: str, work: Callable[[], Any], repeat: int) -> None:
 
 
 def holders_copy(given: Any, holders: int) -> None:
-    """Write ``holders`` more holders straight into the tables, who decided as ``given`` says. Hashes are not right."""
+    """Write ``holders`` more holders with the decisions of ``given`` straight to the tables, with invalid hashes."""
     from django.db import connection
 
     columns = [field.column for field in given._meta.concrete_fields if not field.primary_key]
     copied = {"holder_id": "h.n", "sequence": "h.n"}
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":  # looking up what each row refers to takes longer than writing it
+        if connection.vendor == "postgresql":  # checking each row's references takes longer than writing it
             cursor.execute("SET session_replication_role = replica")
             series, public_id = "generate_series({}::bigint, {}) AS h(n)", "gen_random_uuid()"
         else:
@@ -65,7 +65,7 @@ def holders_copy(given: Any, holders: int) -> None:
 
 
 def run_voting(study: Any, repeat: int) -> Any:
-    """A run in the middle of its vote, with every holder of the study in one of its teachers."""
+    """Return a run in the middle of its vote, with every holder of the study in one of its teachers."""
     import numpy as np
 
     from common.artifacts import arrays_save
@@ -99,7 +99,7 @@ def run_voting(study: Any, repeat: int) -> Any:
 
 
 def charges_commit(study: Any, holders: Any) -> Callable[[], None]:
-    """Grant a tenth of every cap; returns what commits a release with a charge of their own for each of ``holders``."""
+    """Grant a tenth of every cap; return a function that commits a release with separate charges for ``holders``."""
     import numpy as np
     from django.db import transaction
 

@@ -1,10 +1,10 @@
-"""Studies that share a site, with very many holders together: pages, plan and a commit of accounts of one of them.
+"""Many studies on one site, with very many holders in total: pages, plan and a commit of accounts in one of them.
 
     DATABASE_URL=postgres://… python -m benchmarks.many_studies [--studies 10] [--holders 1000000] [--repeat 5]
 
-Works in a database of its own beside the one of DATABASE_URL. It writes the holders and their decisions straight into
-the tables, evenly over the studies, and asks for each page of the last study in this process, as gunicorn would. It
-prints seconds on the wall and of the processor: for the first request, and the medians of the following ones.
+Works in a separate database next to the one of DATABASE_URL. It writes the holders and their decisions straight into
+the tables, evenly across the studies, and requests each page of the last study in this process, as gunicorn would. It
+prints wall-clock and processor seconds: for the first request, and medians of the following ones.
 """
 
 import argparse

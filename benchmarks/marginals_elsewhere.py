@@ -1,8 +1,8 @@
-"""AIM and MST (McKenna, Miklau, Sheldon 2021, 2022), by their authors' code, beside our synthetic rows on Adult.
+"""AIM and MST (McKenna, Miklau, Sheldon 2021, 2022), with their authors' code, for comparison with our rows on Adult.
 
-Their code is not installed with this project: it is repository ``ryan112358/private-pgm`` at commit 4152cc5, the last
-one that computes with numpy, whose folder ``--library`` names; it needs a pandas before 3. Mechanisms and inference are
-theirs; what they spend is set to the same μ² as ours.
+Their code is not installed with this project. It is repository ``ryan112358/private-pgm`` at commit 4152cc5, the last
+one that uses numpy, in the folder ``--library``; it needs pandas before 3. Mechanisms and inference are theirs; their
+cost is set to the same μ² as ours.
 
     python -m benchmarks.marginals_elsewhere aim --library FOLDER --workload classes
 """
@@ -34,7 +34,7 @@ from learning.mechanisms.synthesis.rounds import cells_encode
 
 BINS = 32
 MOST_CELLS = 10_000
-"""Of a table of the workload, as in the authors' own program."""
+"""Largest number of cells in a table of the workload, as in the authors' own program."""
 
 
 def main() -> None:
@@ -69,20 +69,20 @@ def main() -> None:
 
 
 def library_use(folder: Path) -> None:
-    """Let the authors' code be imported, without what it takes of other packages and does not need here."""
+    """Make the authors' code importable without packages that are not needed here."""
     sys.path[:0] = [str(folder / "src"), str(folder), str(folder / "mechanisms")]
     for name, taken, instead in (
         ("hdmm", "matrix", None),
         ("hdmm.matrix", "Identity", sparse.identity),
         ("autodp", "privacy_calibrator", None),
-        ("mechanisms.cdp2adp", "cdp_rho", None),  # of an (ε, δ); ours comes from the cap
+        ("mechanisms.cdp2adp", "cdp_rho", None),  # from an (ε, δ); ours comes from the cap
     ):
         sys.modules[name] = ModuleType(name)
         setattr(sys.modules[name], taken, instead)
 
 
 def dataset(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...]) -> Any:
-    """Their dataset of cells (N, columns)."""
+    """Return their dataset from cells (N, columns)."""
     from mbi import Dataset, Domain
 
     names = [column.name for column in columns]
@@ -90,12 +90,12 @@ def dataset(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...]) -> Any
 
 
 def rho_of(epsilon: float) -> float:
-    """The zCDP that N(0, 1/μ²) costs a vector of norm 1: μ²/2, of the cap of this promise."""
+    """Return the zCDP that N(0, 1/μ²) costs a vector of norm 1: μ²/2, half of this promise's cap."""
     return float(caps_of(epsilon, DELTA)) / 2
 
 
 def aim(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...], options: argparse.Namespace) -> NDArray[np.int64]:
-    """Cells (N, columns) of rows that AIM draws for all pairs, or for all pairs within classes."""
+    """Return cells (N, columns) of rows that AIM draws for all pairs, or for all pairs within classes."""
     from aim import AIM
 
     data = dataset(cells, columns)
@@ -104,7 +104,7 @@ def aim(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...], options: a
     if options.workload == "classes":
         wanted = ((label, *pair) for pair in combinations(others, 2))
     workload = [(each, 1.0) for each in wanted if data.domain.size(each) <= MOST_CELLS]
-    mechanism = AIM.__new__(AIM)  # its own beginning converts another (ε, δ)
+    mechanism = AIM.__new__(AIM)  # its own initialiser converts another (ε, δ)
     mechanism.rho, mechanism.prng, mechanism.structural_zeros = rho_of(options.epsilon), np.random, {}
     mechanism.rounds, mechanism.max_iters = options.rounds, options.iterations
     mechanism.max_model_size = options.megabytes
@@ -113,11 +113,11 @@ def aim(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...], options: a
 
 
 def mst(cells: NDArray[np.int64], columns: tuple[CountedColumn, ...], epsilon: float) -> NDArray[np.int64]:
-    """Cells (N, columns) of rows that MST draws."""
+    """Return cells (N, columns) of rows that MST draws."""
     import mst as authors
 
     authors.cdp_rho = lambda _epsilon, _delta: rho_of(epsilon)
-    authors.DisjointSet = partial(DisjointSet, [column.name for column in columns])  # scipy's adds nobody by itself
+    authors.DisjointSet = partial(DisjointSet, [column.name for column in columns])  # scipy's does not add elements
     return authors.MST(dataset(cells, columns), epsilon, DELTA).df.to_numpy(np.int64)
 
 

@@ -1,12 +1,12 @@
-"""Numbers, times and labels by private gradient steps, beside the same model without noise, and Cox's.
+"""Numbers, times and labels learned by private gradient steps, by the same model without noise, and by Cox's.
 
     python -m benchmarks.outcomes FOLDER
 
-The folder holds what this repository does not: ``housing.csv`` (California housing, 20,640 districts, one holder each),
-``flchain.arff`` (7,874 people, from scikit-survival's datasets) and ``support2.csv`` (9,105 patients). A third of the
-records is tested on; of the others a quarter are public points, and the rest belong to holders. Every row of a table is
-the mean of five seeds, of division and noise. Times have a row of scikit-survival's Cox model, without any promise,
-where that is installed (it is no requirement). docs/outcomes.md tells the results.
+The folder contains files that are not in this repository: ``housing.csv`` (California housing, 20,640 districts, one
+holder each), ``flchain.arff`` (7,874 people, from scikit-survival's datasets) and ``support2.csv`` (9,105 patients). A
+third of the records is used for testing; a quarter of the others are public points, and the rest belong to holders.
+Every row of a table is the mean over five seeds for division and noise. For times, there is a row for scikit-survival's
+Cox model, without any promise, if it is installed (it is not a requirement). docs/outcomes.md describes the results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from learning.representations import representation_create
 
 DELTA, SEEDS = 1e-5, 5
 PROMISES: dict[str, tuple[float, ...]] = {"1-2-3": (1.0, 2.0, 3.0), "1": (1.0,), "0.25": (0.25,), "0.1": (0.1,)}
-SHARES = (0.34, 0.43, 0.23)  # of the holders, by promise, where there are three
+SHARES = (0.34, 0.43, 0.23)  # shares of the holders by promise, if there are three
 COX = "Cox, without privacy"
 _PLENTY = 1e30
 
@@ -72,7 +72,7 @@ def table(case: Case, seeds: int) -> None:
 
 
 def division(case: Case, seed: int) -> tuple[NDArray[np.int64], ...]:
-    """Public points, records of holders, records that are tested on."""
+    """Return public points, records of holders, and test records."""
     order = np.random.default_rng(seed).permutation(len(case.x))
     tested, learned = np.split(order, [len(order) // 3])
     public, private = np.split(learned, [len(learned) // 4])
@@ -80,7 +80,7 @@ def division(case: Case, seed: int) -> tuple[NDArray[np.int64], ...]:
 
 
 def measures(case: Case, promise: str, seed: int, steps: Steps | None = None) -> dict[str, float]:
-    """Measures of the model of one run; ``without noise`` is the plan of the strongest promises, its noise left out."""
+    """Return measures of one run's model; ``without noise`` is the plan for the strongest promises, without noise."""
     public, private, tested = division(case, seed)
     epsilons = PROMISES.get(promise, PROMISES["1-2-3"])
     rng = np.random.default_rng(1000 + seed)
@@ -116,13 +116,13 @@ def measures(case: Case, promise: str, seed: int, steps: Steps | None = None) ->
 
 
 def measures_of(case: Case, predictions: NDArray[np.float64], tested: NDArray[np.int64]) -> dict[str, float]:
-    """Measures of predictions of the records that are tested on."""
+    """Return measures of predictions for the test records."""
     found = case.target.evaluated(predictions, case.codes[tested]).measures
     return {each.name: each.estimate.value for each in found if each.estimate.value is not None}
 
 
 def cox_measures(case: Case, seed: int) -> dict[str, float]:
-    """Measures of scikit-survival's Cox model of the holders' records, by our formulas and its own concordance."""
+    """Return measures of scikit-survival's Cox model of the holders' records, by our formulas and its concordance."""
     from sksurv.linear_model import CoxPHSurvivalAnalysis  # type: ignore[import-not-found]
     from sksurv.metrics import concordance_index_censored  # type: ignore[import-not-found]
 
@@ -132,7 +132,7 @@ def cox_measures(case: Case, seed: int) -> dict[str, float]:
     times, events = target.times(case.codes)
     truth = np.array(list(zip(events, times, strict=True)), dtype=[("event", bool), ("time", float)])
     x = case.x.astype(np.float64)
-    # some penalty: the columns of a category add up to 1
+    # some penalty, because the columns of a category add up to 1
     model = CoxPHSurvivalAnalysis(alpha=1e-2).fit(x[private], truth[private])
     ends = [min(end, times[private].max()) for end in target.ends]
     survival = np.array([each(ends) for each in model.predict_survival_function(x[tested])])
@@ -141,7 +141,7 @@ def cox_measures(case: Case, seed: int) -> dict[str, float]:
 
 
 def housing(folder: Path) -> Case:
-    """Median house value of a district, 15,000 to 500,001 dollars, from eight numbers and its place."""
+    """Median house value of a district, 15,000 to 500,001 dollars, from eight numbers and its location."""
     frame = pd.read_csv(folder / "housing.csv")
     ranges = {
         **{"longitude": (-125, -114), "latitude": (32, 42), "housing_median_age": (0, 52), "median_income": (0, 15)},
@@ -182,7 +182,7 @@ def flchain(folder: Path) -> Case:
 
 
 def support2(folder: Path) -> Case:
-    """Death of seriously ill people after admission, three years; without what was judged or charged later."""
+    """Death of seriously ill people after admission, three years, without later assessments and charges."""
     frame = pd.read_csv(folder / "support2.csv", index_col=0)
     ranges = {
         **{"age": (18, 100), "num.co": (0, 9), "edu": (0, 25), "scoma": (0, 100), "avtisst": (0, 80)},
@@ -199,7 +199,7 @@ def support2(folder: Path) -> Case:
 
 
 def scaled(frame: pd.DataFrame, ranges: Mapping[str, tuple[float, float]]) -> NDArray[np.float32]:
-    """Columns clipped to their ranges and scaled, with a column beside that says where one is not known."""
+    """Return columns clipped to their ranges and scaled, each with another column that marks unknown values."""
     columns = []
     for name, (low, high) in ranges.items():
         values = frame[name].to_numpy(np.float64)

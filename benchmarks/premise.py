@@ -1,12 +1,12 @@
-"""What personal promises bring: the same people asked in three other ways, by every method.
+"""Benefit of personal promises: the same people asked in three other ways, by every method.
 
     IPATE_DATA_DIR=… python -m benchmarks.premise [counts pate steps votes rows] [--quick]
 
-34, 43 and 23 % of the people allow ε = 1, 2 and 3. *levels*: all of them by what they allow. *threshold*: whoever
-allows the best single ε takes part at that, nobody else (Cyffers, Ziani, "Limits of personalizing differential privacy
-budgets", arXiv 2605.13503). *smallest*: everybody at ε = 1. *without strictest*: whoever allows more than ε = 1, by
-what they allow. Prints tables and keeps the numbers in benchmarks/results/premise.json; rows that are kept are not
-measured again.
+34, 43 and 23 % of the people allow ε = 1, 2 and 3. *levels*: everyone at the ε that they allow. *threshold*: only
+people who allow the best single ε, at that ε (Cyffers, Ziani, "Limits of personalizing differential privacy budgets",
+arXiv 2605.13503). *smallest*: everyone at ε = 1. *without strictest*: only people who allow more than ε = 1, at the ε
+that they allow. Prints tables and stores the numbers in benchmarks/results/premise.json; stored rows are not measured
+again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PEOPLE = 60_000
 
 
 def effective_caps(way: str, caps: Floats) -> Floats:
-    """`(people,)` by how much everybody takes part, in μ²; 0 of those who do not."""
+    """Return `(people,)` participation in μ², 0 for people who do not take part."""
     from learning.mechanisms.protocol import PlannedLevel, best_threshold
 
     if way == "levels":
@@ -72,7 +72,7 @@ def counts(quick: bool) -> Iterator[Cell]:
 
 
 def pate(quick: bool) -> Iterator[Cell]:
-    """Labels that the accounts afford, by weights in proportion to μ, σ = 40; 240 people for each teacher."""
+    """Labels that the accounts afford, with weights in proportion to μ, σ = 40; 240 people per teacher."""
 
     def measure(way: str) -> Row:
         from accounting.caps import caps_of
@@ -96,7 +96,7 @@ def pate(quick: bool) -> Iterator[Cell]:
 
 
 def steps(quick: bool) -> Iterator[Cell]:
-    """Gradient steps, the linear model: right ones of the test points, and area; three draws of the noise."""
+    """Gradient steps, the linear model: share of test points right, and area; three draws of the noise."""
     from benchmarks.sgd.study import case_load, hold
     from learning.mechanisms.steps.steps_plan import Steps
 
@@ -132,7 +132,7 @@ def votes(quick: bool) -> Iterator[Cell]:
 
 
 def rows(quick: bool) -> Iterator[Cell]:
-    """Synthetic rows of Adult: boosted trees on them, judged on records that nobody was asked for; five draws."""
+    """Synthetic rows of Adult: boosted trees trained on them, judged on records not used for asking; five draws."""
     from benchmarks.sgd.study import splits_load
     from benchmarks.synthesis import count, judged, judging
     from learning.mechanisms.protocol import Records

@@ -1,11 +1,11 @@
-"""Reading and storing of tables beside an earlier version, beside pandas, and with the number of rows.
+"""Reading and storing tables, compared with an earlier version and pandas, and by the number of rows.
 
     python benchmarks/reading.py [--before COMMIT] [--only speed|memory|stored] [--rows N …]
 
-Prints processor seconds for 20,000 rows of 52 columns by this version, by the commit (in a worktree of its own) and by
-`pandas.read_csv`, which only splits and converts; versions take turns, and the least of five counts. Then seconds and
-peak memory of whole readings in a process of its own, and of whole imports of as many new people, for files of 10
-columns. Imports use the database of DATABASE_URL, or SQLite, in a test database of their own.
+Prints processor seconds for 20,000 rows of 52 columns with this version, with the commit (in a separate worktree) and
+with `pandas.read_csv`, which only splits and converts; versions take turns, and the shortest of five counts. Then
+prints seconds and peak memory of complete reads in a separate process, and of complete imports of as many new people,
+for files of 10 columns. Imports use a separate test database on the server of DATABASE_URL, or SQLite.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 def table(folder: Path, rows: int, numbers: int, categories: int) -> tuple[Path, Path]:
-    """Write a table of people with so many columns of numbers and categories, and its schema."""
+    """Write a table of people with this many columns of numbers and categories, and its schema."""
     rng, path = np.random.default_rng(1), folder / f"{rows}.csv"
     names = [*(f"n{place}" for place in range(numbers)), *(f"c{place}" for place in range(categories))]
     with path.open("w") as file:
@@ -138,7 +138,7 @@ def table(folder: Path, rows: int, numbers: int, categories: int) -> tuple[Path,
 
 
 def printed(program: str, *arguments: Path, root: Path = ROOT) -> str:
-    """Return what a program prints that imports the project from a folder."""
+    """Return the output of a program that imports the project from a folder."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
 
@@ -155,7 +155,7 @@ def version(commit: str) -> Iterator[Path]:
 
 
 def speed(folder: Path, before: str) -> None:
-    """Print how long one table takes each version, and pandas."""
+    """Print the time for one table with each version, and with pandas."""
     path, schema = table(folder, ROWS, NUMBERS, CATEGORIES)
     with version(before) as earlier:
         programs = {before: (SPEED, earlier), "this version": (SPEED, ROOT), "pandas.read_csv": (PANDAS, ROOT)}
@@ -170,7 +170,7 @@ def speed(folder: Path, before: str) -> None:
 
 
 def memory(folder: Path, sizes: list[int]) -> None:
-    """Print what reading in a process of its own takes, by the number of rows."""
+    """Print time and memory of reading in a separate process, by the number of rows."""
     print("| rows of 10 columns | MB | s | s of processor | peak MB | steps of progress |\n|---|---|---|---|---|---|")
     for rows in sizes:
         path, schema = table(folder, rows, 6, 2)
@@ -181,7 +181,7 @@ def memory(folder: Path, sizes: list[int]) -> None:
 
 
 def stored(folder: Path, sizes: list[int], before: str) -> None:
-    """Print what importing as many new people takes each version: the importing process, and the one that reads."""
+    """Print the cost of importing as many new people with each version: the importing process, and the reading one."""
     print(
         "| people | version | s of processor | of it reading | peak MB | steps of progress |\n|---|---|---|---|---|---|"
     )

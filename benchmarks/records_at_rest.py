@@ -1,8 +1,8 @@
-"""What encryption at rest costs: people's records with a key for each person, and in plain files, measured in turns.
+"""Cost of encryption at rest: people's records with a key for each person and in plain files, measured in turns.
 
     python -m benchmarks.records_at_rest [PEOPLE …]
 
-One row of 100 numbers a person. Medians of processor time.
+One row of 100 numbers per person. Medians of processor time.
 """
 
 import io
@@ -33,7 +33,7 @@ def main(sizes: list[int]) -> None:
 
 
 def _measured(people: int) -> dict[str, tuple[float, float]]:
-    """Medians in seconds: in plain files, and encrypted."""
+    """Return medians in seconds for plain and encrypted files."""
     from django.core.files.base import ContentFile
     from django.core.files.storage import FileSystemStorage
 

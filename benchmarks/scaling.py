@@ -1,13 +1,13 @@
-"""Processor time over holders, queries, classes and sites: slopes, and other libraries beside.
+"""Processor time by holders, queries, classes and sites: slopes, and a comparison with other libraries.
 
     python -m benchmarks.scaling [holders queries classes sites] [--quick]
 
 Simulated holders with one record of 64 coordinates each (`benchmarks.neighbours.speed`), one thread. A size is measured
-three times, and the least counts; all contenders of a size follow each other. Slopes are those of a least-squares line
-through the logarithms: 1 is in proportion. `pairs` finds all records within a radius of each query, as scikit-learn
-and faiss-cpu (where it is installed; it is no requirement) do; `votes` also looks up accounts, charges them and adds up
-what every holder says; `one sum` is a masked one, of all sites and the hub together. Numbers are kept in
-benchmarks/results/scaling.json, those of other parts as they are; docs/performance-*.svg are drawn from them.
+three times, and the shortest time counts; all contenders for a size run one after the other. Slopes are for a
+least-squares line through the logarithms, so 1 means proportional. `pairs` finds all records within a radius of each
+query, like scikit-learn and faiss-cpu (if installed; it is not a requirement); `votes` also looks up accounts, charges
+them and adds up every holder's vote; `one sum` is a masked sum of all sites and the hub together. Numbers are stored in
+benchmarks/results/scaling.json, leaving other parts unchanged; docs/performance-*.svg are drawn from them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ HOLDERS = (10_000, 31_623, 100_000, 316_228, 1_000_000)
 QUERIES = (100, 1_000, 10_000, 100_000)
 CLASSES = (2, 5, 15, 50, 150)
 SITES = (3, 6, 12, 25, 50)
-#: What stays the same while something else grows.
+#: Fixed sizes while another one grows.
 FEW_QUERIES, SOME_HOLDERS, TEN = 1_000, 60_000, 10
-#: That a sum of sites has.
+#: Numbers in a sum of sites.
 NUMBERS = 7_850
-#: Of more pairs of a query and a record than these, a library that keeps all distances needs too much memory.
+#: With more pairs of a query and a record than this, a library that stores all distances needs too much memory.
 MOST = 1_000_000_000
 
 GROWN = {"holders": HOLDERS, "queries": QUERIES, "classes": CLASSES, "sites": SITES}
@@ -39,23 +39,23 @@ Work = Callable[[], Any]
 
 
 def sizes(over: list[str], quick: bool) -> Iterator[tuple[str, int]]:
-    """Quantities that grow, each with its values."""
+    """Yield the quantities that grow, each with its values."""
     for name in over:
         for value in GROWN[name][:2] if quick else GROWN[name]:
             yield name, value
 
 
 def works(over: str, value: int) -> dict[str, Work]:
-    """What is measured where this has grown to this value, by name."""
+    """Return the measured work for this value of the growing quantity, by name."""
     if over == "sites":
         return {"one sum": site_sum(value)}
     usual = {"holders": SOME_HOLDERS, "queries": FEW_QUERIES, "classes": TEN}
     known = contenders(**(usual | {over: value}))
-    return {name: work for name, work in known.items() if (over, name) != ("queries", "one step")}  # it knows none
+    return {name: work for name, work in known.items() if (over, name) != ("queries", "one step")}  # it has none
 
 
 def site_sum(sites: int, numbers: int = NUMBERS) -> Work:
-    """A question of so many numbers to all sites: what they endorse and answer, and what the hub adds up."""
+    """Return the work for one question to all sites: their endorsements and answers, and the hub's addition."""
     import numpy as np
 
     from common.noise import SystemNoise
@@ -70,7 +70,7 @@ def site_sum(sites: int, numbers: int = NUMBERS) -> Work:
 
 
 def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
-    """Work that is measured at a size, by name."""
+    """Return the work that is measured at a size, by name."""
     import numpy as np
     from sklearn.neighbors import NearestNeighbors
 
@@ -87,7 +87,7 @@ def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
 
     places, records = clustered(1, queries), clustered(2, holders)
     labels = np.random.default_rng(3).integers(0, classes, holders)
-    # one radius for all queries: scikit-learn and faiss know no other
+    # one radius for all queries, because scikit-learn and faiss support only that
     reach = int(np.median(radii(places[:1_000], records[:10_000], 0.0025)))
     limits, norms = np.full(queries, reach), squared_norms(records)
     mine = owned_records(records, labels, np.arange(holders), np.arange(holders))
@@ -141,7 +141,7 @@ def measured(over: list[str], quick: bool) -> Iterator[Row]:
 
 
 def slopes(rows: list[Row]) -> Iterator[Row]:
-    """Slope of every contender over whatever grew."""
+    """Yield the slope of every contender for each growing quantity."""
     import numpy as np
 
     for over, name in dict.fromkeys((row["over"], row["what"]) for row in rows):

@@ -1,4 +1,4 @@
-"""Individualized DP-SGD over Poisson samples: accuracy on MNIST, and a step beside Opacus.
+"""Individualized DP-SGD over Poisson samples: accuracy on MNIST, and a step compared with Opacus.
 
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled mnist [--steps 9375] [--seeds 1 2 3] [--step-size 0.6]
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled cifar10 [--steps 1465] [--step-size 0.7]
@@ -10,23 +10,23 @@
     python -m benchmarks.sgd_sampled printed
 
 `mnist` is Tables 2 and 3 of Boenisch et al. 2023: ε = 1, 2, 3 at δ = 1e-5, 512 of 60,000 holders in a step, clipping
-norm 0.2, no momentum. Their parameters are the defaults; whatever is trained with fewer steps is kept with their number
-and is no reproduction. Promises are kept as the privacy loss distribution bounds the run. Every run is kept in
+norm 0.2, no momentum. Their parameters are the defaults; runs with fewer steps are stored with the number of steps and
+are not reproductions. Promises are kept according to the run's privacy loss distribution. Every run is stored in
 benchmarks/results/sgd_sampled.json as soon as it ends, and is not repeated.
 
-`cifar10` has the parameters of Table 4 and this project's network, which has 37,274 weights where the printed one has
-550,570: 1,024 of 45,000 holders in a step, clipping norm 0.4; the test as in `benchmarks.sgd.elsewhere`. `printed` says
-what the gradients of the printed one take.
+`cifar10` has the parameters of Table 4 and this project's network, which has 37,274 weights (the printed one has
+550,570): 1,024 of 45,000 holders in a step, clipping norm 0.4; the test as in `benchmarks.sgd.elsewhere`. `printed`
+shows the processor time for gradients of the printed one.
 
 `small` is the same at ε = 0.3 for all, and at 0.30 and 0.31 for half of the holders each. `classes` gives the holders
-of one class another ε than all others, or those of each class their own, and counts right test points by class.
-(Groups of a study follow from promises, never from classes.) `photographs` is Table 8: the same for each class of
-CIFAR-10, at ε = 3 or 1 where all others have 2.
+of one class a different ε, or the holders of each class their own, and counts right test points by class. (Groups of a
+study are based on promises, never on classes.) `photographs` is Table 8: the same for each class of CIFAR-10, at ε = 3
+or 1 while all others have 2.
 
 `tables` is Adult and Diabetes (by patient) at ε = 1, 2, 3 and at ε = 1 for all, 512 holders in a step, clipping norm
 0.5, a linear model and a small network on standardised columns; accuracy and area under the curve.
 
-`speed` needs Opacus, which is no requirement of the project, and runs each contender in a process of its own, for
+`speed` needs Opacus, which is not a requirement of the project, and runs each contender in a separate process, for
 samples of several sizes.
 """
 
@@ -67,7 +67,7 @@ from learning.mechanisms.steps.linear import OwnedRecords, owned_records
 RESULTS = Path(__file__).resolve().parent / "results" / "sgd_sampled.json"
 EPSILONS, DELTA, SHAPE, CLASSES = (1.0, 2.0, 3.0), 1e-5, (28, 28), 10
 THIRDS, MOST_STRICT = (0.34, 0.43, 0.23), (0.54, 0.37, 0.09)
-#: Of the holders of each digit, from 0 on, in the published code's study of classes (`balance_study_mnist.py`).
+#: ε of the holders of each digit, from 0 on, in the published code's study of classes (`balance_study_mnist.py`).
 BY_CLASS = (0.75, 0.5, 2.0, 2.6, 4.1, 2.1, 2.05, 3.0, 3.1, 6.1)
 SLACK = 1e-7
 HOLDERS, BATCH, CLIP_NORM, FULL = 60_000, 512, 0.2, 9375
@@ -75,7 +75,7 @@ HOLDERS, BATCH, CLIP_NORM, FULL = 60_000, 512, 0.2, 9375
 
 @dataclass(frozen=True)
 class Setup:
-    """Parameters of a data set, as Table 4 prints them; scale: of what the network takes, see `Gradients`."""
+    """Parameters of a data set, as printed in Table 4; scale: of the network's input, see `Gradients`."""
 
     shape: tuple[int, ...]
     holders: int
@@ -89,7 +89,7 @@ class Setup:
 MNIST = Setup(SHAPE, HOLDERS, BATCH, CLIP_NORM, FULL, 0.6)
 CIFAR10 = Setup((32, 32, 3), 45_000, 1024, 0.4, 1465, 0.7, scale=2.0)
 SETUPS = {"cifar10": CIFAR10, "photographs": CIFAR10}
-"""By the part of this benchmark; of all others it is MNIST's."""
+"""By the part of this benchmark; all others use MNIST's."""
 #: Noise multiplier of groups that are trained one after the other (Appendix E.2).
 ONE_BY_ONE = 2.5
 BATCHES = (128, 512, 2_048)
@@ -98,9 +98,9 @@ AT_A_TIME = 32
 
 @dataclass(frozen=True)
 class Case:
-    """epsilons and shares: of the groups; ten of them are the holders of the ten classes.
+    """epsilons, shares: ε and share of each group; ten groups are the holders of the ten classes.
 
-    of_class: the class whose holders are the last of two groups; None for chance.
+    of_class: the class whose holders are the last of two groups; None for random groups.
     """
 
     variant: str
@@ -131,7 +131,7 @@ class Case:
         return baseline[self.variant](gdp_mu(self.epsilons, DELTA), sizes, **run, clip_norm=norm)
 
     def _alone(self, group: int, size: int) -> tuple[SampledMechanism, int]:
-        """A group by itself, in as many steps as its promise pays for at the noise that is printed."""
+        """Return the mechanism for a single group, and the steps that its promise pays for at the printed noise."""
         rate, promised = BATCH / size, self.epsilons[group]
         steps = bisect_right(range(1, FULL), promised, key=partial(_spent, rate, ONE_BY_ONE))
         rates = np.where(np.arange(len(self.epsilons)) == group, rate, 0.0)
@@ -152,7 +152,7 @@ def _spent(rate: float, sigma: float, steps: int) -> float:
 
 
 def _one_class(*epsilons: tuple[float, float]) -> tuple[Case, ...]:
-    """Each class in turn: ε of all others, and of its own holders."""
+    """Return cases for each class in turn: ε of all others, and of its own holders."""
     return tuple(
         Case("sample", pair, (0.9, 0.1), of_class=one) for one, pair in itertools.product(range(CLASSES), epsilons)
     )
@@ -188,12 +188,12 @@ CASES = {
 
 
 def images_run(data: Any, setup: Setup, case: Case, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Right test points in per cent, of all and by class."""
+    """Return the right test points in per cent, in total and by class."""
     began = time.process_time()
     group = case.groups(data.holders.y, seed)
     network = network_create("cnn", setup.shape, CLASSES, seed)
     state, gradients = SampledSteps.start(network), Gradients(network, setup.shape, scale=setup.scale)
-    noise, sampling = SimulationNoise(seed), SimulationSampling(seed)  # phases go on with the same streams
+    noise, sampling = SimulationNoise(seed), SimulationSampling(seed)  # phases continue with the same streams
     for mechanism, steps in case.phases(np.bincount(group), options.steps, setup):
         state = run_chunk(
             state,
@@ -229,7 +229,7 @@ class Mnist:
 
 
 class Photographs:
-    """45,000 holders of one of CIFAR-10's images each, and 6,000 others; pixels from -1 to 1."""
+    """45,000 holders of one CIFAR-10 image each, and 6,000 other images; pixels from -1 to 1."""
 
     def __init__(self) -> None:
         splits = cifar10_load(Path(os.environ.get("IPATE_DATA_DIR", "../shared/data")))
@@ -264,12 +264,12 @@ def tables(options: argparse.Namespace) -> None:
 
 
 def chosen(seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Choices of a run that its row is known by."""
+    """Return the choices of a run that identify its row."""
     return {"steps": options.steps, "seed": seed, "step_size": options.step_size, "momentum": options.momentum}
 
 
 def measure(part: str, cells: list[Cell]) -> None:
-    """Measure what has no row yet, and keep each row as soon as it is there."""
+    """Measure missing rows, and store each row as soon as it is measured."""
     rows = kept(RESULTS).get(part, [])
     for row in missing(rows, cells):
         rows.append(row)
@@ -319,7 +319,7 @@ def table_run(
 
 
 def speed(options: argparse.Namespace) -> None:
-    """Seconds of a step and the memory that it takes, 26,010 weights, over the expected size of a sample of 60,000."""
+    """Print seconds and memory of a step, for 26,010 weights, by the expected size of a sample of 60,000."""
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     context = multiprocessing.get_context("spawn")
     rows = []
@@ -336,7 +336,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def printed(options: argparse.Namespace) -> None:
-    """Processor time of an image's gradient, one for each image, in the network that the paper has for CIFAR-10."""
+    """Print the processor time of each image's own gradient, in the paper's network for CIFAR-10."""
     torch.set_num_threads(1)
     layers: list[nn.Module] = []
     channels = 3
@@ -372,7 +372,7 @@ def measured(contender: Any, batch: int, repeats: int, sending: Any) -> None:
     data = Mnist()
     one_step = contender(data, batch)
     before = memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # from here on a new peak
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     one_step()
     seconds = []
     for _ in range(repeats):
@@ -389,7 +389,7 @@ def measured(contender: Any, batch: int, repeats: int, sending: Any) -> None:
 
 
 def memory(name: str) -> int:
-    """Kibibytes of this process, of the kind that Linux calls so."""
+    """Return this process's memory of the kind ``name`` (as Linux calls it), in KiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
@@ -400,7 +400,7 @@ def ours(data: Mnist, batch: int) -> Any:
 
 
 def one_step(holders: OwnedRecords, network: Any, mechanism: SampledMechanism) -> Callable[[], SampledSteps]:
-    """What takes a first step of ``network`` with one record of each holder, all of one promise."""
+    """Return a function that takes a first step of ``network`` with one record of each holder, all with one promise."""
     return partial(
         run_chunk,
         SampledSteps.start(network),

@@ -1,13 +1,13 @@
-"""Kill a hub, its sites and their network at random while they carry out runs, and look at every account afterwards.
+"""Kill a hub, its sites and their network at random during runs, and check every account afterwards.
 
     .venv/bin/python -m benchmarks.site_kills [--kills 100] [--seed 1] [--folder FOLDER]
 
-A hub and three sites, each in a network namespace with database, pages or worker of its own. nginx ends TLS before the
-hub, with a certificate that the sites have pinned; they reach it through a proxy (CONNECT) alone, as from behind a
-firewall. Runs follow one another until so many strikes have hit: a worker or the hub's pages killed with all their
-children, the proxy killed, or the network of one of them cut, for up to some seconds. Afterwards: how each run ended
-and why, whether any account is above its cap, and whether anybody was charged twice for one question. Needs root,
-iproute2, nginx and openssl. Writes benchmarks/results/site_kills.json with --write.
+A hub and three sites are each in a network namespace with their own database, pages or worker. nginx terminates TLS in
+front of the hub, with a certificate that the sites have pinned; they reach it only through a proxy (CONNECT), as from
+behind a firewall. Runs follow one another until enough strikes have hit: a worker or the hub's pages killed with all
+their children, the proxy killed, or the network of one of them cut, for up to some seconds. Then it reports how each
+run ended and why, whether any account is above its cap, and whether anyone was charged twice for one question. Needs
+root, iproute2, nginx and openssl. Writes benchmarks/results/site_kills.json with --write.
 """
 
 import argparse
@@ -34,17 +34,17 @@ from benchmarks.worker_hosts import cut_off, network, process
 RESULTS = Path(__file__).parent / "results" / "site_kills.json"
 SITES = 3
 HUB, PORT, TLS, PROXY = "a", 8000, 8443, 3128
-#: Seconds between strikes, and until what was struck is there again.
+#: Seconds between strikes, and until the struck part returns.
 BETWEEN, AWAY = (0.5, 4.0), (0.2, 3.0)
-#: Of every cap a run may use; runs follow one another.
+#: Share of every cap for a run; runs follow one another.
 SHARE = 0.1
-#: Seconds after which the hub goes on without a site, and a run of this benchmark counts as stuck.
+#: Seconds after which the hub continues without a site, and after which a run of this benchmark counts as stuck.
 PATIENCE, STUCK = 60, 1800
 
 
 @dataclass
 class Target:
-    """Something that can be struck: begun again by ``begin``, or a host whose network is cut."""
+    """A target for strikes: a process restarted by ``begin``, or a host whose network is cut."""
 
     name: str
     begin: Callable[[], AbstractContextManager[subprocess.Popen]] | None
@@ -65,7 +65,7 @@ class Target:
 
 @contextmanager
 def certificate(folder: Path, address: str) -> Iterator[tuple[Path, Path]]:
-    """Certificate and key of the hub, signed by itself."""
+    """Yield a self-signed certificate of the hub, and its key."""
     made, key = folder / "hub.pem", folder / "hub.key"
     names = ["-subj", "/CN=hub", "-addext", f"subjectAltName=IP:{address}"]
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
@@ -74,7 +74,7 @@ def certificate(folder: Path, address: str) -> Iterator[tuple[Path, Path]]:
 
 
 def nginx_settings(folder: Path, address: str, made: Path, key: Path) -> Path:
-    """What deploy/nginx.conf says of requests, for one server without root's folders."""
+    """Write the request settings of deploy/nginx.conf for one server, without root's folders."""
     settings = folder / "nginx.conf"
     settings.write_text(
         f"""daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log; worker_processes 1; user root;
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def wrong(found: dict[str, Any]) -> list[str]:
-    """What must not be so."""
+    """Return descriptions of faults."""
     said = [f"run {place} ended without a reason" for place, run in enumerate(found["runs"]) if not run["told"]]
     for name, state in found["accounts"].items():
         said += [f"{name}: {fault}" for fault in state["faults"]]
@@ -166,14 +166,14 @@ def wrong(found: dict[str, Any]) -> list[str]:
 
 
 def kills(folder: Path, number: int, seed: int, net: int, bar: tqdm) -> dict[str, Any]:
-    """Carry out runs until so many strikes have hit; how runs ended, and how every installation stands.
+    """Carry out runs until enough strikes have hit; return how runs ended, and the state of every installation.
 
     Args:
-        folder: Of all installations.
-        number: Of strikes.
-        seed: Of what is struck, and when.
-        net: Number of the network, up to 250, that nobody else has.
-        bar: Moves with every strike.
+        folder: Folder of all installations.
+        number: Number of strikes.
+        seed: Seed for targets and times of strikes.
+        net: Unused network number, up to 250.
+        bar: Progress bar of strikes.
     """
     from ipate_web.joint_demo import alliance_make, databases_make, pages, run_begin, stepping, worker
 
@@ -253,7 +253,7 @@ def _installation(folder: Path, net: int, host: str, address: str, outside: str)
 
 
 def _strike(target: Target, net: int, away: float) -> None:
-    """Kill a process and begin it again after a while, or cut a network for as long."""
+    """Kill a process and restart it after a while, or cut a network for that time."""
     if target.begin is None:
         with cut_off(net, target.host):
             time.sleep(away)
@@ -264,7 +264,7 @@ def _strike(target: Target, net: int, away: float) -> None:
 
 
 def _run_outcome(states: list[dict[str, Any]], hits: int, seconds: float) -> dict[str, Any]:
-    """How a run ended: everywhere finished, or ended with a reason."""
+    """Return how a run ended: finished everywhere, or ended with a reason."""
     ended = all(state["status"] == "finished" or (state["status"] == "failed" and state["message"]) for state in states)
     return {
         "strikes": hits,

@@ -1,9 +1,9 @@
-"""Sums over sites, simulated in one process through `learning.sites`: what joint runs reach, and what a question takes.
+"""Sums across sites, simulated in one process with `learning.sites`: results of joint runs, and cost of a question.
 
     IPATE_DATA_DIR=… nice -n 19 .venv/bin/python -m benchmarks.sites [speed steps neighbours] [--quick]
 
-MNIST, 60,000 people over five sites, everyone at ε = 1, beside the same as one study. Prints tables and keeps the
-numbers in benchmarks/results/sites.json. Rows that are kept are not measured again. `--quick` keeps nothing.
+MNIST, 60,000 people at five sites, everyone at ε = 1, compared with the same as one study. Prints tables and stores the
+numbers in benchmarks/results/sites.json. Stored rows are not measured again. `--quick` stores nothing.
 """
 
 import time
@@ -27,7 +27,7 @@ MODES = ("one study", "together", "separate")
 
 
 def speed(quick: bool) -> Iterator[Cell]:
-    """Of one question: bytes that a site sends, processor milliseconds of a site and of the hub, the median of five."""
+    """One question: bytes sent by a site, processor milliseconds of a site and of the hub, the median of five."""
     for numbers in (7_850,) if quick else (7_850, 100_000):
         for count in (3, 5, 20):
             for mode in MODES[1:]:
@@ -64,7 +64,7 @@ def _speed(numbers: int, sites: int, mode: str) -> Row:
 
 
 class Hospitals:
-    """People and records in as many parts as there are sites, and the joint run of all."""
+    """People and records divided by site, and the joint run of all sites."""
 
     def __init__(self, mode: str, caps: np.ndarray, records: Records) -> None:
         count = 1 if mode == "one study" else SITES
@@ -79,7 +79,7 @@ class Hospitals:
             self._records.append(Records(records.x[mine], records.classes[mine], place))
 
     def release(self, question: Question, part: slice, state: Any) -> tuple[PartRelease, float]:
-        """The release of a part, and the standard deviation of its noise in the counting of the sums."""
+        """Return the release of a part, and the standard deviation of its noise in units of the sums."""
         draws, answers, everybody = Draws(SystemNoise()), [], np.arange(len(self.caps))
         people = People(everybody, self.caps, self.caps, self.spent)
         for mask, records in zip(self._masks, self._records, strict=True):
@@ -161,7 +161,7 @@ def _neighbours(split: int, mode: str) -> Row:
 
 
 def steps(quick: bool) -> Iterator[Cell]:
-    """Individual steps with public curvature, a question for each: the linear model on wavelets, without a student."""
+    """Individual steps with public curvature, one question each: the linear model on wavelets, without a student."""
     return _cells(_steps, quick)
 
 

@@ -3,25 +3,25 @@
     DATABASE_URL=postgres://… python benchmarks/soak.py strikes [--seconds 7200] [--seed 1] [--output FILE]
         [--logs FOLDER] [--port 8600]
 
-PostgreSQL, Redis, pages of gunicorn, worker and beat as in docs/install.md, which are the hub of three sites. Runs are
-proposed over the API and over the sites, while connections to Redis, PostgreSQL and the hub are cut or held up, the
-disk is full, the clock is an hour wrong, and worker, pages or a site are killed. What was killed is started again, and
-so is what ended by itself, which counts as wrong. In the end every run has to have ended, with a reason if it failed,
-and every account is verified. Needs root, for a file system that becomes full, a C compiler and redis-server.
+PostgreSQL, Redis, gunicorn's pages, worker and beat as in docs/install.md form the hub of three sites. Runs are
+proposed over the API and across the sites, while connections to Redis, PostgreSQL and the hub are cut or held up, the
+disk is full, the clock is an hour wrong, and worker, pages or a site are killed. Killed programs are restarted, and so
+are programs that ended on their own, which counts as a fault. In the end every run must have ended, with a reason if it
+failed, and every account is verified. Needs root, for a file system that becomes full, a C compiler and redis-server.
 
     [DATABASE_URL=postgres://…] python benchmarks/soak.py memory [--runs 1000] [--seconds 3600] [--processes 2]
         [--broker redis://…]
 
-Many small runs one after the other: does the memory of the workers stay what it was? Small runs of teachers in a
-rehearsal study are approved ten at a time, and a worker carries them out; no run has to end well, but all have to end.
-After each ten it notes the resident memory of the worker's processes. It prints the memory after the first fifth of the
-runs and at the end, in all and by process, and stops earlier where the seconds are over.
+Many small runs one after the other, to see whether the workers' memory stays constant. Small runs of teachers in a
+rehearsal study are approved ten at a time, and a worker carries them out; runs may fail, but all must end. After every
+ten runs it records the resident memory of the worker's processes. It prints the memory after the first fifth of the
+runs and at the end, in total and by process, and stops earlier if the time is up.
 
     [DATABASE_URL=postgres://…] python benchmarks/soak.py clients [--clients 20] [--seconds 20]
 
-p50 and p95 of pages of staff and of holders, for so many clients who ask without a pause.
+p50 and p95 of staff pages and holders' pages, for this many clients that send requests without a pause.
 
-Each works in a database of its own.
+Each works in a separate database.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from databases import empty_database
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE = 10
-#: Sites of the hub: one of them may collude with it, so a sum takes three.
+#: Sites of the hub: one of them may collude with it, so a sum needs three.
 SITES = ["Clinic Northtown", "Clinic Southtown", "Clinic Easttown"]
 
 
@@ -63,7 +63,7 @@ def strikes(given: argparse.Namespace, stack: ExitStack, folder: Path) -> None:
 
 
 def memory_of(parent: int) -> dict[int, float]:
-    """Resident MiB of a process and its children."""
+    """Return the resident memory of a process and its children in MiB."""
     found = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:

@@ -1,13 +1,13 @@
-"""Number of labels that the accounts afford on the published MNIST votes, and share of right ones among them.
+"""Number of labels that the accounts afford on the published MNIST votes, and the share of right ones.
 
     IPATE_DATA_DIR=… python -m benchmarks.strict_labels [--draws 200]
 
-Everybody is promised the same ε at δ = 1e-5; 250 teachers of weight 1 label the first public points by GNMax, without a
-check. A label costs 2/σ² of an account's cap μ², and their number follows from that alone: as many as the cap allows.
-"Rényi" is what the same promise affords by Rényi costs that do not depend on the votes, which bound the same mechanism
-from above. "right" is the mean share of right labels among these points, over draws of the noise. At σ = 40 a line says
-the same of Confident-GNMax (T = 200, σ_T = 150), which checks first whether a point is worth its label. The last line
-is of three groups with their own ε.
+Everyone is promised the same ε at δ = 1e-5; 250 teachers of weight 1 label the first public points by GNMax, without a
+check. A label costs 2/σ² of an account's cap μ², which alone determines their number. "Rényi" is the number that the
+same promise affords by Rényi costs that do not depend on the votes, which bound the same mechanism from above. "right"
+is the mean share of right labels among these points, over draws of the noise. At σ = 40 another line is for
+Confident-GNMax (T = 200, σ_T = 150), which first checks whether a point is worth its label. The last line is for three
+groups with their own ε.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def labels_afforded(epsilon: float, sigma: float) -> int:
 
 
 def labels_by_renyi(epsilon: float, sigma: float) -> int:
-    """By Rényi costs: the largest number whose curve converts to at most ε."""
+    """Return the largest number of labels whose Rényi curve converts to at most ε."""
     curve = gnmax_rdp(np.zeros((1, 10)), sigma, method="data_independent")[0]
     with warnings.catch_warnings():  # so few labels cost so little that the largest order is the best
         warnings.simplefilter("ignore")
@@ -41,13 +41,13 @@ def labels_by_renyi(epsilon: float, sigma: float) -> int:
 
 
 def share_right(votes: np.ndarray, truth: np.ndarray, sigma: float, draws: int) -> float:
-    """Mean over ``draws`` of the noise."""
+    """Return the mean share of right labels over ``draws`` of the noise."""
     noise = SimulationNoise(1)
     return float(np.mean([GNMax(sigma).release(votes, noise).labels == truth for _ in range(draws)]))
 
 
 def confident(votes: np.ndarray, truth: np.ndarray, epsilon: float, draws: int) -> tuple[float, float, float]:
-    """Mean labels afforded by the accounts, by Rényi costs, and share of right ones; with the check."""
+    """Return mean labels afforded by the accounts and by Rényi costs, and the share of right ones, with the check."""
     aggregator, noise = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0), SimulationNoise(2)
     cap, check, label = caps_of(epsilon, DELTA), check_charge(1.0, 150.0), label_charge(1.0, 40.0)
     checks = threshold_rdp(votes[:1], 200.0, 150.0, method="data_independent")[0]
@@ -69,7 +69,7 @@ def confident(votes: np.ndarray, truth: np.ndarray, epsilon: float, draws: int) 
 
 
 def labels_individualized(variant: str) -> int:
-    """34 % / 43 % / 23 % of 60,000 holders at ε = 1, 2, 3, σ 40, weights or duplicates in proportion to μ."""
+    """Return labels for 34 % / 43 % / 23 % of 60,000 holders at ε = 1, 2, 3, σ 40, proportional to μ."""
     groups = [PrivacyGroup("HIGH", 1.0, 20_400), PrivacyGroup("AVERAGE", 2.0, 25_800), PrivacyGroup("LOW", 3.0, 13_800)]
     plan = make_plan(groups, variant=variant, teachers=250, aggregator=GNMax(40.0), delta=DELTA, weight_scheme="gdp")
     return min(

@@ -1,7 +1,7 @@
-"""Boosting on synthetic rows, judged on test records; beside it the same on the private records, without a promise.
+"""Boosting on synthetic rows, judged on test records, compared with the same on private records without a promise.
 
-With ``--reuse`` the rows are public points: a part of everybody's cap draws them, steps or votes use the rest. With
-``--steps`` one run does both, as it does where there are no public points.
+With ``--reuse`` the rows serve as public points: drawing them uses a part of every cap, and steps or votes use the
+rest. With ``--steps`` one run does both, as it does if there are no public points.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def draw(
     share: float = 1.0,
     rows: int | None = None,
 ) -> SyntheticRows[Description]:
-    """Rows that a run with this share would draw."""
+    """Return rows that a run with this share would draw."""
     several = promise if isinstance(promise, tuple) else (promise,)
     shares = SHARES if len(several) > 1 else (1.0,)
     level_of = np.random.default_rng(seed).choice(len(several), int(records.owner.max()) + 1, p=shares)
@@ -58,7 +58,7 @@ def draw(
 def count(
     schema: TabularSchema, records: Records, caps: Numbers, seed: int, *, share: float = 1.0, rows: int | None = None
 ) -> Marginals:
-    """What such a run would release, of holders with these caps (H,), all of whom own records."""
+    """Return such a run's releases for holders with these caps (H,), all of whom own records."""
     holders = len(caps)
     of_levels, numbers = np.unique(caps, return_counts=True)
     levels = [PlannedLevel(str(cap), float(cap), float(number)) for cap, number in zip(of_levels, numbers, strict=True)]
@@ -80,7 +80,7 @@ def _answer(answer: Callable[..., Arrays], people: People, records: Records) -> 
 
 
 def judged(x: Numbers, classes: NDArray[np.integer], test: Numbers, truth: NDArray[np.integer]) -> tuple[float, float]:
-    """Accuracy, and area under the curve of class 1, of the student *boosting* on labelled rows."""
+    """Return accuracy, and area under the curve of class 1, of the student *boosting* on labelled rows."""
     from sklearn.metrics import roc_auc_score
 
     learned = labelled(np.arange(len(x)), classes, classes=2)
@@ -90,7 +90,7 @@ def judged(x: Numbers, classes: NDArray[np.integer], test: Numbers, truth: NDArr
 
 
 def reuse(name: str, draws: int) -> None:
-    """Steps and votes at ε = 1 on synthetic points, and with the whole cap on real public points."""
+    """Print steps and votes at ε = 1 on synthetic points, and with the whole cap on real public points."""
     splits = splits_load(name)
     assert isinstance(splits.schema, TabularSchema)
     private, test, truth = splits.private, splits.test.x, splits.test.y
@@ -108,7 +108,7 @@ def reuse(name: str, draws: int) -> None:
             fitted = default_representation(points.shape[1:]).fit(points)
             coordinates = [fitted.transform(each) for each in (private.x, points, test)]
             mine, public, judging = coordinates
-            # What synthetic points are in truth nobody knows, and nothing asks.
+            # The true classes of synthetic points are unknown and not needed.
             unknown = np.zeros(len(points), np.int64)
             data = Data(name, 2, points, unknown, test, truth, mine, private.y, owner, public, judging)
             releases = ask_votes(data, 1.0, caps=caps, seed=seed).releases
@@ -120,7 +120,7 @@ def reuse(name: str, draws: int) -> None:
 
 
 def counted_steps(name: str, draws: int) -> None:
-    """Private steps of runs without public points, which count people first: several parts of the share."""
+    """Print private steps of runs without public points, which count people first, for several parts of the share."""
     splits = splits_load(name)
     assert isinstance(splits.schema, TabularSchema)
     private, (test, truth) = splits.private, judging(name)
@@ -141,7 +141,7 @@ def counted_steps(name: str, draws: int) -> None:
 
 
 def judging(name: str) -> tuple[Numbers, NDArray[np.integer]]:
-    """Test points and their classes: nobody needs public points here, and of Adult they are most of the test part."""
+    """Return test points and their classes, for Adult with the public points, which are not needed here."""
     splits = splits_load(name)
     parts = (splits.public, splits.test) if name == "adult" else (splits.test,)
     return np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])

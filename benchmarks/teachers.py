@@ -1,10 +1,10 @@
-"""Accuracy of the student of a vote of teachers that releases noisy counts, by the product's defaults.
+"""Accuracy of the student of a teachers' vote that releases noisy counts, with the product's defaults.
 
     python -m benchmarks.teachers digits
     python -m benchmarks.teachers mnist [--splits 1 2]
 
-The public and test points of each split are drawn anew from all that are not private, as in `benchmarks.students`. The
-teachers learn once for each split, and answer for every set of promises.
+The public and test points of each split are drawn again from all that are not private, as in `benchmarks.students`. The
+teachers are trained once for each split, and answer for every set of promises.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEY = b"benchmark"
 
 
 def votes_of(name: str, split: int, teachers: int) -> None:
-    """Print what a split leads to, at each set of promises."""
+    """Print the results of a split for each set of promises."""
     splits, clock = splits_load(name), time.process_time()
     x, y = (np.concatenate([getattr(splits.public, part), getattr(splits.test, part)]) for part in ("x", "y"))
     order = split_order(name, len(x), split)

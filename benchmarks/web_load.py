@@ -1,12 +1,12 @@
-"""Pages of a study with very many holders and runs, under many clients: gunicorn, before and after, in one run.
+"""Pages of a study with very many holders and runs, for many clients: gunicorn, before and after, in one run.
 
     DATABASE_URL=postgres://… python benchmarks/web_load.py [--before COMMIT] [--holders 1000000] [--runs 100]
         [--clients 20] [--rate 14] [--workers 4] [--seconds 30] [--output FILE]
 
-Works in a database of its own beside the one of DATABASE_URL, and the version before in another, as their tables
-differ. Clients ask for the study's page, first one request after the other, then together at a rate, whatever the site
-takes to answer: a request's time is then counted from when it was due. Beside times on the wall, which other work on
-the machine lengthens, it prints the processor time of gunicorn for each request, and the page's slowest queries.
+Works in a separate database next to the one of DATABASE_URL, and runs the version before in another, as their tables
+differ. Clients request the study's page, first one request after the other, then together at a fixed rate; then a
+request's time is counted from when it was due. In addition to wall-clock times, which other work on the machine
+lengthens, it prints gunicorn's processor time for each request, and the page's slowest queries.
 """
 
 import argparse
@@ -34,7 +34,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(parent: int) -> float:
-    """Processor time so far of a process and its children."""
+    """Return the processor time so far of a process and its children."""
     total = 0
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -49,7 +49,7 @@ def processor_seconds(parent: int) -> float:
 
 @contextmanager
 def gunicorn(workers: int):
-    """Process id and address of a site that serves this version."""
+    """Run a site that serves this version; yield its process id and address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -70,9 +70,9 @@ def gunicorn(workers: int):
 
 
 def load(url: str, cookies: dict[str, str], clients: int, seconds: float, rate: float = 0.0) -> list[float]:
-    """Seconds that each request took which ``clients`` made in so many ``seconds``.
+    """Return the duration of each request that ``clients`` made within ``seconds``.
 
-    rate: requests of all clients in a second; 0 where each makes its next one as soon as the last is answered.
+    rate: requests per second of all clients; if 0, each client sends its next one after the last response.
     """
     times: list[float] = []
     interval = clients / rate if rate else 0.0
@@ -116,7 +116,7 @@ def measure(page: str, cookies: dict[str, str], given: argparse.Namespace) -> di
 
 
 def measure_before(given: argparse.Namespace, environment: dict[str, str]) -> dict[str, Any]:
-    """What the benchmark of the commit before measures in a database that its own code has built."""
+    """Return results of the earlier commit's benchmark in a database built by its own code."""
     names = ("holders", "runs", "clients", "rate", "workers", "seconds")
     options = [f"--{name}={getattr(given, name)}" for name in names]
     with version_of(given.before) as folder:
@@ -129,7 +129,7 @@ def measure_before(given: argparse.Namespace, environment: dict[str, str]) -> di
 
 
 def slowest_queries(page: str, cookies: dict[str, str], number: int = 3) -> None:
-    """Print the queries of a page that take longest, with their plans."""
+    """Print the slowest queries of a page, with their plans."""
     from django.core.wsgi import get_wsgi_application
     from django.db import connection
     from django.test.utils import CaptureQueriesContext

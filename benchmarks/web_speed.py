@@ -1,11 +1,11 @@
-"""Processor time that a page takes of the site's process, before and after, in one run.
+"""Processor time of a page in the site's process, before and after, in one run.
 
     python benchmarks/web_speed.py [--before COMMIT] [--runs 20] [--requests 40] [--output FILE]
 
-Both versions run beside each other, each in a process with a database of its own (beside the one of DATABASE_URL;
-without it, SQLite) and the same study, and answer in turns, so that what else the machine does falls on both. A request
-goes through the WSGI application as gunicorn calls it. On PostgreSQL the server's own time is not counted. Without
---before only this version is measured.
+Both versions run at the same time, each in a process with a separate database (next to the one of DATABASE_URL, or else
+SQLite) and the same study, and respond in turns, so that other load affects both. A request goes through the WSGI
+application as called by gunicorn. On PostgreSQL the server's own time is not counted. Without --before only this
+version is measured.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ROUNDS = 5
 
 
 def application_call(application: Any, address: str, cookies: dict[str, str]) -> int:
-    """Status of a request that is answered in this process."""
+    """Return the status of a request handled in this process."""
     parts = urlsplit(address)
     environ = {
         "REQUEST_METHOD": "GET",
@@ -53,7 +53,7 @@ def application_call(application: Any, address: str, cookies: dict[str, str]) ->
 
 
 def serve(runs: int) -> None:
-    """Build the study with the code of the working folder; answer each line "PAGE REQUESTS" with the medians."""
+    """Build the study with the code in the working folder; answer each line "PAGE REQUESTS" with the medians."""
     sys.path.insert(1, os.getcwd())
     from databases import empty_database
     from web_study import site_set_up, study_build
@@ -81,7 +81,7 @@ def serve(runs: int) -> None:
 
 
 class Site:
-    """A process that serves the version of a folder."""
+    """A process that serves the version in a folder."""
 
     def __init__(self, folder: Path, runs: int) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--runs", str(runs)]
@@ -111,7 +111,7 @@ class Site:
 
 @contextmanager
 def version_of(commit: str) -> Iterator[Path]:
-    """A folder with the files of a commit."""
+    """Yield a folder with the files of a commit."""
     with tempfile.TemporaryDirectory(prefix="ipate-before-") as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "x", "-C", folder], input=archive, check=True)
@@ -142,7 +142,7 @@ def main() -> None:
         times: dict[tuple[str, str], list[float]] = {(page, name): [] for page in PAGES for name in sites}
         for page in PAGES:
             for site in sites.values():
-                site.ask(page, 5)  # what only a process's first requests cost
+                site.ask(page, 5)  # excludes costs of a process's first requests
         for _round in range(ROUNDS):
             for page in PAGES:
                 for name, site in sites.items():

@@ -1,18 +1,18 @@
 """A study with many runs and, if wanted, many holders, for measuring pages: one run is real, the others are its copies.
 
-Imported by web_speed.py and web_load.py once Django is set up, on an empty database that has been migrated.
+web_speed.py and web_load.py import it after setting up Django, on an empty migrated database.
 """
 
 from typing import Any
 from uuid import uuid4
 
 POINTS, BATCH = 300, 4
-#: The pages that people look at most, by name.
+#: The most viewed pages, by name.
 PAGES = ("study", "run", "run list", "tick")
 
 
 def site_set_up() -> None:
-    """Set Django up, make the tables, and gather the static files as an installation does."""
+    """Set Django up, create the tables, and collect the static files as in an installation."""
     import django
 
     django.setup()
@@ -23,10 +23,10 @@ def site_set_up() -> None:
 
 
 def study_build(runs: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Build a study with ``runs`` runs, of which one is under way.
+    """Build a study with ``runs`` runs, one of which is in progress.
 
     Returns:
-        The addresses of :data:`PAGES` by name, and the session of who may see them (operator and steward) as cookies.
+        The addresses of :data:`PAGES` by name, and the session cookies of an operator and steward who may see them.
     """
     from django.conf import settings
     from django.test import Client
@@ -58,7 +58,7 @@ def study_build(runs: int) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def runs_copy(run: Any, number: int) -> None:
-    """Write ``number`` copies of a finished run, with its batches, releases, model and a share that was used."""
+    """Write ``number`` copies of a finished run, with its batches, releases, model and used share."""
     from copy import copy
 
     from accounting.models import Release, ShareRecord

@@ -1,14 +1,14 @@
-"""Try and time worker hosts on one machine: network namespaces, PostgreSQL, Redis and an S3-compatible storage.
+"""Test and time worker hosts on one machine: network namespaces, PostgreSQL, Redis and an S3-compatible storage.
 
     .venv/bin/python benchmarks/worker_hosts.py [--hosts N] [--cut] [--keep]
 
-Makes a bridge with 1 to 8 namespaces on it (two without --hosts), each with an address of its own and one Celery worker
-of one process, and beside them a PostgreSQL cluster, a Redis and an S3 (moto) that listen on the bridge alone. The
-workers carry out a run of 100 teachers, random forests, whose training in 20 chunks is most of the work. Prints the
-seconds on the wall from the approval of the run to its end, the workers' processor time in between, and how many chunks
-each host has done, after verify_ledger has found nothing wrong. With --cut one host loses its network for ten seconds
-while all of them train teachers. Everything is removed at the end (--keep leaves the logs). Needs root, iproute2,
-redis-server and PostgreSQL's initdb; nothing that runs on the machine is touched.
+Creates a bridge with 1 to 8 namespaces (two without --hosts), each with its own address and one Celery worker of one
+process, as well as a PostgreSQL cluster, a Redis and an S3 (moto) that listen only on the bridge. The workers carry out
+a run of 100 teachers, random forests, whose training in 20 chunks is most of the work. Prints the wall-clock seconds
+from the approval of the run to its end, the workers' processor time in between, and each host's number of chunks, after
+verify_ledger has found no fault. With --cut one host loses its network for ten seconds while all of them train
+teachers. Everything is removed at the end (--keep leaves the logs). Needs root, iproute2, redis-server and PostgreSQL's
+initdb; other programs on the machine are not affected.
 """
 
 import argparse
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from training.models import Run
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Name of every host that there can be.
+#: Names of all possible hosts.
 NAMES = "abcdefgh"
-#: Seconds for which one of them loses its network: longer than the heartbeat's limit, so that others take over.
+#: Seconds for which one host loses its network: longer than the heartbeat's limit, so that others take over.
 CUT = 10
-#: Seconds that nothing takes longer than.
+#: Maximum seconds for anything.
 DEADLINE = 600
-#: What a worker is started with: one thread, and limits short enough that the work of a dead one is soon taken over.
+#: Variables of a worker: one thread, and limits short enough that another soon takes over a dead worker's work.
 LIMITS = {"IPATE_HEARTBEAT_TIMEOUT": "5", "IPATE_SWEEP_INTERVAL": "2", "OMP_NUM_THREADS": "1"}
 
-#: The storages that hosts share.
+#: The storages shared by hosts.
 BUCKETS = ("private", "models", "keys")
 
 
@@ -53,7 +53,7 @@ def sh(*command: str) -> None:
 
 @contextmanager
 def network(number: int, hosts: str) -> Iterator[str]:
-    """A bridge with a namespace for each host; the address at which what serves both is to listen."""
+    """Create a bridge with a namespace for each host; yield the address on which shared services should listen."""
     net, bridge = f"10.213.{number}", f"ipate-br{number}"
     try:
         sh("ip", "link", "add", bridge, "type", "bridge")
@@ -76,7 +76,7 @@ def network(number: int, hosts: str) -> Iterator[str]:
 
 @contextmanager
 def cut_off(number: int, host: str) -> Iterator[None]:
-    """A host without network."""
+    """Disconnect a host from the network inside the block."""
     link = f"ip{host}o{number}"
     sh("ip", "link", "set", link, "down")
     try:
@@ -87,7 +87,7 @@ def cut_off(number: int, host: str) -> Iterator[None]:
 
 @contextmanager
 def process(command: list[str], log: Path, **options: object) -> Iterator[subprocess.Popen]:
-    """A process that is stopped with its children at the end."""
+    """Yield a process that is stopped with its children at the end."""
     with log.open("ab") as output:
         running = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **options)  # type: ignore[call-overload]
     try:
@@ -115,7 +115,7 @@ def answers(command: list[str]) -> bool:
 
 @contextmanager
 def services(folder: Path, address: str) -> Iterator[dict[str, str]]:
-    """PostgreSQL, Redis and S3 at ``address``; the variables with which a host uses them."""
+    """Run PostgreSQL, Redis and S3 at ``address``; yield the variables with which a host uses them."""
     binaries = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
     cluster, owner = folder / "postgresql", pwd.getpwnam("postgres")
     cluster.mkdir()
@@ -154,7 +154,7 @@ def services(folder: Path, address: str) -> Iterator[dict[str, str]]:
 
 
 def buckets_made(storage: dict[str, str]) -> bool:
-    """Whether the buckets are there, now made if they were not."""
+    """Return whether the buckets exist, after creating missing ones."""
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -175,7 +175,7 @@ def buckets_made(storage: dict[str, str]) -> bool:
 
 @contextmanager
 def workers(folder: Path, number: int, hosts: str) -> Iterator[set[int]]:
-    """A worker on each host, all of them ready, the first of which sends what is due; their sessions."""
+    """Run a worker on each host, the first of which sends periodic tasks; yield their sessions once all are ready."""
     logs = {host: folder / f"worker-{host}.log" for host in hosts}
     sessions = set()
     with ExitStack() as stack:
@@ -191,7 +191,7 @@ def workers(folder: Path, number: int, hosts: str) -> Iterator[set[int]]:
 
 
 def processor_seconds(sessions: set[int]) -> float:
-    """Processor time of all processes of these sessions, since they began."""
+    """Return the total processor time of all processes in these sessions."""
     ticks = 0
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
@@ -206,7 +206,7 @@ class Course:
 
     Args:
         run: The run, just approved.
-        bar: Shows how many chunks are done.
+        bar: Progress bar of chunks.
     """
 
     def __init__(self, run: "Run", bar: tqdm) -> None:
@@ -214,11 +214,11 @@ class Course:
         self.took: dict[int, str] = {}
 
     def follow(self, what: str, condition: Callable[[], bool]) -> None:
-        """Look at the run again and again until ``condition`` holds or the run has ended."""
+        """Check the run repeatedly until ``condition`` holds or the run has ended."""
         wait_for(what, lambda: self._look() or condition())
 
     def _look(self) -> bool:
-        """Whether the run has ended, after a look at it and at the claims on its chunks."""
+        """Check the run and the claims on its chunks; return whether the run has ended."""
         from common.jobs import claimant
 
         self.run.refresh_from_db()
@@ -230,7 +230,7 @@ class Course:
 
 
 def django_setup(folder: Path, variables: dict[str, str]) -> None:
-    """Make an empty site that uses the services; workers inherit its variables."""
+    """Create an empty site that uses the services; workers inherit its variables."""
     os.environ |= variables | LIMITS
     os.environ |= {"IPATE_VAR_DIR": str(folder / "site"), "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}
     sys.path.insert(0, str(ROOT))
@@ -242,11 +242,11 @@ def django_setup(folder: Path, variables: dict[str, str]) -> None:
 
 
 def run_carry_out(folder: Path, number: int, hosts: str, cut: bool) -> None:
-    """Let the hosts carry out a run, check what came of it and print how long it took.
+    """Let the hosts carry out a run, check the result and print how long it took.
 
     Args:
-        folder: For logs and what a worker keeps.
-        number: Of the network.
+        folder: Folder for logs and workers' files.
+        number: Number of the network.
         hosts: Their names.
         cut: Whether the last host loses its network for a while.
     """
@@ -280,7 +280,7 @@ def run_carry_out(folder: Path, number: int, hosts: str, cut: bool) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """Arguments of the command line, checked."""
+    """Return the arguments of the command line, checked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     most = len(NAMES)
     parser.add_argument(
@@ -295,7 +295,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure as the arguments say, and remove everything."""
+    """Measure according to the arguments, and remove everything."""
     given = arguments()
     if os.geteuid() != 0:
         raise SystemExit("Network namespaces need root.")

@@ -202,7 +202,7 @@ class Column:
 
 
 def piece(component: str) -> Callable[[Any, Reader], SafeString]:
-    """Return cells rendered by a component, which gets those of ``row``, ``study`` and ``can`` that it declares."""
+    """Return cells rendered by a component, with those of ``row``, ``study`` and ``can`` that it declares."""
 
     def cell(row: Any, reader: Reader) -> SafeString:
         return component_render(component, row=row, study=reader.study, can=reader.can)

@@ -1,16 +1,16 @@
-"""Attacks on the promises: what can be proven of somebody's part in a run, beside what was promised.
+"""Attacks on the promises: what can be proven about a person's participation in a run, compared with the promise.
 
     python -m benchmarks.attacks [canaries one-run membership groups copies] [--transcripts 100000] [--plant FAULT]
                                  [--quick]
 
-`canaries` makes many transcripts of each mechanism with and without a worst case of a person, and bounds μ from below.
-`one-run` puts a thousand of them into one run each. `membership` asks published models of real data who took part
-(IPATE_DATA_DIR for others than digits), `groups` tests whether people who allow more are found more easily than others,
-`copies` looks for people's records among synthetic rows of Adult. All bounds together hold with a confidence of 99.9 %.
-Exit status 1 where one exceeds its promise: that is a defect. `--plant` puts one in, which has to be found; `--plant
-every` first looks without one, then plants each in turn among the canaries, and fails where one is not found. Numbers
-are kept in benchmarks/results/attacks.json, and ROC curves drawn as docs/attacks-*.svg, but for `--quick` and planted
-defects.
+`canaries` makes many transcripts of each mechanism with and without a worst-case person, and bounds μ from below.
+`one-run` puts a thousand such people into one run of each mechanism. `membership` infers from published models of real
+data who took part (IPATE_DATA_DIR for data other than digits), `groups` tests whether people who allow more are found
+more easily than others, and `copies` looks for people's records among synthetic rows of Adult. All bounds together hold
+with a confidence of 99.9 %. The exit status is 1 if one exceeds its promise, which is a defect. `--plant` adds a defect
+that has to be found; `--plant every` first runs without one, then plants each in turn among the canaries, and fails if
+one is not found. Numbers are stored in benchmarks/results/attacks.json and ROC curves as docs/attacks-*.svg, except for
+`--quick` and planted defects.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def membership(quick: bool) -> Iterator[Row]:
 
 
 def groups(quick: bool) -> Iterator[Row]:
-    """LiRA between people at ε = 10 and at ε = 20, half each, as Individualized DP-SGD tests it."""
+    """LiRA among people half of whom are at ε = 10 and half at ε = 20, as tested by Individualized DP-SGD."""
     from benchmarks.attacks import published
     from benchmarks.attacks.membership import between, likelihood_ratios, shadows
 
@@ -128,7 +128,7 @@ def groups(quick: bool) -> Iterator[Row]:
 
 
 def _digits(value: float | tuple[Any, ...]) -> Any:
-    """Four significant digits of all numbers, p values of 1e-9 included."""
+    """Return all numbers with four significant digits, including p values of 1e-9."""
     return [_digits(one) for one in value] if isinstance(value, tuple) else float(f"{value:.4g}")
 
 
@@ -184,7 +184,7 @@ def main() -> None:
 
 
 def not_found(transcripts: int, doubt: float) -> list[str]:
-    """Defects that no canary's bound shows when they are planted."""
+    """Return the defects that no canary's bound reveals when they are planted."""
     from benchmarks.attacks.faults import FAULTS
 
     hidden = []
@@ -197,7 +197,7 @@ def not_found(transcripts: int, doubt: float) -> list[str]:
 
 
 def draw(rows: Sequence[Row]) -> None:
-    """Write docs/attacks-*.svg: ROC curves of what is published, a line for each promise."""
+    """Write docs/attacks-*.svg: ROC curves from publications, with a line for each promise."""
     from benchmarks.attacks.membership import RATES
     from benchmarks.neighbours.figure import Line, figure
 
@@ -205,7 +205,7 @@ def draw(rows: Sequence[Row]) -> None:
         mine = [row for row in rows if (row["data"], row["published"]) == (data, published)]
         curves = {f"ε = {row['epsilon']:g}": {float(rate): true for rate, true in row["curve"].items()} for row in mine}
         curves["chance"] = {rate: rate for rate in RATES}
-        least = min(RATES) / 2  # where nobody is found at all
+        least = min(RATES) / 2  # if nobody is found at all
         drawing = figure(
             [
                 Line(name, {rate: math.log10(max(true, least)) for rate, true in curve.items()})
@@ -221,11 +221,11 @@ def draw(rows: Sequence[Row]) -> None:
 
 
 def exceeds(row: Row) -> bool:
-    """Whether an attack did better than the promise allows: a bound on μ, or four standard errors above it."""
+    """Return whether an attack did better than the promise allows: a bound on μ, or four standard errors above it."""
     if "bound" in row:
         return row["bound"] > row["promise"]
     if "gap" in row:
-        return False  # a test between promises; the part "membership" holds each against its own
+        return False  # a test between promises; "membership" compares each with its own promise
     if "area" not in row:
         return row["found"] - 4 * row["uncertain"] > row["most_found"]
     return row["area"] - 4 * row["uncertain"] > row["most_area"]

@@ -1,7 +1,7 @@
-"""Worst cases: one person whose records are chosen to be seen, and transcripts of the real code with and without them.
+"""Worst cases: one person with records chosen to be detectable, and transcripts of the real code with and without them.
 
-Everybody else is known to the attacker. Scores are log-likelihood ratios where what is released has a density, and
-counts of labels otherwise; nothing that tells more of the person could be computed from the same transcript.
+The attacker knows everyone else. Scores are log-likelihood ratios if the release has a density, and counts of labels
+otherwise; no other score of the same transcript would reveal more about the person.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _TABLE = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0,
 
 @dataclass(frozen=True)
 class Canary(ABC):
-    """A mechanism with somebody in it who wants to be seen.
+    """A mechanism with a participant who wants to be detected.
 
     Attributes:
-        name: of the mechanism.
-        epsilon: what the person was promised, at `DELTA`.
-        dearer: by how many the number of transcripts is divided, where each takes calls of its own.
+        name: name of the mechanism.
+        epsilon: ε of the promise to the person, at `DELTA`.
+        dearer: divisor of the number of transcripts if each needs separate calls.
     """
 
     epsilon: float = 3.0
@@ -64,16 +64,16 @@ class Canary(ABC):
 
     @property
     def cap(self) -> float:
-        """μ² of the promise, as studies compute it."""
+        """μ² of the promise, as computed by studies."""
         return float(caps_of(self.epsilon, DELTA))
 
     @property
     def promise(self) -> float:
-        """μ that everything released is promised to have for the person."""
+        """μ that is promised to the person for everything released."""
         return math.sqrt(self.cap)
 
     def scores(self, transcripts: int) -> tuple[Floats, Floats]:
-        """`(transcripts,)` each: of runs without and with the person."""
+        """Return the `(transcripts,)` scores of runs without and with the person."""
         without, taking_part = (
             np.concatenate(
                 [
@@ -87,12 +87,12 @@ class Canary(ABC):
 
     @abstractmethod
     def transcripts(self, count: int, takes_part: bool) -> Floats:
-        """`(count,)` scores of independent transcripts."""
+        """Return the `(count,)` scores of independent transcripts."""
 
 
 @dataclass(frozen=True)
 class Votes(Canary):
-    """Every holder votes: somebody with a record at every query; twice as many are asked as the cap pays for."""
+    """Every holder votes, and the person has a record at every query; twice as many are asked as the cap pays for."""
 
     name: str = "neighbours, one round"
     queries: ClassVar[int] = 16
@@ -111,7 +111,7 @@ class Votes(Canary):
 
 @dataclass(frozen=True)
 class TwoStudies(Votes):
-    """The same person in two studies: charges add up, and so does what may be told."""
+    """The same person in two studies, whose charges add up like the possible losses."""
 
     name: str = "neighbours, two studies"
 
@@ -125,13 +125,13 @@ class TwoStudies(Votes):
 
 @dataclass(frozen=True)
 class ResidualVotes(Canary):
-    """Two rounds: the label of the first is what the second asks to be contradicted, and so decides who is charged."""
+    """Two rounds: the second asks for contradictions to the label of the first, which so decides who is charged."""
 
     name: str = "neighbours, two rounds"
     queries: ClassVar[int] = 16
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
-        # a quarter of the cap for the first round; of the disagreements in the second, half are paid for
+        # a quarter of the cap is for the first round; the rest pays for half of the disagreements in the second
         sigmas = math.sqrt(4 / self.cap) * _ROUNDING, math.sqrt(self.queries / 2 / (0.75 * self.cap)) * _ROUNDING
         everyone, spent = _votes(np.zeros(1, int), sigmas[0], [_ENOUGH, self.cap], np.zeros(2))
         others, spent_by_others = _votes(np.zeros(1, int), sigmas[0], [_ENOUGH, 0.0], np.zeros(2))
@@ -151,10 +151,10 @@ class ResidualVotes(Canary):
 
 @dataclass(frozen=True)
 class FullSteps(Canary):
-    """Private gradient steps of everybody: somebody whose gradient is as long as may be, always in one direction.
+    """Private gradient steps with a person whose gradient always has the maximum norm and the same direction.
 
-    With two classes and one record it is. Where the steps lead, and so what the next is taken at, depends on the noise.
-    Twice as many steps are taken as the cap pays for.
+    This is possible with two classes and one record. The path of the steps depends on the noise. Twice as many steps
+    are taken as the cap pays for.
     """
 
     name: str = "sgd, individual"
@@ -180,7 +180,7 @@ class FullSteps(Canary):
             for step in range(self.steps):
                 sums = self._sums(record, state, plan.sigma, accounts) if takes_part else nothing
                 released = release_sums(sums, plan.sigma, SystemNoise())
-                # an attacker who knows the cap knows what it pays for; with a defect, all that was contributed
+                # an attacker who knows the cap knows how many steps it pays for; with a defect, all contributions count
                 vector = direction if step < self.steps / 2 or sums.any() else nothing
                 scores[place] += _log_ratio(released[None], vector, nothing, spread)[0]
                 state = state.after(released)
@@ -195,7 +195,7 @@ class FullSteps(Canary):
 
 @dataclass(frozen=True)
 class SampledSteps(Canary):
-    """Gradient steps over samples, charged whole before the first."""
+    """Gradient steps over samples, charged in full before the first step."""
 
     name: str = "sgd, sample"
     dearer: int = 10
@@ -204,7 +204,7 @@ class SampledSteps(Canary):
 
     @property
     def slack(self) -> float:
-        """δ′, of which the bound on μ has to be cleared."""
+        """δ′, which has to be deducted from the bound on μ."""
         return slack_of(DELTA)
 
     def transcripts(self, count: int, takes_part: bool) -> Floats:
@@ -253,7 +253,7 @@ class SampledSteps(Canary):
 
 @dataclass(frozen=True)
 class TeacherLabels(Canary):
-    """Teachers vote: somebody who moves their teacher from one class to the other where the rest is in balance."""
+    """Teachers vote, and the person moves their teacher from one class to another while the rest is balanced."""
 
     name: str = "pate, GNMax"
     labels: ClassVar[int] = 32
@@ -276,13 +276,13 @@ class TeacherLabels(Canary):
         return (labels == 1).sum(axis=1) - (labels == 0).sum(axis=1).astype(np.float64)
 
     def aggregator(self) -> Aggregator:
-        """With so much noise that the cap pays for `labels` labels."""
+        """Return an aggregator with enough noise that the cap pays for `labels` labels."""
         return GNMax(sigma=math.sqrt(2 * self.labels / self.cap) * _ROUNDING)
 
 
 @dataclass(frozen=True)
 class TeacherChecks(TeacherLabels):
-    """The same, with the check of Confident-GNMax before every label."""
+    """The same with the check of Confident-GNMax before every label."""
 
     name: str = "pate, Confident-GNMax"
 
@@ -293,7 +293,7 @@ class TeacherChecks(TeacherLabels):
 
 @dataclass(frozen=True)
 class LaplaceLabels(TeacherLabels):
-    """The same with Laplace noise, whose cost is that of pure differential privacy."""
+    """The same with Laplace noise, whose cost is based on pure differential privacy."""
 
     name: str = "pate, LNMax"
 
@@ -305,7 +305,7 @@ class LaplaceLabels(TeacherLabels):
 
 @dataclass(frozen=True)
 class Counts(Canary):
-    """People are counted, twice: somebody whose record is in one cell; the cap pays for one table of the two."""
+    """People are counted twice, the person's record is in one cell, and the cap pays for one of the two tables."""
 
     name: str = "counts"
     records: int = 1
@@ -325,7 +325,7 @@ class Counts(Canary):
 
 @dataclass(frozen=True)
 class Sites(Canary):
-    """Three sites send masked sums: somebody at one of them, against the hub and a site that tells its noise."""
+    """Three sites send masked sums: a person at one of them, against the hub and a site that discloses its noise."""
 
     name: str = "sites, together"
 
@@ -336,11 +336,11 @@ class Sites(Canary):
 
 
 SPREAD = 1e6
-"""Standard deviation of the noise that people at sites are charged by."""
+"""Standard deviation of the noise by which people at sites are charged."""
 
 
 def seen_by_colluders(sums: NDArray[np.int64]) -> Floats:
-    """What the hub and one of three sites learn together of the sums of another site: they take off what they know."""
+    """Return what the hub and one of three sites learn about another's sums by subtracting what they know."""
     joint = Joint(3)
     question, known = joint.question(1, spread=SPREAD), secrets.randbits(63)
     total = joint.total(
@@ -355,9 +355,9 @@ def seen_by_colluders(sums: NDArray[np.int64]) -> Floats:
 
 @dataclass(frozen=True)
 class Rows(Canary):
-    """Synthetic rows: somebody with one record, whom each of the three rounds counts in all of its tables.
+    """Synthetic rows with a person whose single record each of the three rounds counts in all of its tables.
 
-    Which groups are counted depends on the noise. Whatever follows from the releases, rows included, tells no more.
+    The counted groups depend on the noise. Anything derived from the releases, including rows, reveals no more.
     """
 
     name: str = "synthesis"
@@ -398,7 +398,7 @@ CANARIES: tuple[Canary, ...] = (
 
 
 def _counted(question: CountsQuestion, cap: float, spent: Floats, records: int = 1) -> tuple[NDArray[np.int64], Floats]:
-    """What somebody adds to all tables, as far as their account allows, and what they are charged."""
+    """Return a person's contribution to all tables, as far as their account allows, and their charge."""
     people = People(np.zeros(1, np.int64), np.full(1, cap), np.full(1, cap), spent)
     return question.contributions(
         people, Records(np.full((records, 2), 0.9), np.zeros(records, np.int64), np.zeros(records, np.int64))
@@ -414,9 +414,9 @@ def _votes(
     *,
     records: int = 1,
 ) -> tuple[Floats, Floats]:
-    """Sums of the votes of two people, and what they have spent then: one is for class 1, the other for what is said.
+    """Return the sums of two people's votes, one for class 1 and one for ``said``, and what they have then spent.
 
-    Each has a record at every query, the second so many.
+    Each has a record at every query; the second person has ``records`` of them.
     """
     points = np.arange(len(said))[:, None]
     accounts = IndividualAccounts(caps, spent)
@@ -436,7 +436,7 @@ def _votes(
 
 
 def _log_ratio(released: Floats, moved: Floats, others: Floats, sigma: float) -> Floats:
-    """`(n,)` logarithm of the densities of N(others + moved, σ²) over N(others, σ²)."""
+    """Return `(n,)` logarithms of the density ratio of N(others + moved, σ²) to N(others, σ²)."""
     axes = tuple(range(1, released.ndim))
     return ((released - others) * moved - moved**2 / 2).sum(axis=axes) / sigma**2
 

@@ -1,4 +1,4 @@
-"""Lower bounds on what a mechanism tells, from guesses whether somebody took part, with a stated confidence."""
+"""Lower bounds on a mechanism's privacy loss, from guesses of participation, with a stated confidence."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from accounting.privacy import gdp_epsilon
 
 Floats = NDArray[np.float64]
 DELTAS = tuple(10.0**-power for power in range(3, 11))
-"""At which an audit of one run looks at ε."""
+"""Values of δ at which an audit of one run evaluates ε."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """least: the lower bound on μ, 0 if nothing can be told.  point: the same guesses without their uncertainty."""
+    """least: the lower bound on μ, 0 if nothing can be inferred.  point: the same guesses without their uncertainty."""
 
     least: float
     point: float
 
 
 def gdp_bound(without: Floats, taking_part: Floats, *, doubt: float) -> Bound:
-    """Lower bound on μ from scores of transcripts, larger where somebody is likelier to take part.
+    """Return a lower bound on μ from scores of transcripts, which are larger if participation is likelier.
 
-    Of a μ-GDP mechanism every test has μ ≥ Φ⁻¹(1 − a) − Φ⁻¹(b), a the probability to say "took part" wrongly, b that of
-    "did not" (Dong, Roth, Su 2022, Definition 3). The threshold of the test is chosen on the first half of the scores;
-    a and b are bounded on the second by Clopper and Pearson (1934), each with half of the doubt.
+    For a μ-GDP mechanism every test has μ ≥ Φ⁻¹(1 − a) − Φ⁻¹(b), with the probabilities a of a wrong "took part" and b
+    of a wrong "did not" (Dong, Roth, Su 2022, Definition 3). The threshold is chosen on the first half of the scores;
+    on the second half, a and b are bounded by Clopper and Pearson (1934), each with half of the doubt.
 
     Args:
         without, taking_part: `(n,)` scores of independent transcripts.
-        doubt: the probability that the bound exceeds the true μ, at most.
+        doubt: the maximum probability that the bound exceeds the true μ.
 
     >>> draws = np.random.default_rng(0).standard_normal((2, 20_000))
     >>> bound = gdp_bound(draws[0], draws[1] + 0.5, doubt=1e-3)
@@ -52,33 +52,33 @@ def gdp_bound(without: Floats, taking_part: Floats, *, doubt: float) -> Bound:
 
 
 def _best_threshold(without: Floats, taking_part: Floats) -> float:
-    """Threshold that tells most, among those that leave a thousandth of either scores on each side."""
+    """Return the most informative threshold that leaves a thousandth of both scores on each side."""
     candidates = np.unique(np.quantile(np.concatenate([without, taking_part]), np.linspace(0.01, 0.99, 99)))
     least = 1e-3
     a = np.clip([(without > each).mean() for each in candidates], least, 1 - least)
     b = np.clip([(taking_part <= each).mean() for each in candidates], least, 1 - least)
     distance = norm.isf(a) - norm.ppf(b)
-    # the more extreme a threshold is, the less certain is what it tells
+    # more extreme thresholds give less certain estimates
     spread = sum(np.sqrt(rate * (1 - rate)) / norm.pdf(norm.ppf(rate)) for rate in (a, b))
     return float(candidates[np.argmax(distance - 3 * spread / np.sqrt(len(without)))])
 
 
 def _at_most(events: int, trials: int, doubt: float) -> float:
-    """Upper confidence limit of a probability."""
+    """Return the upper confidence limit of a probability."""
     return 1.0 if events == trials else float(beta.ppf(1 - doubt, events + 1, trials - events))
 
 
 def one_run_mu(canaries: int, guesses: int, right: int, *, doubt: float) -> float:
-    """Lower bound on μ from one run, into which every canary was put with probability ½.
+    """Return a lower bound on μ from one run that included every canary with probability ½.
 
-    If the mechanism is μ-GDP, it is (ε(δ), δ)-DP for every δ, and each of `DELTAS` bounds the probability of so many
-    right guesses: the smallest of these bounds holds.
+    If the mechanism is μ-GDP, it is (ε(δ), δ)-DP for every δ, and each of `DELTAS` bounds the probability of this many
+    right guesses. The smallest of these bounds applies.
 
     Args:
-        canaries: how many there were.
-        guesses: for how many of them a guess was made.
-        right: of these.
-        doubt: as for `gdp_bound`.
+        canaries: number of canaries.
+        guesses: number of canaries with a guess.
+        right: number of right guesses.
+        doubt: as in `gdp_bound`.
 
     >>> one_run_mu(1000, 200, 190, doubt=1e-3) > 0.5
     True
@@ -99,7 +99,7 @@ def one_run_mu(canaries: int, guesses: int, right: int, *, doubt: float) -> floa
 
 
 def one_run_doubt(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:
-    """Largest probability that so many guesses, or more, are right, of an (ε, δ)-DP mechanism.
+    """Return the largest probability that at least ``right`` guesses are right for an (ε, δ)-DP mechanism.
 
     Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run" (2023), Theorem 5.2 and Appendix D.
     """

@@ -1,4 +1,4 @@
-"""Defects to be planted: each must make an audit fail, or the audit could not find a defect."""
+"""Defects to plant: each must make an audit fail, or the audit could not find this defect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from learning.sites.lattice import Lattice
 
 @contextmanager
 def noise_halved() -> Iterator[None]:
-    """All noise of the system's generator has half of the standard deviation that it should have."""
+    """Halve the standard deviation of all noise from the system's generator."""
     gaussian, laplace = SystemNoise.rounded_normal, SystemNoise.laplace
     with (
         patch.object(SystemNoise, "rounded_normal", lambda self, scale, shape: gaussian(self, scale / 2, shape)),
@@ -32,7 +32,7 @@ def noise_halved() -> Iterator[None]:
 
 @contextmanager
 def charge_dropped() -> Iterator[None]:
-    """Accounts look whether a contribution fits, and forget it."""
+    """Let accounts check whether a contribution fits, but not charge it."""
     whole = IndividualAccounts._charge_row
 
     def forgetful(self: IndividualAccounts, spent: Any, *rest: Any) -> Any:
@@ -44,7 +44,7 @@ def charge_dropped() -> Iterator[None]:
 
 @contextmanager
 def weight_squared() -> Iterator[None]:
-    """A teacher's vote that moves is charged w² in place of 2w²."""
+    """Charge w² instead of 2w² for a teacher's vote that moves."""
 
     def halved(weight: float, sigma: float, teachers: int = 1) -> float:
         return label_charge(weight, sigma, teachers) / 2
@@ -55,7 +55,7 @@ def weight_squared() -> Iterator[None]:
 
 @contextmanager
 def colluders_counted() -> Iterator[None]:
-    """Sites add noise that is enough only if nobody among them tells the hub what they have drawn."""
+    """Let sites add noise that is enough only if none of them tells the hub its noise."""
     right = protocol.lattice_of
 
     def thinner(roster: Roster, question: QuestionDocument) -> Lattice:
@@ -68,7 +68,7 @@ def colluders_counted() -> Iterator[None]:
 
 @contextmanager
 def records_added_up() -> Iterator[None]:
-    """A person with many records counts as often as they have records, and is charged as if once."""
+    """Count a person with many records as often as they have records, but charge them once."""
     right = CountsQuestion.contributions
 
     def added(self: CountsQuestion, people: People, records: Records) -> tuple[Any, Any]:

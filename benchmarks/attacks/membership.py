@@ -1,8 +1,8 @@
-"""Membership inference against what is published: LiRA, on models of shadow studies of a random half of the people.
+"""Membership inference against publications: LiRA with models of shadow studies on a random half of the people.
 
 Carlini, Chien, Nasr, Song, Terzis, Tramèr, "Membership inference attacks from first principles" (2022), the online
-attack with one variance for all. The attacker has the public points, the promises, and everybody's records, and asks of
-each person whether they took part, of a published model that they have not seen trained.
+attack with one variance for all. The attacker has the public points, the promises and everyone's records, and infers
+from a published model, whose training they have not seen, whether each person took part.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tqdm import tqdm
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]
 Publish = Callable[[Taking, int], Floats]
-"""Probabilities `(people, classes)` of a model learned from those taking part, with a seed."""
+"""Function that returns the probabilities `(people, classes)` of a model trained on the participants, with a seed."""
 FALSE_POSITIVES = 1e-3
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""False positives at which the ROC curve is kept."""
+"""False positive rates at which the ROC curve is stored."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Outcome among the people of one promise.
+    """Result for the people with one promise.
 
-    area: under the ROC curve.  uncertain: its standard error.  found: true positives at `FALSE_POSITIVES`.
+    area: area under the ROC curve.  uncertain: its standard error.  found: true positives at `FALSE_POSITIVES`.
     most_area, most_found: what a μ-GDP promise allows.  curve: true positives by rate of false positives, of `RATES`.
     """
 
@@ -41,10 +41,10 @@ class Attack:
 
 
 def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: int) -> tuple[Taking, Floats]:
-    """Shadow studies: `(count, people)` who takes part, and how sure the model is of everybody's class, as logits."""
+    """Return `(count, people)` participants of shadow studies, and logits of the model's confidence in true classes."""
     random = np.random.default_rng(seed)
     people = len(truth)
-    # by the toss of a coin: of people who are in exactly half of the studies, the others would tell of the last
+    # by the toss of a coin: if people were in exactly half of the studies, the others would reveal the last one
     taking = random.random((count, people)) < 0.5
     logits = np.empty((count, people))
     for study in tqdm(range(count), desc="shadow studies", leave=False):
@@ -55,12 +55,12 @@ def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: i
 
 
 def likelihood_ratios(taking: Taking, logits: Floats) -> Floats:
-    """`(studies, people)` log-likelihood ratios of "took part", each by all studies but the one that is attacked.
+    """Return `(studies, people)` log-likelihood ratios of "took part", each from all studies but the attacked one.
 
-    Means and variance are those of the other studies alone: were the attacked one among them, its answer would be, too.
+    Means and variance exclude the attacked study, because including it would include its answer.
     """
     sides = [_of_the_others(side, logits) for side in (taking, ~taking)]
-    # of people of whom every model is as sure as can be written down, nothing can be told
+    # for people about whom every model is as certain as can be represented, nothing can be inferred
     variance = np.maximum(sum(squares for _, _, squares in sides) / (len(logits) - 3), 1e-9)
     within, without = (
         -((logits - mean) ** 2) / (2 * variance * (1 + 1 / number)) - np.log1p(1 / number) / 2
@@ -70,7 +70,7 @@ def likelihood_ratios(taking: Taking, logits: Floats) -> Floats:
 
 
 def _of_the_others(side: Taking, logits: Floats) -> tuple[Floats, Floats, Floats]:
-    """`(studies, people)` number, mean and sum of squared deviations of the other studies on this side."""
+    """Return `(studies, people)` number, mean and sum of squared deviations of the other studies on this side."""
     number = np.maximum(side.sum(axis=0) - side, 1)
     total, squares = (np.where(side, logits**power, 0.0) for power in (1, 2))
     mean = (total.sum(axis=0) - total) / number
@@ -78,9 +78,9 @@ def _of_the_others(side: Taking, logits: Floats) -> tuple[Floats, Floats, Floats
 
 
 def attack(taking: Taking, ratios: Floats, mu: float) -> Attack:
-    """Guess for all people at once whose promise is μ.
+    """Attack all people whose promise is μ.
 
-    The standard error is that of the mean over studies of the area in each.
+    The standard error is for the mean area over the studies.
     """
     from sklearn.metrics import roc_auc_score, roc_curve  # slow to import
 
@@ -100,12 +100,12 @@ def attack(taking: Taking, ratios: Floats, mu: float) -> Attack:
 
 @dataclass(frozen=True)
 class Between:
-    """Whether people who allow more are found more easily than others in the same studies.
+    """Comparison of how easily people who allow more, and others in the same studies, are found.
 
-    areas: under the ROC curve, of those who allow less, of those who allow more, and of both.  targets: of each of the
-    first studies t and p of Student's test between the ratios of those who took part, as Individualized DP-SGD prints
-    it (Boenisch et al. 2023, Table 10).  gap, uncertain, t, p: how much larger the area of those who allow more is, the
-    mean over all studies and its standard error, and Student's test that it is 0.
+    areas: areas under the ROC curve of people who allow less, of people who allow more, and of both.  targets: for each
+    of the first studies, t and p of Student's test between the ratios of participants, as printed by Individualized
+    DP-SGD (Boenisch et al. 2023, Table 10).  gap, uncertain, t, p: by how much the area of people who allow more is
+    larger, as the mean over all studies, its standard error, and Student's test that it is 0.
     """
 
     areas: tuple[float, float, float]
@@ -117,9 +117,9 @@ class Between:
 
 
 def between(taking: Taking, ratios: Floats, allow_more: NDArray[np.bool_], *, targets: int = 5) -> Between:
-    """Compare people who allow more, `(people,)`, with all others, study by study.
+    """Compare people who allow more (mask `(people,)`) with all others, study by study.
 
-    A study is left out in which all of one kind took part, or none.
+    Studies in which all people of one kind took part, or none, are left out.
     """
     from sklearn.metrics import roc_auc_score  # slow to import
 

@@ -1,4 +1,4 @@
-"""One run with many worst cases at once, each put in by the toss of a coin: how many are guessed from the release."""
+"""One run with many worst cases, each included by the toss of a coin, and the number guessed from the release."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ WHOLE = slice(0, 1)
 
 
 def votes_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """`(m,)` of a run in which every holder votes: each canary alone has a record at one query, which uses up its cap.
+    """Return `(m,)` scores of a vote of every holder; only each canary has a record at one query, using up its cap.
 
     Args:
-        takes_part: `(m,)` by the toss of a coin.
-        epsilon, delta: what everyone was promised.
+        takes_part: `(m,)` participation, by the toss of a coin.
+        epsilon, delta: everyone's promise.
     """
     count, cap = len(takes_part), float(caps_of(epsilon, delta))
     sigma = _ROUNDING / math.sqrt(cap)
@@ -56,7 +56,7 @@ def votes_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
 
 
 def steps_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """`(m,)` of one private gradient step of all, in which each canary has a coordinate of their own."""
+    """Return `(m,)` scores of one private gradient step of all, in which each canary has its own coordinate."""
     count, cap = len(takes_part), float(caps_of(epsilon, delta))
     sigma = _ROUNDING / math.sqrt(cap)
     x = (127 * np.eye(count, dtype=np.int8))[takes_part]
@@ -70,7 +70,7 @@ def steps_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
 
 
 def counts_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """`(m,)` of one table of counts, in which each canary has a cell of their own."""
+    """Return `(m,)` scores of one table of counts, in which each canary has its own cell."""
     count, cap = len(takes_part), float(caps_of(epsilon, delta))
     plan = CountsPlan(_ROUNDING / math.sqrt(cap), cap, float(count), float(count), count)
     question = CountsQuestion(plan, ((CountedColumn(CLASSES, tuple(map(str, range(count)))),),), (cap,))
@@ -82,7 +82,7 @@ def counts_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
 
 
 def sites_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """`(m,)` of the masked sum of three sites, in which each canary has a number of their own, at one of the sites."""
+    """Return `(m,)` scores of three sites' masked sum, in which each canary has its own number, at one of the sites."""
     moved = math.floor(math.sqrt(caps_of(epsilon, delta)) * SPREAD / _ROUNDING)
     return seen_by_colluders(moved * takes_part.astype(np.int64))
 
@@ -91,7 +91,7 @@ STEPS, RATE = 1_000, 0.02
 
 
 def sampled_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """`(m,)` of a run of 1,000 steps, each over a sample of one in fifty; each canary has a coordinate of their own."""
+    """Return `(m,)` scores of 1,000 steps, each over a sample of one in fifty; each canary has its own coordinate."""
     from learning.mechanisms.sampled_steps.contributions import Gradients  # both import PyTorch
     from learning.mechanisms.sampled_steps.networks import network_create
 
@@ -112,7 +112,7 @@ def sampled_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
     mechanism, people = plan.mechanism, np.arange(mine)
     records = owned_records((127 * np.eye(count, dtype=np.int8))[takes_part], np.zeros(mine, int), people, people)
     gradients, state, noise = Gradients(network, (count,)), training.SampledSteps.start(network), SystemNoise()
-    # nearly all of a gradient lies in the two weights of its coordinate: 127 beside 1 of the intercept
+    # nearly all of a gradient is in the two weights of its coordinate: 127 against 1 for the intercept
     each, spread = mechanism.clip_norm / math.sqrt(2), mechanism.noise_multiplier * mechanism.clip_norm
     scores = np.zeros(count)
     for _ in range(STEPS):
@@ -136,7 +136,7 @@ def sampled_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
 
 
 def rows_scores(takes_part: Taking, epsilon: float, delta: float) -> Floats:
-    """`(m,)` of the rounds behind synthetic rows; each canary has a class of their own, which all tables count."""
+    """Return `(m,)` scores of the rounds behind synthetic rows; all tables count each canary's own class."""
     count, cap = len(takes_part), float(caps_of(epsilon, delta))
     schema = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), tuple(map(str, range(count))))
     classes = np.flatnonzero(takes_part)
@@ -170,7 +170,7 @@ MECHANISMS: dict[str, Callable[[Taking, float, float], Floats]] = {
 
 
 def guesses_right(takes_part: Taking, scores: Floats, guesses: int) -> int:
-    """Of the guesses: "took part" for the highest scores, "did not" for as many of the lowest."""
+    """Return the number of right guesses: "took part" for the highest scores, "did not" for as many of the lowest."""
     order = np.argsort(scores, kind="stable")
     each = guesses // 2
     return int((~takes_part[order[:each]]).sum() + takes_part[order[-each:]].sum())

@@ -1,4 +1,4 @@
-"""Studies to attack by what they publish: a model learned from any half of the people, as the services learn it."""
+"""Studies to attack through their publications: a model learned from any half of the people, as the services do."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ TEACHERS, SIGMA = 25, 8.0
 class Target:
     """A study of people with one record each.
 
-    truth: `(people,)` everybody's class.  caps: `(people,)` their promises, μ².  publish: probabilities
-    `(people, classes)` of a model learned from those taking part, `(people,)`, with a seed.
+    truth: `(people,)` everyone's class.  caps: `(people,)` their promises, μ².  publish: function that returns the
+    probabilities `(people, classes)` of a model learned from the participants `(people,)`, with a seed.
     """
 
     truth: NDArray[np.integer]
@@ -53,7 +53,7 @@ class Target:
 
 
 def neighbours_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Method neighbours, one round, and the student `consistency`."""
+    """Return a target for method neighbours: one round, and the student `consistency`."""
     data = data_load(name).first(people)
     x, truth, caps = _people(name, people, epsilons)
 
@@ -66,7 +66,7 @@ def neighbours_target(name: str, people: int, epsilons: Sequence[float]) -> Targ
 
 
 def teachers_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Method pate, weighting: little noise on few teachers, so that there are labels; student `consistency`."""
+    """Return a target for method pate, weighting, with little noise on few teachers; student `consistency`."""
     splits = splits_load(name)
     x, truth, caps = _people(name, people, epsilons)
     places = np.searchsorted(np.unique(caps), caps)
@@ -95,7 +95,7 @@ def teachers_target(name: str, people: int, epsilons: Sequence[float]) -> Target
 
 
 def steps_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Method sgd, individual: the linear model."""
+    """Return a target for method sgd, individual: the linear model."""
     splits = splits_load(name)
     case = case_of(name, splits.private, splits.public.x, splits.test.x, splits.test.y, Steps()).first(people)
     x, truth, caps = _people(name, people, epsilons)
@@ -108,7 +108,7 @@ def steps_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def sampled_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Method sgd, sample: a linear network after 300 steps, each over a sample of one in twenty."""
+    """Return a target for method sgd, sample: a linear network after 300 steps, each over a sample of one in twenty."""
     x, truth, caps = _people(name, people, epsilons)
     fitted = default_representation(x.shape[1:]).fit(splits_load(name).public.x)
     numbers, classes = fitted.transform(x), len(splits_load(name).schema.classes)
@@ -148,7 +148,7 @@ def sampled_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def counts_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Method counts: one table over the first columns that bins divide, the attacker asks for the share of a cell."""
+    """Return a target for method counts: a table of the first binned columns, whose cell shares the attacker uses."""
     x, truth, caps = _people(name, people, epsilons)
     schema = splits_load(name).schema
     assert isinstance(schema, TabularSchema)
@@ -171,7 +171,7 @@ def counts_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def rows_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
-    """Method synthesis: the class that the model behind the rows expects of a record. Rows can be no more telling."""
+    """Return a target for method synthesis: class probabilities by the model behind the rows, which reveal no less."""
     rows = _counting(name, people, epsilons)
 
     def publish(taking: Taking, seed: int) -> Floats:
@@ -181,10 +181,10 @@ def rows_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
 
 
 def copies(name: str, people: int, epsilons: Sequence[float], studies: int) -> Iterator[dict[str, float]]:
-    """Who has a copy among as many synthetic rows as people took part, all columns in the bins that are counted.
+    """Compare people who have a copy among the synthetic rows, with one row per participant and all columns in bins.
 
-    Of each promise the share of those with a copy, among whoever took part (``found``) and the others (``false``), over
-    some ``studies``; the standard error of the first; and the most that the promise allows where the second is so.
+    For each promise, yield the share of people with a copy among participants (``found``) and others (``false``), over
+    some ``studies``; the standard error of the first; and the most that the promise allows given the second.
     """
     rows, random = _counting(name, people, epsilons), np.random.default_rng(1)
     inside, outside = ([[] for _ in epsilons] for _ in range(2))
@@ -218,7 +218,7 @@ class _Counting:
     caps: Floats
 
     def released(self, taking: Taking, seed: int) -> Marginals:
-        """What a run about those taking part would release."""
+        """Return the releases of a run about the participants."""
         owner = np.arange(int(taking.sum()))
         mine = Records(self.everybody.x[taking], self.everybody.classes[taking], owner)
         return count(self.schema, mine, self.caps[taking], seed)
@@ -232,12 +232,12 @@ def _counting(name: str, people: int, epsilons: Sequence[float]) -> _Counting:
 
 
 def _cells(marginals: Marginals, records: Records) -> NDArray[np.int64]:
-    """`(n, columns + 1)` the cells of records, their classes last."""
+    """Return `(n, columns + 1)` cells of records, with their classes last."""
     return np.stack([*(column.places(records) for column in marginals.columns), records.classes], axis=1)
 
 
 def _expected(marginals: Marginals, records: Records) -> Floats:
-    """`(n, classes)` how likely each class is for the model that rows are drawn from, by all columns."""
+    """Return `(n, classes)` probabilities of each class in the model that rows are drawn from, given all columns."""
     model, cells = marginals.model, _cells(marginals, records)[:, :-1]
     groups = np.stack([np.array(column.groups)[cells[:, place]] for place, column in enumerate(model.columns)], axis=1)
     logs = np.tile(np.log(np.maximum(model.classes, 1e-12)), (len(cells), 1))
@@ -252,7 +252,7 @@ def _expected(marginals: Marginals, records: Records) -> Floats:
 def _people(
     name: str, people: int, epsilons: Sequence[float]
 ) -> tuple[NDArray[np.floating], NDArray[np.integer], Floats]:
-    """Record and class of everybody, in the order of their numbers, and promises by chance, as many of each."""
+    """Return everyone's record and class, ordered by number, and random promises in equal proportions."""
     private = splits_load(name).private
     of_each = np.argsort(np.unique(np.array(private.holders), return_inverse=True)[1])[:people]
     caps = caps_of(np.random.default_rng(0).choice(list(epsilons), people), DELTAS[name])

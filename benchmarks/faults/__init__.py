@@ -1,1 +1,1 @@
-"""Parts of the fault campaign: processes that are struck, studies, people, strikes, checks."""
+"""Parts of the fault campaign: processes to strike, studies, people, strikes, checks."""

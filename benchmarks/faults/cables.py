@@ -1,4 +1,4 @@
-"""TCP connections that can be cut, or held up, and repaired."""
+"""TCP connections that can be cut or held up, and repaired."""
 
 import socket
 import threading
@@ -8,11 +8,11 @@ from tests.workers import port_reserve
 
 
 class Cable:
-    """A port of this machine that leads to ``address`` until it is cut.
+    """A port of this machine that forwards to ``address`` until it is cut.
 
     Args:
         address: Host and port.
-        port: Its own port; any that is free by default. While it is cut for long the kernel may lend that to others.
+        port: Its own port; by default any free one. During a long cut the kernel may give it to others.
     """
 
     def __init__(self, address: tuple[str, int], port: int | None = None) -> None:
@@ -37,7 +37,7 @@ class Cable:
                 end.shutdown(socket.SHUT_RDWR)
 
     def hold(self) -> None:
-        """Keep all connections open and accept new ones, but pass nothing on until `release`."""
+        """Keep connections open and accept new ones, but pass nothing on until `release`."""
         self._flowing.clear()
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""Checks after all strikes: nothing lost, nothing charged twice, nobody above their cap, every run ended."""
+"""Checks after all strikes: nothing lost, nothing charged twice, no account above its cap, every run ended."""
 
 import io
 import time
@@ -11,12 +11,12 @@ from typing import Any
 from benchmarks.faults.processes import Processes
 from benchmarks.faults.studies import Studies
 
-#: Seconds within which fresh and surviving workers finish what is left.
+#: Seconds in which fresh and surviving workers must finish the remaining work.
 RECOVERY_SECONDS = 600
 
 
 def runs_finish(processes: Processes, studies: Studies) -> None:
-    """Let the workers finish what is left; nobody is struck any more."""
+    """Let the workers finish the remaining work without further strikes."""
     from training.models import Run
 
     left = Run.objects.filter(study__in=studies.all, status__in=Run.ACTIVE)
@@ -27,12 +27,12 @@ def runs_finish(processes: Processes, studies: Studies) -> None:
 
 
 def faults(studies: Any, counts: Counter[str], *, may_fail: bool = False) -> Iterator[str]:
-    """Faults, in words; none where labels, register and accounts agree and every run went on by itself.
+    """Describe faults; none if labels, register and accounts agree and every run continued automatically.
 
     Args:
         studies: Has the studies in ``all``.
-        counts: Is added to.
-        may_fail: Whether a run may also have ended for a reason that it names.
+        counts: Counter that is updated.
+        may_fail: Whether a run may also have ended for a stated reason.
     """
     from django.core.management import CommandError, call_command
 
@@ -57,14 +57,14 @@ def faults(studies: Any, counts: Counter[str], *, may_fail: bool = False) -> Ite
             yield f"{study.slug}: {used:g} of every cap is used, but {share_free(study):g} free."
         output = io.StringIO()
         try:
-            with redirect_stderr(io.StringIO()):  # its progress bars
+            with redirect_stderr(io.StringIO()):  # hides its progress bars
                 call_command("verify_ledger", study=study.slug, replay=True, stdout=output)
         except CommandError:
             yield from (f"{study.slug}: {line.strip()}" for line in _fault_lines(output.getvalue()))
 
 
 def _fault_lines(output: str) -> Iterator[str]:
-    """Lines of the report below a line that says FAULT, and that line."""
+    """Yield each line of the report that says FAULT, and the lines below it."""
     in_fault = False
     for line in output.splitlines():
         if line.startswith("         "):
@@ -77,7 +77,7 @@ def _fault_lines(output: str) -> Iterator[str]:
 
 
 def _run_faults(run: Any, may_fail: bool) -> Iterator[str]:
-    """Did a run end for a reason that everybody may read, and was every query answered once at most?"""
+    """Describe runs without a readable reason for their end, and queries answered more than once."""
     from training.methods import method_of
     from training.models import Run
 

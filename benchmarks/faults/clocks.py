@@ -1,11 +1,11 @@
-"""A clock that can be set forward and back for some processes, as an administrator or a wrong time server would."""
+"""A clock that can be set forward and back for some processes, as an administrator or a wrong time server might."""
 
 import struct
 import subprocess
 from pathlib import Path
 
-#: Wraps what reads the time of day. Waits until a time of day are told the true one; monotonic clocks stay as they are.
-#: libfaketime would do, but in Debian's version Python's ``time.sleep`` fails under it.
+#: Wraps the functions that read the time of day. Waits until a time of day use the true time; monotonic clocks stay
+#: unchanged. libfaketime would do, but with Debian's version Python's ``time.sleep`` fails.
 _SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -66,7 +66,7 @@ int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, co
 
 
 class ShiftedClock:
-    """A clock for the processes that are started with its `environment`; needs Linux and a C compiler."""
+    """A clock for the processes started with its `environment`; needs Linux and a C compiler."""
 
     def __init__(self, folder: Path) -> None:
         source, library, self._file = folder / "clock.c", folder / "clock.so", folder / "clock"
@@ -76,6 +76,6 @@ class ShiftedClock:
         self.environment = {"LD_PRELOAD": str(library), "IPATE_CLOCK": str(self._file)}
 
     def set(self, seconds: int) -> None:
-        """Let the clock be so many seconds fast, or slow where they are negative."""
+        """Set the clock fast by this many seconds, or slow if negative."""
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(struct.pack("@l", seconds))

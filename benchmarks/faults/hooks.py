@@ -1,7 +1,7 @@
-"""Deaths at chosen moments, within a worker or the site: loaded by the processes of the campaign, never by the product.
+"""Deaths at chosen moments in a worker or the site; loaded by the campaign's processes, never by the product.
 
 An order is an empty file, named after a process and a moment, in the folder of IPATE_FAULT_ORDERS. The process that
-comes to the moment marks the order as carried out, and kills itself at once: a worker's in a step of a run alone.
+reaches the moment marks the order as done and kills itself at once, in a worker only during a step.
 """
 
 import logging
@@ -14,17 +14,17 @@ from celery.signals import worker_process_init
 
 #: Moments at which a process can be ordered to die.
 BEFORE_COMMIT, AFTER_COMMIT, HALF_A_FILE = "before-commit", "after-commit", "half-a-file"
-#: Seconds for which a process waits for SQLite's lock: the campaign holds it for longer.
+#: Seconds for which a process waits for SQLite's lock, which the campaign holds for longer.
 LOCK_TIMEOUT = 1.0
 
 
 def order_path(folder: Path, pid: int, moment: str) -> Path:
-    """Order to process ``pid`` to die at ``moment``; with the suffix ``.done`` once it was carried out."""
+    """Return the path of the order to process ``pid`` to die at ``moment``; with ``.done`` once carried out."""
     return folder / f"{pid}.{moment}"
 
 
 def _taken(moment: str, in_worker: bool) -> bool:
-    """Whether this process was ordered to die now; the order is then marked as carried out."""
+    """Return whether this process was ordered to die now, and mark the order as carried out."""
     if in_worker and not in_step():
         return False
     order = order_path(Path(os.environ["IPATE_FAULT_ORDERS"]), os.getpid(), moment)
@@ -40,7 +40,7 @@ def _die() -> None:
 
 
 def in_step() -> bool:
-    """Whether this thread carries out a step of a run, about which it logs."""
+    """Return whether this thread is carrying out a step of a run, about which it logs."""
     from common.logging import RunFilter
 
     record = logging.makeLogRecord({})
@@ -50,7 +50,7 @@ def in_step() -> bool:
 
 @worker_process_init.connect
 def hooks_install(in_worker: bool = True, **_: object) -> None:
-    """Let this process look for orders at every commit and every file that it writes."""
+    """Make this process look for orders at every commit and every file that it writes."""
     from django.core.files.base import ContentFile
     from django.core.files.storage import FileSystemStorage
     from django.db import connection
@@ -79,7 +79,7 @@ def hooks_install(in_worker: bool = True, **_: object) -> None:
 
 
 def site() -> Any:
-    """The site for gunicorn, with the hooks."""
+    """Return the site for gunicorn, with the hooks."""
     from ipate_web.wsgi import application
 
     hooks_install(in_worker=False)

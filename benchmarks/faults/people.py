@@ -1,4 +1,4 @@
-"""Requests that people send to the site, and whether what was answered is what the database says."""
+"""Requests that people send to the site, and whether the responses match the database."""
 
 import random
 from collections.abc import Callable
@@ -7,22 +7,22 @@ from typing import Any
 
 import httpx
 
-#: Any secret of this form will do: Django compares the cookie with the form.
+#: Any secret of this form works, because Django compares the cookie with the form.
 _CSRF = "a" * 32
 
 
 @dataclass(frozen=True)
 class Deed:
-    """Something that a person asks the site to do once.
+    """Act that a person asks the site to do once.
 
     Attributes:
-        name: What it is.
+        name: Name of the act.
         method: GET or POST.
-        path: Of the page.
-        fields: Of the form.
+        path: Path of the page.
+        fields: Fields of the form.
         cookies: Session of the person.
-        accepted: Status that says that it was done.
-        done: How often it was done, as the database has it.
+        accepted: Status that confirms it.
+        done: How often it was done, according to the database.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Deed:
     done: Callable[[], int]
 
     def ask(self, address: str) -> int | None:
-        """Status of the answer; None where there was none."""
+        """Return the status of the response, or None if there was none."""
         form = {"data": self.fields | {"csrfmiddlewaretoken": _CSRF}} if self.method == "POST" else {}
         try:
             with httpx.Client(cookies=self.cookies | {"csrftoken": _CSRF}, timeout=60) as client:
@@ -44,7 +44,7 @@ class Deed:
 
 
 def session(user: Any) -> dict[str, str]:
-    """Session of a person who has signed in."""
+    """Return the session of a person who has signed in."""
     from django.conf import settings
     from django.test import Client
 
@@ -57,8 +57,8 @@ class People:
     """Holders of a study who decide, and an operator who approves, counts and downloads.
 
     Args:
-        study: Whose holders have consented.
-        deciding: How many of them decide in the browser.
+        study: Study whose holders have consented.
+        deciding: Number of holders who decide in the browser.
     """
 
     def __init__(self, study: Any, deciding: int = 8) -> None:
@@ -76,7 +76,7 @@ class People:
         self.operator = session(user_create("olga"))
 
     def deed(self, random: random.Random, run_propose: Callable[[], Any], share: float) -> Deed:
-        """Something to do now."""
+        """Return an act to do now."""
         kinds = ["decide", "decide", "withdraw", "approve", "approve", "download", "head counts"]
         kind = random.choice(kinds)
         if kind == "approve":

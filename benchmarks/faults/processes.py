@@ -1,4 +1,4 @@
-"""Processes of the campaign: workers and site that are started again when they die, and what each is at."""
+"""Processes of the campaign: workers and site, restarted when they die, and the current step of each."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ from ipate_web.processes import free_port, running, worker_command
 WORKERS = 2
 #: Seconds after which the work of a dead process is taken over.
 HEARTBEAT_TIMEOUT = 3.0
-#: Seconds between two sweeps. Over files a worker takes about five tasks a second: they must not be sweeps.
+#: Seconds between two sweeps. With files, a worker takes about five tasks a second, which must not all be sweeps.
 SWEEP_INTERVAL = 2.0
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim on a step of a run: ``stage`` that it is at, and ``pid``, the process that carries it out."""
+    """Claim on a step of a run: its ``stage``, and the ``pid`` of the process that carries it out."""
 
     token: str
     stage: str
@@ -31,7 +31,7 @@ class Claim:
 
 
 def claims() -> list[Claim]:
-    """All that is claimed now, by processes that live or have just died."""
+    """Return all current claims by processes that live or have just died."""
     from common.jobs import claiming_process
     from training.models import Run, Shard, StudentTraining, TeacherChunk
 
@@ -44,7 +44,7 @@ def claims() -> list[Claim]:
 
 
 def children(pid: int) -> set[int]:
-    """Processes that another one has started, from whichever of its threads."""
+    """Return the processes started by any thread of another process."""
     found: set[int] = set()
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -53,7 +53,7 @@ def children(pid: int) -> set[int]:
 
 
 def send_signal(pid: int, number: int) -> bool:
-    """Whether the process was there to get the signal."""
+    """Send a signal; return whether the process existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -65,8 +65,8 @@ class Processes:
     """Workers and a site.
 
     Args:
-        folder: For logs and orders, on a disk that does not become full.
-        stack: Ends them when it is closed.
+        folder: Folder for logs and orders, on a disk that does not become full.
+        stack: Exit stack that ends them.
     """
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
@@ -84,7 +84,7 @@ class Processes:
 
     def _worker(self, place: int) -> subprocess.Popen:
         options = ["--include", "benchmarks.faults.hooks", "--hostname", f"w{place}@%h"]
-        # The place of a process that was killed is free again after a second, not after Celery's ten.
+        # A killed process's slot becomes free after a second instead of Celery's ten.
         command = [word for word in worker_command(1) if word != "--beat" or place == 0]
         return self._start([*command, *options, "--", "worker.lost_wait=1"], f"worker-{place}.log")
 
@@ -102,7 +102,7 @@ class Processes:
         return self._stack.enter_context(running(command, self.folder / log, variables))
 
     def supervise(self) -> None:
-        """Start again what has ended by itself, as whatever supervises an installation does."""
+        """Restart processes that have ended on their own, as the supervisor of an installation does."""
         for place, worker in enumerate(self.workers):
             if worker.poll() is not None:
                 self.ended += 1
@@ -112,16 +112,16 @@ class Processes:
             self.site = self._site()
 
     def claimed(self) -> list[Claim]:
-        """Claims of the processes of these workers."""
+        """Return the claims of these workers' processes."""
         own = self.pool()
         return [claim for claim in claims() if claim.pid in own]
 
     def pool(self) -> set[int]:
-        """The workers' processes that carry out tasks."""
+        """Return the workers' processes that carry out tasks."""
         return {pid for worker in self.workers for pid in children(worker.pid)}
 
     def worker_kill(self, pid: int) -> bool:
-        """SIGKILL the whole worker that a process belongs to, and start another; whether there was one."""
+        """SIGKILL the whole worker that a process belongs to, and start another; return whether there was one."""
         for place, worker in enumerate(self.workers):
             if pid in children(worker.pid):
                 os.killpg(worker.pid, signal.SIGKILL)
@@ -136,12 +136,12 @@ class Processes:
         return False
 
     def logged(self, *words: str) -> int:
-        """Number of times that one of some words is in the logs."""
+        """Return how often any of the given words occurs in the logs."""
         return sum(log.read_text(errors="replace").count(word) for log in self.folder.glob("*.log") for word in words)
 
 
 def until(seconds: float, pause: float = 0.01) -> Iterator[None]:
-    """Come back again and again for so many seconds."""
+    """Iterate for this many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield
@@ -149,7 +149,7 @@ def until(seconds: float, pause: float = 0.01) -> Iterator[None]:
 
 
 def fill(ballast: Path) -> None:
-    """Write until nothing fits any more."""
+    """Write until the disk is full."""
     with suppress(OSError), ballast.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12):
             with suppress(OSError):

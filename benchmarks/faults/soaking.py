@@ -1,4 +1,4 @@
-"""An installation in production form and a hub's sites, under strikes for a long time, without a supervisor."""
+"""A production installation and a hub's sites, struck for a long time without a supervisor."""
 
 import itertools
 import os
@@ -24,17 +24,17 @@ from benchmarks.faults.clocks import ShiftedClock
 from benchmarks.faults.processes import fill, until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: Size of the file system that the site's files are on.
+#: Size of the file system of the site's files.
 DISK = "96m"
-#: Shortest and longest of a strike, and of the pause after it, in seconds. Short strikes are as frequent as long ones.
+#: Shortest and longest strike, and pause after it, in seconds. Short strikes are as frequent as long ones.
 STRIKE, PAUSE = (0.5, 120.0), (15.0, 60.0)
-#: Seconds between two proposals of runs, and between two looks at pages; joint runs in a whole soak.
+#: Seconds between two proposals of runs and between two page views; number of joint runs in a whole soak.
 PROPOSING, LOOKING, JOINT_RUNS = 45.0, 5.0, 10
-#: Of every cap, for a run of the study and for a joint one; how many runs a study has before the next follows.
+#: Share of every cap for a run of the study and for a joint one; number of runs before the next study follows.
 SHARE, JOINT_SHARE, RUNS_OF_A_STUDY = 0.01, 0.08, 40
-#: Seconds in which what is left may end when nothing is struck any more, and in which a site may be away.
+#: Seconds in which the remaining work may end after the strikes, and for which a site may be away.
 ENDING, PATIENCE = 1_200.0, 300.0
-#: Each kind of strike with its weight.
+#: Kinds of strike with their weights.
 KINDS = {
     **{"Redis cut": 3, "Redis held up": 1, "PostgreSQL cut": 3, "PostgreSQL held up": 1, "hub cut": 2},
     **{"hub held up": 1, "disk full": 2, "clock forward": 1, "clock back": 1, "worker killed": 1, "site killed": 1},
@@ -45,7 +45,7 @@ CLOCK = 3_600
 
 @dataclass
 class Program:
-    """A process of an installation; nothing starts it again but the soak, after a kill."""
+    """A process of an installation, which only the soak restarts, after a kill."""
 
     name: str
     command: list[str]
@@ -61,7 +61,7 @@ class Program:
             )
 
     def kill(self) -> None:
-        """SIGKILL to the process and its children."""
+        """SIGKILL the process and its children."""
         self.seconds += self.processor_seconds()
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ class Program:
         self.kill()
 
     def processor_seconds(self) -> float:
-        """Processor time of the processes of its session that live, and of their children that have ended."""
+        """Return the processor time of the living processes in its session, and of their ended children."""
         ticks = 0
         for status in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
@@ -89,15 +89,15 @@ class Program:
 
 
 class Soak:
-    """An installation with PostgreSQL, Redis, pages, worker and beat, which is a hub, and its sites.
+    """A hub's installation with PostgreSQL, Redis, pages, worker and beat, and its sites.
 
     Args:
-        folder: For everything; the hub's files are on a small file system in it.
+        folder: Folder for everything; the hub's files are on a small file system in it.
         logs: Folder for the logs of all processes.
         database: Address of an empty database on PostgreSQL.
-        chance: Decides what is struck, and when.
-        stack: Ends everything.
-        port: First port that may be used; outside of the range that the kernel lends.
+        chance: Random generator for the choice and time of strikes.
+        stack: Exit stack that ends everything.
+        port: First port that may be used, outside the kernel's ephemeral range.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Soak:
         }
         login = server.netloc.rpartition("@")[0]
         through = urlunsplit(server._replace(netloc=f"{login}@127.0.0.1:{self.cables['PostgreSQL'].port}"))
-        #: How the soak itself reaches the hub's data; no strike comes between.
+        #: How the soak itself accesses the hub's data, unaffected by strikes.
         self.own = {
             "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
             "DATABASE_URL": database,
@@ -158,7 +158,7 @@ class Soak:
     # --- Setting up -------------------------------------------------------------------------------------------------
 
     def installation_begin(self, stack: ExitStack) -> None:
-        """Start pages, worker and beat of the hub, as docs/install.md starts them."""
+        """Start pages, worker and beat of the hub as described in docs/install.md."""
         for name, options in {
             "web": ["web", "--bind", f"127.0.0.1:{self.port}"],
             "holders": ["web", "--bind", f"127.0.0.1:{self.holders_port}", "--workers", "1"],
@@ -171,7 +171,7 @@ class Soak:
         self.ready_wait(120)
 
     def sites_begin(self, stack: ExitStack, names: list[str]) -> list[Any]:
-        """Found an alliance with sites that have a worker each; returns their steps, the hub's first."""
+        """Create an alliance with sites that have a worker each; return their steps, the hub's first."""
         from ipate_web.joint_demo import Installation, alliance_make, databases_make, stepping
         from ipate_web.processes import worker_command
 
@@ -199,7 +199,7 @@ class Soak:
         return steps
 
     def is_ready(self) -> bool:
-        """Do both sets of pages say that everything answers?"""
+        """Return whether both sets of pages report that everything responds."""
         with suppress(httpx.HTTPError):
             return all(
                 httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=30).status_code == 200
@@ -213,7 +213,7 @@ class Soak:
     # --- Strikes ----------------------------------------------------------------------------------------------------
 
     def strike(self, kind: str, seconds: float) -> None:
-        """Strike, wait so many seconds, and undo it."""
+        """Strike, wait this many seconds, and undo it."""
         self.struck[kind] += 1
         what, _, how = kind.partition(" ")
         if what in self.cables:
@@ -245,27 +245,27 @@ class Soak:
             ballast.unlink()
 
     def length(self) -> float:
-        """Seconds of a strike: as often from 1 to 2 as from 32 to 64."""
+        """Return the seconds of a strike: as often from 1 to 2 as from 32 to 64."""
         low, high = STRIKE
         return low * (high / low) ** self.chance.random()
 
     def ended(self) -> list[str]:
-        """Names of programs that have ended by themselves. They are started again, to see what else is wrong."""
+        """Return the programs that have ended on their own. They are restarted, to see what else is wrong."""
         names = [name for name, program in self.programs.items() if not program.is_alive]
         for name in names:
             self.programs[name].start()
         return names
 
     def disk_used(self) -> int:
-        """MiB that the hub's files take."""
+        """Return the size of the hub's files in MiB."""
         return shutil.disk_usage(self.disk).used >> 20
 
 
-# --- What people and programs ask meanwhile ---------------------------------------------------------------------------
+# --- Requests by people and programs ----------------------------------------------------------------------------------
 
 
 class Asking:
-    """Requests to the site while it is struck: runs are proposed and approved over the API, pages are looked at."""
+    """Requests to the site during strikes: runs are proposed and approved over the API, and pages are viewed."""
 
     def __init__(self, soak: Soak) -> None:
         self.soak, self.statuses = soak, Counter[str]()
@@ -276,7 +276,7 @@ class Asking:
         self._numbers, self._over = itertools.count(), threading.Event()
 
     def study_add(self) -> None:
-        """Make the study in which runs are proposed from now on."""
+        """Create the study in which runs are proposed from now on."""
         from benchmarks.faults.people import People, session
         from benchmarks.faults.studies import DELTA, HEAD_COUNT
         from consent.models import Level, Role
@@ -306,7 +306,7 @@ class Asking:
         self.all.append(study)
 
     def propose(self) -> None:
-        """Propose a run and approve it, each as often as it takes until the site has answered."""
+        """Propose a run and approve it, repeating each until the site has responded."""
         number = next(self._numbers)
         wish = METHODS[number % len(METHODS)] | {
             "study": self.all[-1].slug,
@@ -326,7 +326,7 @@ class Asking:
             answer = self._ask(self.soak.port, path, lambda c, url: c.post(url, json=body, headers=headers))  # noqa: B023
             if answer is not None and answer.status_code in (200, 201, 202):
                 return answer.json()
-            if answer is not None and answer.status_code == 409:  # such as with no policy in force an hour ago
+            if answer is not None and answer.status_code == 409:  # such as when no policy was in force an hour ago
                 self.refusals[answer.text[:200]] += 1
                 return None
             if answer is not None and answer.status_code < 500 and answer.status_code != 429:
@@ -336,7 +336,7 @@ class Asking:
         return None
 
     def look(self) -> None:
-        """Open a page of staff and one of holders."""
+        """Open a staff page and a holders' page."""
         for (port, path), cookies in self.pages.items():
             answer = self._ask(port, path, lambda c, url: c.get(url, cookies=cookies))  # noqa: B023
             if answer is not None and answer.status_code not in (200, 503):
@@ -356,7 +356,7 @@ class Asking:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Ask again and again while the block runs."""
+        """Repeat requests while the block runs."""
         threads = [
             threading.Thread(target=self._repeat, args=given)
             for given in ((self.propose, PROPOSING), (self.look, LOOKING))
@@ -374,7 +374,7 @@ class Asking:
         while not self._over.wait(seconds):
             try:
                 what()
-            except Exception as error:  # a thread that ended would ask nothing any more, and nobody would notice
+            except Exception as error:  # a thread that ended would silently stop making requests
                 self.faults.append(f"{what.__name__}: {error!r}")
 
 
@@ -405,9 +405,9 @@ def soak(
     say: Callable[[str], Any],
     port: int,
 ) -> dict[str, Any]:
-    """Strike for so many seconds, let everything end, and check it; returns what came of it.
+    """Strike for this many seconds, let everything end, and check it; return the results.
 
-    Steps of the soak's own that fail meanwhile are noted and tried again after the next strike.
+    The soak's own steps that fail are noted and tried again after the next strike.
     """
     chance = random.Random(seed)
     with ExitStack() as stack:
@@ -462,16 +462,16 @@ def soak(
 
 
 class Notes:
-    """What the soak's own steps come across."""
+    """Errors of the soak's own steps."""
 
     def __init__(self, say: Callable[[str], Any]) -> None:
         self.say = say
-        #: Steps that failed and are tried again, and what is wrong for good.
+        #: Steps that failed and are tried again, and permanent faults.
         self.again: list[str] = []
         self.wrong: list[str] = []
 
     def tried(self, name: str, step: Callable[[], Any]) -> bool:
-        """Carry out a step, and note its error rather than end with it."""
+        """Carry out a step, and note its error instead of raising it."""
         from django.db import connections
 
         try:
@@ -487,17 +487,17 @@ class Notes:
 
 @dataclass
 class JointRuns:
-    """Joint runs, one after the other: the next begins when the last one has ended everywhere."""
+    """Joint runs, one after the other: the next starts when the last one has ended everywhere."""
 
     under: Soak
     steps: list[Any]
     chance: random.Random
     begun: int = 0
-    #: Of the run that has not begun everywhere.
+    #: Mode of a run that has not started everywhere.
     mode: str | None = None
 
     def begin(self) -> None:
-        """Begin a run, or go on beginning it. Raises CommandError if it has not begun everywhere."""
+        """Start a run, or continue starting it. Raises CommandError if it has not started everywhere."""
         from ipate_web.joint_demo import ENDED, run_begin
 
         if self.mode is None:
@@ -510,20 +510,20 @@ class JointRuns:
 
 
 class Checks:
-    """Final checks; one that fails is noted, and the others follow."""
+    """Final checks; if one fails, this is noted and the others follow."""
 
     def __init__(self, under: Soak, asking: Asking, steps: list[Any], notes: Notes) -> None:
         self.under, self.asking, self.steps, self.notes = under, asking, steps, notes
         self.found: dict[str, Any] = {}
 
     def all(self) -> None:
-        """Let everything end that is under way, and carry out all checks."""
+        """Let everything in progress end, and carry out all checks."""
         for check in (self.runs, self.programs, self.register, self.accounts):
             if not any(self.notes.tried(check.__name__, check) for _ in range(3)):
                 self.notes.wrong.append(f"the check of {check.__name__} could not be made")
 
     def runs(self) -> None:
-        """Has every run ended?"""
+        """Check that every run has ended."""
         from ipate_web.joint_demo import ENDED
         from training.models import JointRun, Run
 
@@ -541,14 +541,14 @@ class Checks:
         self.found["joint runs"] = [f"{status} {message}".strip() for status, message in ended]
 
     def programs(self) -> None:
-        """Does every process live, and do the pages say that everything answers?"""
+        """Check that every process lives and the pages report that everything responds."""
         self.notes.wrong += [f"{name} has ended by itself" for name in self.under.ended()]
         self.found["processes alive"] = [name for name, each in self.under.programs.items() if each.is_alive]
         if not self.under.ready_wait(60):
             self.notes.wrong.append("the site does not say that it is ready")
 
     def register(self) -> None:
-        """Do runs, register and accounts of the hub's own studies agree?"""
+        """Check that runs, register and accounts of the hub's own studies agree."""
         from benchmarks.faults.checks import faults
         from training.models import Run
 
@@ -561,7 +561,7 @@ class Checks:
         self.notes.wrong += wrong
 
     def accounts(self) -> None:
-        """Are all accounts of the alliance's sites within their caps, and was nobody charged twice?"""
+        """Check that all accounts at the alliance's sites are within their caps and nobody was charged twice."""
         accounts = {each.at.name: each.do("accounts_state") for each in self.steps}
         for name, state in accounts.items():
             self.notes.wrong += [f"{name}: {fault}" for fault in state["faults"]]

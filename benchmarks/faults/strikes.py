@@ -1,6 +1,6 @@
-"""Strikes: each does one thing to whoever is in a step of a run, or answers a request, and says whether it hit.
+"""Strikes: each affects a process in a step of a run or one responding to a request, and reports whether it hit.
 
-A process is stopped before it is killed: only if its claim then still stands, it counts as hit in a step.
+A process is stopped before it is killed; it counts as hit in a step only if it still has its claim then.
 """
 
 import random
@@ -18,14 +18,14 @@ from benchmarks.faults.people import Deed
 from benchmarks.faults.processes import HEARTBEAT_TIMEOUT, Claim, Processes, children, claims, fill, send_signal, until
 from benchmarks.faults.studies import Studies
 
-#: Seconds within which an order is carried out, or withdrawn.
+#: Seconds in which an order is carried out, or withdrawn.
 ORDER_SECONDS = 10.0
-#: What logs say of a full disk, and of a database that is locked or gone.
+#: Log messages for a full disk, and for a database that is locked or gone.
 FULL = ("No space left on device", "database or disk is full")
 LOCKED = ("database is locked",)
-#: Kinds that kill, each with its part of all kills.
+#: Kinds that kill, with their weights among all kills.
 KILLS = {"process": 10, "commit": 6, "file": 4, "worker": 3, "web": 7}
-#: Kinds that kill nobody, each with the number of strikes beside 30 kills.
+#: Kinds that do not kill, with their numbers of strikes per 30 kills.
 OTHERS = {"connections": 3, "disk": 2, "pause": 2}
 WORDS = {
     "process": "SIGKILL of the process that carries out a step, at a random moment",
@@ -37,17 +37,17 @@ WORDS = {
     "disk": "a full disk",
     "pause": "a process stopped until its claim was taken over, then woken",
 }
-"""What each kind does."""
+"""Description of each kind."""
 
 
 class Strikes:
-    """Strikes at the processes of a campaign.
+    """Strikes against the processes of a campaign.
 
     Args:
-        processes: Who is struck.
-        studies: What they work on.
-        disk: Where the site keeps everything: a file system that can become full.
-        random: Decides when and whom.
+        processes: Processes that are struck.
+        studies: Studies that they work on.
+        disk: File system of the site, which can become full.
+        random: Random generator for targets and times.
     """
 
     def __init__(self, processes: Processes, studies: Studies, disk: Path, random: random.Random) -> None:
@@ -66,20 +66,20 @@ class Strikes:
         }
 
     def strike(self, kind: str) -> str | None:
-        """Strike once. Returns the stage or request that was hit; None where nothing was."""
+        """Strike once. Return the stage or request that was hit, or None."""
         stage = self._kinds[kind]()
         if stage is not None:
             self.stages[stage] += 1
         return stage
 
     def _target(self) -> Claim | None:
-        """Whoever is in the stage that was hit least."""
+        """Return a process in the stage that was hit least."""
         found = self.processes.claimed()
         self.random.shuffle(found)
         return min(found, key=lambda claim: self.stages[claim.stage], default=None)
 
     def _stopped(self) -> Claim | None:
-        """A process that was stopped in a step: its claim stands."""
+        """Return a process that was stopped in a step and still has its claim."""
         target = self._target()
         if target is None or not send_signal(target.pid, signal.SIGSTOP):
             return None
@@ -117,7 +117,7 @@ class Strikes:
     # --- Deaths at a moment -----------------------------------------------------------------------------------------
 
     def _ordered(self, moment: str) -> str | None:
-        """Order every process of the workers to die at a moment of a step; the first one that comes to it is hit."""
+        """Order all processes of the workers to die at a moment of a step; the first one to reach it is hit."""
         orders = {pid: order_path(self.processes.orders, pid, moment) for pid in self.processes.pool()}
         for order in orders.values():
             order.touch()
@@ -135,7 +135,7 @@ class Strikes:
     # --- The site ---------------------------------------------------------------------------------------------------
 
     def _web(self) -> str | None:
-        """Kill the site's process at a request, at a random moment or at its commit, and look what became of it."""
+        """Kill the site's process during a request, at a random moment or at its commit, and check the result."""
         if not self.processes.site_answers():
             return None
         site = children(self.processes.site.pid)
@@ -163,7 +163,7 @@ class Strikes:
         return deed.name if hit else None
 
     def _compare(self, deed: Deed, before: int, status: int | None) -> None:
-        """Check that what was answered was done once, and what was not answered once or not at all."""
+        """Check that confirmed requests were carried out once, and others at most once."""
         times = deed.done() - before
         possible = {1} if status == deed.accepted else {0, 1}
         if times not in possible:
@@ -172,7 +172,7 @@ class Strikes:
     # --- Database, broker, disk -------------------------------------------------------------------------------------
 
     def _connections(self) -> str | None:
-        """Cut every connection, as a restart of database and broker does; hold the lock of SQLite, which has none."""
+        """Cut every connection, like a restart of database and broker; for SQLite, hold the lock instead."""
         from django.conf import settings
         from django.db import connection
 
@@ -198,7 +198,7 @@ class Strikes:
         return target.stage if cut else None
 
     def _lock_held(self, name: str) -> bool:
-        """Hold SQLite's lock until somebody gave up waiting for it; whether anybody did."""
+        """Hold SQLite's lock until a process gives up waiting for it; return whether any did."""
         before = self.processes.logged(*LOCKED)
         with suppress(sqlite3.OperationalError), sqlite3.connect(name, timeout=5, isolation_level=None) as lock:
             lock.execute("BEGIN IMMEDIATE")
@@ -209,7 +209,7 @@ class Strikes:
         return self.processes.logged(*LOCKED) > before
 
     def _disk(self) -> str | None:
-        """Fill the disk until writes have failed, with a request of somebody's on top; then make room again."""
+        """Fill the disk until writes fail, during a person's request; then free space again."""
         target = self._target()
         if target is None:
             return None

@@ -1,4 +1,4 @@
-"""Studies of a campaign: small, with many short batches, and always some runs by one method under way."""
+"""Studies of a campaign: small, with many short batches, and always some runs of one method in progress."""
 
 import random
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from benchmarks.faults.people import People
 
 STUDIES, RUNS_OF_A_STUDY = 2, 2
-#: After so many runs a study is followed by another one: a study may have ten sampled runs.
+#: Runs after which a study is followed by another one, because a study may have ten sampled runs.
 MOST_RUNS = 8
-#: What makes a run by teachers spend about as long in each of its stages.
+#: Parameters with which a run of teachers spends a similar time in each stage.
 TEACHERS: dict[str, Any] = {
     "learner": "random_forest",
     "learner_parameters": {"trees": 60},
@@ -16,27 +16,27 @@ TEACHERS: dict[str, Any] = {
     "batch_size": 4,
     "teachers": 12,
 }
-#: So little of every cap (SHARES) that in the middle of a run some have nothing left of it.
+#: Shares of every cap (SHARES) so small that some people run out in the middle of a run.
 ASKING: dict[str, Any] = {
     "choices": {"rounds": 2, "sigma": 200.0, "radius_share": 0.3, "kernel": "epanechnikov"},
     "batch_size": 10,
 }
 STEPS: dict[str, Any] = {"choices": {"steps": 100, "sigma": 300.0}, "batch_size": 5}
-#: Two in five of HEAD_COUNT at each of three levels are drawn in a step; the search for what that costs takes seconds.
+#: Two in five of HEAD_COUNT at each of three levels are drawn in a step; finding the cost of this takes seconds.
 SAMPLES: dict[str, Any] = {"choices": {"steps": 100, "expected": 9_600.0, "network": "mlp"}, "batch_size": 5}
 STUDENT: dict[str, Any] = {"student_learner": "random_forest", "student_parameters": {"trees": 100}}
-#: Entered as the number of holders at each level: a batch is asked in several shards.
+#: Entered number of holders at each level, so that a batch is asked in several shards.
 HEAD_COUNT = 8_000
-#: Below one in as many people.
+#: Smaller than one in the number of people.
 DELTA = 4e-5
-#: How many points are put to the vote: as many batches as it takes until killing can hit them.
+#: Number of points put to the vote, for enough batches that kills can hit them.
 POINTS = 120
-#: Methods, each with the share of every cap that a run may use: what it does not need is free for the next one.
+#: Methods, with the share of every cap that a run may use; unused parts become free for the next run.
 SHARES = {"neighbours": 0.01, "individual": 0.01, "sample": 0.02, "scale": 0.02, "pate": 0.05}
 
 
 def _fields(method: str) -> dict[str, Any]:
-    """Fields with which a run by a method is proposed."""
+    """Return the fields with which a run of a method is proposed."""
     from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN
     from tests.training.runs import TABLE_RUN
 
@@ -53,11 +53,11 @@ def _fields(method: str) -> dict[str, Any]:
 
 
 class Studies:
-    """Studies whose runs by one method are worked on.
+    """Studies with runs of one method in progress.
 
     Args:
         method: A key of :data:`SHARES`.
-        random: Decides who does what.
+        random: Random generator for people's acts.
     """
 
     def __init__(self, method: str, random: random.Random) -> None:
@@ -77,7 +77,7 @@ class Studies:
         return study
 
     def _head_counts_enter(self, study: Any) -> None:
-        """Enter many holders, as if that were public: counts that were drawn are few, and plans rest on the last."""
+        """Enter many holders as public numbers, because drawn counts would be small and plans use the latest."""
         from consent.models import Level
         from tests.factories import user_create
         from training.services.drawings import head_counts_enter
@@ -86,7 +86,7 @@ class Studies:
         head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)
 
     def top_up(self) -> None:
-        """As many runs as are worked on at once; those of one study wait for each other."""
+        """Propose runs up to the number worked on at once; runs of one study wait for each other."""
         from tests.factories import user_create
         from training.models import Run
         from training.services.approvals import run_approve
@@ -99,13 +99,13 @@ class Studies:
                 run_approve(run=self.propose(study), acting_user=user_create("olga"), share=SHARES[self.method])
 
     def propose(self, study: Any) -> Any:
-        """A draft by the method."""
+        """Return a draft of the method."""
         from tests.training.runs import run_draft
 
         self._head_counts_enter(study)
         return run_draft(study, **_fields(self.method))
 
     def deed(self) -> Any:
-        """Something that somebody asks the site to do."""
+        """Return an act that a person asks the site to do."""
         study = self.random.choice(self.open)
         return self.people[study.pk].deed(self.random, lambda: self.propose(study), SHARES[self.method])

@@ -1,12 +1,12 @@
-"""Every holder votes: labels, rounds, forecasts, and how many people it takes.
+"""Every holder votes: labels, rounds, forecasts, and the number of people needed.
 
     IPATE_DATA_DIR=… python -m benchmarks.neighbours [part …] [--quick]
 
-Parts: labels, rounds, forecasts, splits, spaces, people, speed, workers, million. Prints tables and keeps the
-numbers in benchmarks/results/neighbours.json, each part under its name; rounds and people go on where they stopped.
-`--quick` takes fewer holders and datasets, and keeps nothing. `speed` compares with scikit-learn, and with faiss-cpu
-where it is installed (it is no requirement of the project); `million` is a million holders asked 10,000 times.
-Constants were tuned on public splits alone: see benchmarks/results/methods.md.
+Parts: labels, rounds, forecasts, splits, spaces, people, speed, workers, million. Prints tables and stores the numbers
+in benchmarks/results/neighbours.json, each part under its name; rounds and people continue where they stopped.
+`--quick` uses fewer holders and datasets, and stores nothing. `speed` compares with scikit-learn, and with faiss-cpu if
+installed (it is not a requirement of the project); `million` asks a million holders 10,000 times. Constants were tuned
+only on public splits, see benchmarks/results/methods.md.
 """
 
 import os

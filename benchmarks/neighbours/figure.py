@@ -1,4 +1,4 @@
-"""A line chart as SVG, without a library for drawing: shares over a logarithmic axis."""
+"""A line chart as SVG, without a drawing library: shares over a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 WIDTH, HEIGHT = 760, 460
 LEFT, RIGHT, TOP, BOTTOM = 70, 660, 56, 390
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56606b", "#e69f00")
-"""Told apart with any colour vision (Okabe, Ito 2008); each line also has a mark of its own and its name at the end."""
+"""Distinct with any colour vision (Okabe, Ito 2008); each line also has its own mark, and its name at the end."""
 _MARKS = (
     '<circle r="4.5"/>',
     '<rect x="-4" y="-4" width="8" height="8"/>',
@@ -25,14 +25,14 @@ _APART = 15  # pixels between the names of two lines
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the chart.  values: shares by their place on the horizontal axis."""
+    """A line of the chart.  values: shares by their position on the horizontal axis."""
 
     name: str
     values: dict[float, float]
 
 
 def per_cent(share: float) -> str:
-    """A share in whole per cent."""
+    """Return a share in whole per cent."""
     return f"{100 * share:.0f} %"
 
 
@@ -47,9 +47,9 @@ def figure(
     span: tuple[float, float] = (0.0, 1.0),
     shown: Callable[[float], str] = per_cent,
 ) -> str:
-    """The chart, with a dashed line at `target` where one is given; at most six lines.
+    """Return the chart of at most six lines, with a dashed line at `target` if given.
 
-    span: the least and the greatest value of the vertical axis.  shown: how its values are written.
+    span: smallest and largest value of the vertical axis.  shown: format of its values.
     """
     places = sorted({place for line in lines for place in line.values})
     first, last = math.log(places[0]), math.log(places[-1])
@@ -93,7 +93,7 @@ def figure(
 
 
 def _names_apart(heights: Sequence[float]) -> list[float]:
-    """The same heights, moved down where two names would overlap."""
+    """Return the heights, moved down where two names would overlap."""
     placed = list(heights)
     order = sorted(range(len(placed)), key=lambda one: placed[one])
     for upper, lower in pairwise(order):

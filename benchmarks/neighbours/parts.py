@@ -1,4 +1,4 @@
-"""Parts of `python -m benchmarks.neighbours`; every part returns rows for its table, and prints nothing."""
+"""Parts of `python -m benchmarks.neighbours`; every part returns rows for its table without printing them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def rounds(quick: bool) -> Rows:
 def _rounds(data: str, taking_part: float, epsilon: float, rounds: int) -> dict[str, Any]:
     whole = data_load(data)
     held = whole.first(round(taking_part * whole.holders)) if taking_part < 1 else whole
-    images = held.x.ndim > 2  # their coordinates tell a linear student more than their pixels
+    images = held.x.ndim > 2  # their coordinates help a linear student more than their pixels
     outcome = hold(
         held,
         epsilon,

@@ -1,4 +1,4 @@
-"""Prospects of a study: the student over the number of holders and ε, beside the same student on true labels."""
+"""Prospects of a study: the student by number of holders and ε, compared with the same student on true labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from learning.mechanisms.neighbours.rounds import MOST_FIRST
 
 FIGURE = Path(__file__).resolve().parents[2] / "docs" / "neighbours-people.svg"
 HOLDERS = (300, 1_000, 3_000, 10_000, 60_000)
-EPSILONS = (1.0, 0.25, 8.0, 3.0, 0.1)  # in the order in which they are measured
+EPSILONS = (1.0, 0.25, 8.0, 3.0, 0.1)  # in the order of measurement
 SEEDS = (1,)
 STUDENT: Student = ("logistic_regression", {})
 
@@ -56,13 +56,13 @@ def _on_true_labels() -> Any:
 
 
 def reached(row: dict[str, Any]) -> float:
-    """The student of all points, or of few where the plan for all warns that people are too few for them."""
+    """Return the student of all points, or of few if the plan for all warns that there are too few people."""
     chosen = row["few"] if row["all"]["warnings"] else row["all"]
     return float(chosen["student"])
 
 
 def drawn(rows: list[dict[str, Any]]) -> str:
-    """The figure: a line for every ε, the mean over the seeds, and the student on true labels."""
+    """Return the figure: a line for every ε, the mean over the seeds, and the student on true labels."""
     lines = []
     for epsilon in sorted({row["epsilon"] for row in rows}, reverse=True):
         held = {n: [reached(row) for row in rows if (row["holders"], row["epsilon"]) == (n, epsilon)] for n in HOLDERS}

@@ -1,4 +1,4 @@
-"""The numbers that are kept, in benchmarks/results/neighbours.json: rows by part, each as soon as it was measured."""
+"""The numbers stored in benchmarks/results/neighbours.json: rows by part, each stored once measured."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "neighbours.json"
 
 
 def kept_rows(part: str) -> list[Row]:
-    """The rows of a part, none if it was not run yet."""
+    """Return the stored rows of a part, if any."""
     return kept(RESULTS).get(part, [])
 
 
 def keep_rows(part: str, rows: list[Row]) -> None:
-    """Put these rows in the place of what was kept of this part."""
+    """Replace the stored rows of this part."""
     keep(RESULTS, part, rows)
 
 
 def measured(
     part: str, cells: list[dict[str, Any]], measure: Callable[..., dict[str, Any]], quick: bool
 ) -> list[dict[str, Any]]:
-    """A row for each cell, that cell and what `measure` says of it; goes on where an earlier run stopped."""
+    """Return a row for each cell, with the results of `measure`; continues where an earlier run stopped."""
     rows = [] if quick else kept_rows(part)
     known = [{name: row.get(name) for name in cells[0]} for row in rows]
     for cell in tqdm([cell for cell in cells if cell not in known], desc=part):

@@ -1,4 +1,4 @@
-"""Speed: all pairs within a radius beside scikit-learn and faiss, and a million holders."""
+"""Speed: all pairs within a radius compared with scikit-learn and faiss, and a million holders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIMENSIONS, CLASSES = 64, 10
 
 
 def clustered(seed: int, count: int) -> NDArray[np.int8]:
-    """Points around 200 middles; the same middles for every seed."""
+    """Return points around 200 centres, which are the same for every seed."""
     middles = np.random.default_rng(0).normal(0, 14, (200, DIMENSIONS)).astype(np.float32)
     rng = np.random.default_rng(seed)
     points = np.empty((count, DIMENSIONS), np.int8)
@@ -47,7 +47,7 @@ def beside_others(quick: bool) -> list[dict[str, Any]]:
     from threadpoolctl import threadpool_limits
 
     queries, records = clustered(1, 1_000 if quick else 9_000), clustered(2, 10_000 if quick else 60_000)
-    # one radius for all queries: scikit-learn and faiss know no other
+    # one radius for all queries, because scikit-learn and faiss support only that
     reach = int(np.median(radii(queries, queries, 0.01)))
     norms, singles = squared_norms(records), [points.astype(np.float32) for points in (queries, records)]
     blocks = range(0, len(queries), QUERIES_AT_A_TIME)
@@ -71,7 +71,7 @@ def beside_others(quick: bool) -> list[dict[str, Any]]:
         faiss.omp_set_num_threads(1)
         index = faiss.IndexFlatL2(DIMENSIONS)
         index.add(singles[1])
-        # faiss leaves out who is at the very radius, so it is given half a unit more
+        # faiss excludes points at exactly the radius, so it gets half a unit more
         contenders["faiss-cpu"] = lambda: len(index.range_search(singles[0], reach + 0.5)[1])
     except ImportError:
         pass

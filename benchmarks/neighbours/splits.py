@@ -1,4 +1,4 @@
-"""Forecasts against outcomes on splits of public points: what the forecast is tuned on, and no private record."""
+"""Forecasts compared with results on splits of public points, for tuning the forecast without private records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from learning.mechanisms.neighbours.released_counts import read_counts, release_
 from learning.mechanisms.neighbours.stand_ins import Sample
 
 SIZES = {"as digits": (1_300, 300, 197), "larger": (6_000, 2_000, 1_000)}
-"""Holders, public points and labelled points, drawn from the public points of a dataset."""
+"""Numbers of holders, public points and labelled points, drawn from the public points of a dataset."""
 DRAWS = 4
 
 
 def split(data: Data, sizes: tuple[int, int, int], seed: int) -> Data:
-    """The public points alone: some as holders with one record each, some as public points, some as labelled sample."""
+    """Return only public points: some as holders with one record each, some as public points, some as the sample."""
     drawn = np.split(np.random.default_rng(seed).permutation(len(data.public))[: sum(sizes)], np.cumsum(sizes)[:2])
     private, public, test = drawn
     changed = {
@@ -38,7 +38,7 @@ def split(data: Data, sizes: tuple[int, int, int], seed: int) -> Data:
 
 
 def splits(quick: bool) -> list[dict[str, Any]]:
-    """Forecast less outcome in label accuracy, over draws of public points."""
+    """Forecast minus result in label accuracy, over draws of public points."""
     cells = [
         {"data": name, "sizes": size, "epsilon": epsilon}
         for size in SIZES
@@ -59,7 +59,7 @@ def _cell(data: str, sizes: str, epsilon: float) -> dict[str, Any]:
 
 
 def _draw(data: Data, epsilon: float) -> tuple[float, float]:
-    """The forecast's label accuracy, and how many labels were right, the mean over draws of the noise alone."""
+    """Return the forecast's label accuracy, and the mean share of right labels over draws of only the noise."""
     caps = caps_draw(epsilon, data.holders, DELTAS[data.name])
     sample = Sample(data.test, data.test_truth)
     made = propose(data.public, data.public, levels_of(caps, 1.0), share=1.0, n_classes=data.classes, sample=sample)

@@ -1,4 +1,4 @@
-"""A study of method neighbours as its services hold it, without a database: plan, rounds, labels, student."""
+"""A study of method neighbours as in the services, but without a database: plan, rounds, labels, student."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Data:
         return int(self.holder.max()) + 1
 
     def first(self, holders: int) -> Data:
-        """The same with these holders alone."""
+        """Return the same with only the first holders."""
         return self.of(np.arange(self.holders) < holders)
 
     def of(self, taking_part: NDArray[np.bool_]) -> Data:
-        """The same with some of the holders alone, numbered anew; `(holders,)` says who."""
+        """Return the same with only some of the holders (mask `(holders,)`), renumbered."""
         kept, number = taking_part[self.holder], np.cumsum(taking_part) - 1
         changed = {"private": self.private[kept], "private_truth": self.private_truth[kept]}
         return Data(**(vars(self) | changed | {"holder": number[self.holder[kept]]}))
@@ -70,7 +70,7 @@ class Data:
 
 @cache
 def data_load(name: str, representation: str = "") -> Data:
-    """A dataset of the catalogue in a representation with its usual parameters, the usual one if empty."""
+    """Return a dataset of the catalogue in a representation (default: the usual one) with its usual parameters."""
     beside = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
     splits = catalogue_load(name, Path(os.environ.get("IPATE_DATA_DIR") or beside))
     chosen = (
@@ -94,10 +94,10 @@ def data_load(name: str, representation: str = "") -> Data:
 
 @dataclass(eq=False)
 class Outcome:
-    """Plan and outcome.
+    """Plan and result.
 
-    labels: `(P,)`, -1 where none was asked for.  student: trained on all labels.  spent: `(H,)` shares of caps.
-    seconds: of processor time, for planning, asking and learning.
+    labels: `(P,)`, -1 if not requested.  student: trained on all labels.  spent: `(H,)` shares of caps. seconds:
+    processor time for planning, asking and learning.
     """
 
     plan: RoundsPlan
@@ -110,7 +110,7 @@ class Outcome:
 
 
 def caps_draw(epsilon: float | Sequence[float], holders: int, delta: float) -> NDArray[np.float64]:
-    """One μ² for every holder: the same for all, or three levels at random as in Boenisch et al. 2023."""
+    """Return μ² of every holder: the same for all, or three levels at random as in Boenisch et al. 2023."""
     values = np.atleast_1d(np.asarray([float(caps_of(one, delta)) for one in np.atleast_1d(epsilon)]))
     if len(values) == 1:
         return np.full(holders, values[0])
@@ -133,7 +133,7 @@ def ask(
     accounts: list[IndividualAccounts],
     predicted: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """Unnoised votes; the holders are cut into as many shards as there are objects of accounts."""
+    """Return unnoised votes; the holders are divided into as many shards as there are accounts objects."""
     reach = radii(data.public[queries], data.public, radius_share)
     sums = np.zeros((len(queries), data.classes))
     first = 0
@@ -167,15 +167,15 @@ def hold(
     taking_part: float = 1.0,
     seed: int = 1,
 ) -> Outcome:
-    """Plan and hold a study with these promises and the whole of every cap.
+    """Plan and carry out a study with these promises and every cap in full.
 
     Args:
-        rounds: None for the planner's choice.
+        rounds: Number of rounds; None for the planner's choice.
         student: Learner and parameters, None for the usual ones.
         labelled: Whether the planner sees the test points with their labels.
-        coordinates: Whether the student learns from coordinates in place of the points themselves.
-        wanted: How many labels, None for all public points.
-        taking_part: Of the head count that is planned with, how many there really are.
+        coordinates: Whether the student learns from coordinates instead of the points themselves.
+        wanted: Number of labels, None for all public points.
+        taking_part: Actual share of the planned head count.
     """
     caps = caps_draw(epsilon, data.holders, DELTAS[data.name])
     levels = levels_of(caps, len(data.private) / data.holders, taking_part)
@@ -235,7 +235,7 @@ def test_accuracy(data: Data, model: Any, coordinates: bool = False) -> float:
 
 
 def test_auc(data: Data, model: Any) -> float:
-    """Area under the curve of class 1."""
+    """Return the area under the curve of class 1."""
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(data.test_truth == 1, model.predict_proba(data.test_x)[:, 1]))

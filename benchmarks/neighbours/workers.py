@@ -1,4 +1,4 @@
-"""Asking by several processes: shards of holders, as workers take them, by one process and by two."""
+"""Asking in several processes: shards of holders, as taken by workers, in one process and in two."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _prepare(holders: int, planned: PlannedRound, ready: Barrier) -> None:
 
 
 def _shard(number: int) -> float:
-    """The processor time that one shard takes."""
+    """Return the processor time for one shard."""
     data, planned = _loaded[0]
     mine = data.holder % SHARDS == number
     part = replace(

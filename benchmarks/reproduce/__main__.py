@@ -1,13 +1,13 @@
-"""The papers' tables, recomputed with this project's code, beside the published ones.
+"""The papers' tables, recomputed with this project's code and compared with the published ones.
 
     IPATE_DATA_DIR=… python -m benchmarks.reproduce [TABLE …] [--quick]
     python -m benchmarks.reproduce --list
     python -m benchmarks.reproduce --document
 
-All tables if none is named. Results are kept in benchmarks/results/reproduce, one file for each table, case by case: a
-case that is kept is not measured again; take it out of the file to have it anew. `--quick` takes few cases and draws,
-and keeps nothing there. Predictions of teachers are kept in var/reproduce, or the folder that IPATE_REPRODUCE_CACHE
-names. `--document` writes docs/reproduction.md from the results.
+By default, all tables are computed. Results are stored case by case in benchmarks/results/reproduce, one file per
+table. Stored cases are not measured again; to repeat one, remove it from the file. `--quick` uses few cases and draws,
+and stores nothing there. Predictions of teachers are stored in var/reproduce, or in the folder IPATE_REPRODUCE_CACHE.
+`--document` writes docs/reproduction.md from the results.
 """
 
 import argparse

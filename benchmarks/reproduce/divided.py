@@ -1,4 +1,4 @@
-"""Data as Individualized PATE and the thesis divide them: all at random into private, public and test records."""
+"""Data divided as in Individualized PATE and the thesis: at random into private, public and test records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from learning.formats import catalogue_files
 from learning.formats.files import open_content
 
 SIZES = {"mnist": (60_000, 9_000, 1_000), "adult": (37_222, 7_000, 1_000)}
-"""Private, public and test records, as printed."""
+"""Numbers of private, public and test records, as printed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Divided:
 
 @cache
 def divided(name: str, division: int = 0) -> Divided:
-    """One division of all images of MNIST, or of all records of Adult without missing values."""
+    """Return one division of all images of MNIST, or of all records of Adult without missing values."""
     x, y = _adult() if name == "adult" else _images(name)
     order = np.random.default_rng(division).permutation(len(x))
     return Divided(*(Part(x[rows], y[rows]) for rows in np.split(order, np.cumsum(SIZES[name])[:2])))
@@ -51,7 +51,7 @@ def _images(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def _adult() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """All 14 columns between 0 and 1, categories as numbers in the order of their names; 1: above 50K."""
+    """Return all 14 columns scaled to [0, 1], categories as numbers in the order of their names; 1: above 50K."""
     lines: list[list[str]] = []
     for path, file in zip(catalogue_files("adult", data_dir()), ("adult.data", "adult.test"), strict=True):
         with open_content(path, file) as content:

@@ -1,21 +1,21 @@
-"""Votes of teachers as Individualized PATE has them, on the public records of its divisions.
+"""Votes of teachers as in Individualized PATE, on the public records of its divisions.
 
     IPATE_DATA_DIR=… python -m benchmarks.reproduce.ensembles {mnist,mnist-weaker,adult} [--teachers 250]
 
-Writes benchmarks/data/votes-….npz: how many teachers say what of each public record, and its true class. Adult has
-three divisions, each with 250 random forests of its own (`teachers.py`). MNIST has one, and two ensembles.
-Teachers of MNIST learn side by side, as many as `TOGETHER` says. Predictions are kept in the cache for every such
-group, so that an interrupted run goes on there. Fewer than 250 teachers give the same shares of votes, less exactly:
-rehearsals draw from them.
+Writes benchmarks/data/votes-….npz: the number of teachers for each class of each public record, and its true class.
+Adult has three divisions with 250 random forests each (`teachers.py`). MNIST has one division and two ensembles.
+`TOGETHER` teachers of MNIST are trained in parallel. The predictions of every such group are cached, so that an
+interrupted run continues there. Fewer than 250 teachers give the same shares of votes, less exactly; rehearsals draw
+from them.
 
-MNIST's network is that of Table 3 with what TensorFlow 2.4.1 takes by itself: batches of 32, Glorot-uniform weights,
-Adam and batch norm with its constants. Images are turned by up to 7.5 degrees and shifted by up to 7 %, anew whenever
-they are seen. The paper does not say how often that is. `PASSES` is where twice as many add less than a tenth of a
-point for images of other teachers, which no teacher has learned from; public and test images are not looked at for it.
+MNIST's network is taken from Table 3, with the defaults of TensorFlow 2.4.1: batches of 32, Glorot-uniform weights,
+Adam and batch norm with its constants. Images are rotated by up to 7.5 degrees and shifted by up to 7 %, differently in
+each pass. The paper does not state their number. Doubling `PASSES` adds less than a tenth of a point for other
+teachers' images, which the teacher has not seen; public and test images are not used for this.
 
-These teachers are more often right than the printed ones (90.2 %). Those of `mnist-weaker` are 89.0 % right: the
-learner `cnn`, which is the same network, sees their images and `COPIES` moved copies `WEAKER_PASSES` times. The kept
-votes are those of the first 110.
+These teachers are more often right than the printed ones (90.2 %). The teachers of `mnist-weaker` are 89.0 % right: the
+learner `cnn`, which is the same network, sees their images and `COPIES` moved copies `WEAKER_PASSES` times. The stored
+votes are from the first 110.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _FILTERS, _HIDDEN, _BATCH, _AT_ONCE = 32, 100, 32, 50
 MOVES = Moves(rotation=7.5, shift=0.07, stretch=0.0, bend=0.0, mirror=False, erase=0.0)
 COPIES, WEAKER_PASSES = 7, 2
 _NOTED = 5
-"""Passes after which, and after twice as many and so on, held-out images are judged."""
+"""Number of passes after which held-out images are judged, then after twice as many, and so on."""
 _JUDGES = 4
-"""Teachers whose images judge a teacher."""
+"""Number of teachers whose images judge a teacher."""
 
 
 Teaching = Callable[[int, "Ensemble"], None]
@@ -75,7 +75,7 @@ class _Norm(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """As many networks of Table 3 as teachers, whose layers are products of stacked matrices.
+    """One network of Table 3 per teacher, with layers as products of stacked matrices.
 
     Convolution 3×3 with 32 filters, ReLU, batch norm, max pool 2; dense 100, ReLU, batch norm; dense.
     """
@@ -98,7 +98,7 @@ class Ensemble(nn.Module):
         self.to(generator.device)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits `(teachers, n, classes)` of images `(teachers, n, side, side)`."""
+        """Return logits `(teachers, n, classes)` of images `(teachers, n, side, side)`."""
         teachers, count, side, _ = images.shape
         patches = functional.unfold(images.reshape(-1, 1, side, side), 3).view(teachers, count, 9, -1)
         maps = torch.relu(self._layer(0, patches.transpose(2, 3).reshape(teachers, -1, 9)))
@@ -112,7 +112,7 @@ class Ensemble(nn.Module):
 
     @torch.inference_mode()
     def predict(self, images: torch.Tensor) -> torch.Tensor:
-        """Classes `(teachers, n)` of images `(n, side, side)` for all, or `(teachers, n, side, side)`."""
+        """Return classes `(teachers, n)` of images `(n, side, side)` for all, or `(teachers, n, side, side)`."""
         self.eval()
         shared = images.expand(len(self.weights[0]), *images.shape[-3:])
         said = [self(part).argmax(2) for part in shared.split(_AT_ONCE, dim=1)]
@@ -123,7 +123,7 @@ class Ensemble(nn.Module):
 def trained(
     images: torch.Tensor, labels: torch.Tensor, *, passes: int, generator: torch.Generator, after: Teaching
 ) -> Ensemble:
-    """Teachers of `(teachers, n, side, side)` images and `(teachers, n)` labels; `after` is called after every pass."""
+    """Return teachers of `(teachers, n, side, side)` images and `(teachers, n)` labels; calls `after` each pass."""
     teachers, count, side, _ = images.shape
     ensemble = Ensemble(teachers, side, generator)
     optimiser = torch.optim.Adam(ensemble.parameters(), lr=0.001, eps=1e-7, fused=True)
@@ -142,7 +142,7 @@ def trained(
 
 
 def held_out(ensemble: Ensemble, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Share of the images of the next `_JUDGES` teachers that each teacher calls rightly."""
+    """Return the share of the next `_JUDGES` teachers' images that each teacher classifies correctly."""
     right = [
         (ensemble.predict(images.roll(-after, 0)) == labels.roll(-after, 0)).float().mean()
         for after in range(1, _JUDGES + 1)
@@ -151,7 +151,7 @@ def held_out(ensemble: Ensemble, images: torch.Tensor, labels: torch.Tensor) -> 
 
 
 def predictions(teachers: int, passes: int) -> NDArray[np.int8]:
-    """Classes `(teachers, public)` by the first of 250 teachers, each of 240 private images."""
+    """Return classes `(teachers, public)` by the first of 250 teachers, each trained on 240 private images."""
     from benchmarks.reproduce.divided import divided
     from benchmarks.reproduce.folders import kept_array, progress
 
@@ -187,7 +187,7 @@ def predictions(teachers: int, passes: int) -> NDArray[np.int8]:
 
 
 def weaker_predictions(teachers: int) -> NDArray[np.int8]:
-    """Return classes `(teachers, public)` by teachers of the same images that learn for less long."""
+    """Return classes `(teachers, public)` by teachers trained on the same images for a shorter time."""
     from benchmarks.reproduce.divided import divided
     from benchmarks.reproduce.folders import kept_array, progress
 
@@ -214,7 +214,7 @@ def weaker_predictions(teachers: int) -> NDArray[np.int8]:
 def with_copies(
     images: NDArray[np.float32], labels: NDArray[np.integer], *, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
-    """Return the images and their turned and shifted copies, each moved by itself, and the classes of all."""
+    """Return the images and copies that are each rotated and shifted differently, and the classes of all."""
     copies = torch.from_numpy(images)[:, None].repeat(COPIES, 1, 1, 1)
     moved = MOVES(copies, torch.Generator().manual_seed(seed)).numpy()[:, 0]
     return np.concatenate([images, moved]), np.tile(labels, 1 + COPIES)

@@ -1,4 +1,4 @@
-"""Where data, votes, printed tables and predictions are, and progress bars that do not flood a log."""
+"""Locations of data, votes, printed tables and predictions, and progress bars that do not flood a log."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SOURCE = "https://storage.googleapis.com/pate-votes/votes.gz (research/pate_2018
 
 #: The second ensemble of MNIST, whose teachers are as often right as the printed ones.
 WEAKER = "mnist-weaker"
-#: How often each data set was divided into teachers' parts, and the classes of the digits.
+#: Number of divisions of each data set into teachers' parts, and the classes of the digits.
 DIVISIONS = {"mnist": 1, WEAKER: 1, "adult": 3}
 CLASSES = 10
 
 
 class DataMissing(Exception):
-    """Data that a table needs are not here; the message says what to do."""
+    """Missing data for a table; the message says what to do."""
 
 
 def data_dir() -> Path:
-    """The folder with real data: IPATE_DATA_DIR, or shared/data beside the project.
+    """Return the folder with real data: IPATE_DATA_DIR, or shared/data next to the project.
 
     Raises:
-        DataMissing: there is none.
+        DataMissing: the folder does not exist.
     """
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     folder = Path(os.environ.get("IPATE_DATA_DIR") or beside)
@@ -46,7 +46,7 @@ def data_dir() -> Path:
 
 
 def votes_file(name: str, division: int) -> Path:
-    """Where the votes of a division are kept."""
+    """Return the file of a division's votes."""
     return Path(__file__).resolve().parents[1] / "data" / f"votes-{name}-{division}.npz"
 
 
@@ -55,7 +55,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "data" / "published"
 
 @cache
 def published(paper: str) -> dict[str, Any]:
-    """All tables of a paper; its `source` and `setup` say which paper, and how they were measured."""
+    """Return all tables of a paper; `source` and `setup` describe the paper and its measurements."""
     return dict(json.loads((FOLDER / f"{paper}.json").read_text()))
 
 
@@ -63,7 +63,7 @@ Json = dict[str, Any]
 
 
 def cache_dir() -> Path:
-    """The folder that IPATE_REPRODUCE_CACHE names, or var/reproduce beside manage.py; it is made if it is missing."""
+    """Return the folder IPATE_REPRODUCE_CACHE, or var/reproduce next to manage.py; it is created if missing."""
     named = os.environ.get("IPATE_REPRODUCE_CACHE")
     folder = Path(named) if named else Path(__file__).resolve().parents[2] / "var" / "reproduce"
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def cache_dir() -> Path:
 
 
 def kept_array(about: Json, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """The array that `compute` returned for the same `about` before, or returns now.
+    """Return the array that `compute` returned earlier for the same `about`, or returns now.
 
     about: everything that the array depends on, as JSON; `name` becomes part of the file's name.
     """
@@ -82,12 +82,12 @@ def kept_array(about: Json, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]
     array = compute()
     part = path.with_name(f"part-{os.getpid()}-{path.name}")
     np.savez_compressed(part, array=array)
-    part.rename(path)  # a file of this name is whole
+    part.rename(path)  # a file with this name is complete
     return array
 
 
 def kept_json(about: Json, compute: Callable[[], Json]) -> Json:
-    """As `kept_array`, of numbers by name."""
+    """Return numbers by name, cached as in `kept_array`."""
     path = _path(about, "json")
     if path.exists():
         return dict(json.loads(path.read_text()))
@@ -104,5 +104,5 @@ def _path(about: Json, ending: str) -> Path:
 
 
 def progress(total: int, what: str) -> Any:
-    """A bar of `total` steps; without a terminal a line every half minute."""
+    """Return a progress bar of `total` steps; without a terminal, it prints a line every half minute."""
     return tqdm(total=total, desc=what, mininterval=0.1 if sys.stderr.isatty() else 30, dynamic_ncols=True)

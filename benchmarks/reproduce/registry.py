@@ -21,8 +21,8 @@ THESIS = "C. Mühl, Personalizing private aggregation of teacher ensembles, mast
 class Table:
     """A table or figure of a paper.
 
-    cases: its measurements, fewer and shorter ones if it is called with True.  derived: whether they are read from what
-    another benchmark has kept, and therefore never kept a second time.
+    cases: function that yields its measurements, fewer and shorter ones if called with True.  derived: whether they are
+    read from another benchmark's results, and therefore not stored again.
     """
 
     name: str

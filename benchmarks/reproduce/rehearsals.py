@@ -1,4 +1,4 @@
-"""Votes of Individualized PATE, counted as the papers did, and by the accounts of this project."""
+"""Votes of Individualized PATE, counted as in the papers, and by this project's accounts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST_QUERIES = 500
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
 """Parameters of every plan of the authors' repository (fraboeni/individualized-pate, experiment_plans)."""
 AGGREGATORS = {"mnist": AGGREGATOR, "adult": ConfidentGNMax(sigma=40.0, sigma_threshold=200.0, threshold=300.0)}
-"""As printed, by the data."""
+"""Printed parameters, by data set."""
 
 LEFT_OUT = "weighting, groups too small for a teacher left out"
 HYBRID = "hybrid"
@@ -34,15 +34,15 @@ VARIANTS = {
     LEFT_OUT: {"variant": "weighting", "small_groups": "leave_out"},
     HYBRID: {"variant": "weighting", "small_groups": "copy"},
 }
-"""As the authors' code has them: duplicates and weights in proportion to ε."""
+"""As in the authors' code: duplicates and weights in proportion to ε."""
 
 AS_PRINTED = "weighting by n·ε"
-"""Algorithm 2 as printed, and the authors' code: the weight of a group grows with the number of its teachers, too."""
+"""Algorithm 2 as printed, and the authors' code: a group's weight also grows with the number of its teachers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """One vote: queries until the first budget was used up, and rows and labels of those that were answered."""
+    """One vote: queries until the first budget was used up, and rows and labels of the answered queries."""
 
     queries: int
     rows: NDArray[np.int64]
@@ -52,7 +52,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Tally:
-    """Means over the draws, and their standard deviations; right in per cent."""
+    """Means over the draws, and their standard deviations; right ones in per cent."""
 
     queries: float
     labels: float
@@ -63,12 +63,12 @@ class Tally:
 
 
 def groups_of(epsilons: Sequence[float], shares: Sequence[float], holders: int = HOLDERS) -> list[PrivacyGroup]:
-    """Groups of holders in these proportions."""
+    """Return groups of holders in these proportions."""
     return [PrivacyGroup(f"{one:g}", one, round(holders * share)) for one, share in zip(epsilons, shares, strict=True)]
 
 
 def plan_of(variant: str, groups: Sequence[PrivacyGroup], aggregator: ConfidentGNMax = AGGREGATOR) -> Plan:
-    """The plan of a variant of `VARIANTS`, or `AS_PRINTED`."""
+    """Return the plan of a variant of `VARIANTS`, or of `AS_PRINTED`."""
     options: dict[str, Any] = VARIANTS["weighting" if variant == AS_PRINTED else variant]
     plan = make_plan(groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, conversion="classic", **options)
     if variant == "vanishing":
@@ -83,10 +83,10 @@ def plan_of(variant: str, groups: Sequence[PrivacyGroup], aggregator: ConfidentG
 
 
 def _with_absences(plan: Plan, aggregator: ConfidentGNMax) -> Plan:
-    """Let teachers take part as in the thesis, section 6.2.2, and scale the noise by the share of those that do.
+    """Let teachers take part as in the thesis, section 6.2.2, and scale the noise by the share that does.
 
-    Of a group whose ε is the c-th part of the largest, 1 in 2c² teachers take part in a vote; of the group with the
-    largest ε all do.
+    In a group whose ε is 1/c of the largest, 1 in 2c² teachers takes part in a vote; in the group with the largest ε,
+    all do.
     """
     largest = max(group.epsilon for group in plan.groups)
 
@@ -100,15 +100,15 @@ def _with_absences(plan: Plan, aggregator: ConfidentGNMax) -> Plan:
 
 
 def by_paper(votes: Votes, plan: Plan, groups: Sequence[PrivacyGroup], seed: int) -> Counted:
-    """Put the points to the vote in random order, by the papers' accounting.
+    """Put the points to the vote in random order, with the papers' accounting.
 
-    Rényi costs at the orders 2 to 50, Theorem 6 of 2018 for labels and checks, classic conversion; the vote ends where
-    the next query could exceed the ε of a group.
+    This uses Rényi costs at the orders 2 to 50, Theorem 6 of 2018 for labels and checks, and the classic conversion;
+    the vote ends when the next query could exceed the ε of a group.
     """
 
     def hold(drawn: Votes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # orders of the paper, whose best may be the last
+            warnings.simplefilter("ignore")  # orders of the paper, whose last may be the best
             held = simulate_vote(
                 plan,
                 groups,
@@ -128,7 +128,7 @@ def by_paper(votes: Votes, plan: Plan, groups: Sequence[PrivacyGroup], seed: int
 def by_accounts(
     votes: Votes, variant: str, groups: Sequence[PrivacyGroup], seed: int, aggregator: ConfidentGNMax = AGGREGATOR
 ) -> Counted:
-    """The same with weights or duplicates in proportion to μ, until the accounts are used up."""
+    """Do the same with weights or duplicates in proportion to μ, until the accounts are used up."""
     options: dict[str, Any] = VARIANTS[variant]
     plan = make_plan(
         groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, **(options | {"weight_scheme": "gdp"})
@@ -147,7 +147,7 @@ def by_accounts(
 def _until_used_up(
     votes: Votes, seed: int, hold: Callable[[Votes], tuple[NDArray[np.int64], NDArray[np.bool_]]]
 ) -> Counted:
-    """Put ever more points to the vote, in one order, until it ends before they do."""
+    """Put more and more points to the vote, in one order, until it ends before they do."""
     order = np.random.default_rng(seed).permutation(len(votes.truth))
     queries = FIRST_QUERIES
     while True:
@@ -161,7 +161,7 @@ def _until_used_up(
 
 
 def tally(counts: Sequence[Counted]) -> Tally:
-    """Means and standard deviations over draws; right is the share of right labels in per cent."""
+    """Return means and standard deviations over draws; right is the share of right labels in per cent."""
     drawn = (
         [float(one.queries) for one in counts],
         [float(len(one.rows)) for one in counts],

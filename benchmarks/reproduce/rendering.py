@@ -1,4 +1,4 @@
-"""Tables as text: for the terminal, and docs/reproduction.md from the results that are kept."""
+"""Tables as text: for the terminal, and for docs/reproduction.md from the stored results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reproduction.md"
 REMARKS = Path(__file__).with_name("remarks.md")
 HEADINGS = ("setting", "quantity", "published", "here", "difference", "verdict")
 WEAKER = ("teachers as printed", "difference", "verdict")
-"""Further columns of tables for which a second ensemble votes."""
+"""Additional columns of tables with votes of a second ensemble."""
 BESIDE = ("accounts", "every holder votes")
 Json = dict[str, Any]
 
 
 def number(value: float | None, spread: float | None = None) -> str:
-    """Four digits or so; an empty text for None.
+    """Return a number with about four digits, or an empty text for None.
 
     >>> number(2.51598, 0.38464), number(1333.0), number(None), number(0.00123), number(97.4)
     ('2.516 ± 0.385', '1,333', '', '0.0012', '97.4')
@@ -33,7 +33,7 @@ def number(value: float | None, spread: float | None = None) -> str:
 
 
 def difference(row: Row) -> str:
-    """The measured number less the published one, with its sign.
+    """Return the measured number minus the published one, with its sign.
 
     >>> difference(Row("labels", 1333.0, 255.0)), difference(Row("ε", 2.04, 2.0486)), difference(Row("ε", None, 1.0))
     ('-1,078', '+0.0086', '')
@@ -49,12 +49,12 @@ def headings_of(cases: Sequence[Json]) -> tuple[str, ...]:
 
 
 def has_weaker(cases: Sequence[Json]) -> bool:
-    """Whether a second ensemble votes for the table, too."""
+    """Return whether a second ensemble also votes for the table."""
     return any(fields.get("weaker") is not None for case in cases for fields in case["rows"])
 
 
 def lines_of(table: str, cases: Sequence[Json], others: dict[str, dict[str, float]]) -> list[list[str]]:
-    """Return a table's cells, a case's setting in its first row; others: every holder's vote, by promises."""
+    """Return a table's cells, with a case's setting in its first row; others: every holder's vote, by promises."""
     return [
         [case["setting"] if position == 0 else "", *_cells(table, case, Row(**fields), has_weaker(cases), others)]
         for case in cases
@@ -70,7 +70,7 @@ def _cells(table: str, case: Json, row: Row, weaker: bool, others: dict[str, dic
 
 
 def every_holder(folder: Path = RESULTS) -> dict[str, dict[str, float]]:
-    """Numbers of every holder's vote, by promises."""
+    """Return the numbers of every holder's vote, by promises."""
     found = kept("every-holder", folder)
     return measured_elsewhere() | {
         case["setting"]: {row["quantity"]: row["here"] for row in case["rows"]} for case in found
@@ -85,7 +85,7 @@ def text_of(table: str, cases: Sequence[Json], folder: Path = RESULTS) -> str:
 
 
 def document(folder: Path = RESULTS) -> str:
-    """Return docs/reproduction.md: the overview, how to read it, and a section per table with its numbers folded."""
+    """Return docs/reproduction.md: overview, reading guide, and a section per table with its numbers folded."""
     about, remarks = remarks_read()
     parts = [about, _overview(folder), "## How to read the tables", remarks["method"], _by_variant(folder)]
     parts += [_section(table, _cases(table, folder), every_holder(folder), remarks) for table in TABLES.values()]
@@ -93,7 +93,7 @@ def document(folder: Path = RESULTS) -> str:
 
 
 def _overview(folder: Path) -> str:
-    """Return how many printed cells of each table are met, and why the others are not."""
+    """Return how many printed cells of each table are met, and why others are not."""
     rows = ["| table | printed | met | above | below | why |", "|---|---|---|---|---|---|"]
     found = [(table, tallied(table.name, _cases(table, folder))) for table in TABLES.values()]
     for table, tally in found:
@@ -146,7 +146,7 @@ def _tally_row(name: str, tally: Tally) -> str:
 
 
 def remarks_read() -> tuple[str, dict[str, str]]:
-    """The text about all tables, and one for each table that has any, from remarks.md."""
+    """Return the text about all tables, and texts about single tables, from remarks.md."""
     about, *sections = REMARKS.read_text().split("\n## ")
     named = (section.split("\n", 1) for section in sections)
     return about.strip(), {name: text.strip() for name, text in named}

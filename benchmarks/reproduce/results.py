@@ -21,11 +21,10 @@ Json = dict[str, Any]
 class Row:
     """One number of a table, published and measured.
 
-    quantity: what it is, with its unit.  published, spread: as printed, and ± or None.  here, here_spread: measured
-    with the accounting of the paper.  accounts: the same with the accounts of this project.  holders: which number of
-    every holder's vote at the case's promises stands beside it: "labels", "right" or "student".  weaker, weaker_spread:
-    as here, from the ensemble whose teachers are as often right as the printed ones.  None wherever there is no such
-    number.
+    quantity: name, with its unit.  published, spread: as printed, and ± or None.  here, here_spread: measured with the
+    paper's accounting.  accounts: the same with this project's accounts.  holders: the number of every holder's vote at
+    the case's promises to compare with: "labels", "right" or "student".  weaker, weaker_spread: as here, from the
+    ensemble whose teachers are as often right as the printed ones.  Missing numbers are None.
     """
 
     quantity: str
@@ -40,12 +39,12 @@ class Row:
 
     @property
     def by_weaker(self) -> Row:
-        """Return the same row with the weaker ensemble's number in place of the measured one."""
+        """Return the same row with the weaker ensemble's number instead of the measured one."""
         return replace(self, here=self.weaker, here_spread=self.weaker_spread)
 
     @property
     def difference(self) -> float | None:
-        """The measured number less the published one."""
+        """Return the measured number minus the published one."""
         return None if self.published is None or self.here is None else self.here - self.published
 
 
@@ -56,7 +55,7 @@ def mean_row(
     accounts: float | None = None,
     holders: str | None = None,
 ) -> Row:
-    """The mean of draws, and their standard deviation if there are several."""
+    """Return the mean of draws, and their standard deviation if there are several."""
     spread = stdev(found) if len(found) > 1 else None
     return Row(quantity, published, fmean(found), here_spread=spread, accounts=accounts, holders=holders)
 
@@ -65,7 +64,7 @@ def mean_row(
 class Promises:
     """Promises of a study: the ε of each group and its share of the holders.
 
-    of_class: the class of whose holders alone the groups after the first are made, in these shares of it.
+    of_class: class to which all groups after the first are restricted, with these shares of it.
     """
 
     data: str
@@ -75,7 +74,7 @@ class Promises:
 
     @property
     def setting(self) -> str:
-        """Words that tell it from others."""
+        """Description that distinguishes it from others."""
         groups = ", ".join(
             f"{100 * share:g} % at ε {epsilon:.4g}" for epsilon, share in zip(self.epsilons, self.shares, strict=True)
         )
@@ -84,10 +83,10 @@ class Promises:
 
 @dataclass(frozen=True)
 class Case:
-    """A measurement: `setting` tells it from the table's other cases.
+    """A measurement: `setting` distinguishes it from the table's other cases.
 
-    seeds: of draws, in the order of the measurement.  measure: returns its rows.  promises: at which every holder's
-    vote stands beside them.
+    seeds: seeds of the draws, in order of measurement.  measure: function that returns its rows.  promises: promises of
+    the every-holder vote to compare with.
     """
 
     setting: str
@@ -97,7 +96,7 @@ class Case:
 
 
 def kept(table: str, folder: Path = RESULTS) -> list[Json]:
-    """Cases of a table that were measured, in the order of the file; none if there is no file."""
+    """Return the measured cases of a table, in the order of the file; none if there is no file."""
     path = folder / f"{table}.json"
     return list(json.loads(path.read_text())["cases"]) if path.exists() else []
 
@@ -118,7 +117,7 @@ def measured(case: Case) -> Json:
 
 
 def keep(table: str, cases: Sequence[Json], folder: Path = RESULTS) -> None:
-    """Write all cases of a table; the file is never half written."""
+    """Write all cases of a table atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{table}.json.part"
     part.write_text(json.dumps({"table": table, "cases": list(cases)}, indent=1, ensure_ascii=False) + "\n")
@@ -126,7 +125,7 @@ def keep(table: str, cases: Sequence[Json], folder: Path = RESULTS) -> None:
 
 
 def environment() -> Json:
-    """Versions and hardware."""
+    """Return versions and hardware."""
     packages = {name: version(name) for name in ("numpy", "scipy", "scikit-learn", "torch")}
     return {
         "python": platform.python_version(),
@@ -138,5 +137,5 @@ def environment() -> Json:
 
 
 def _plain(value: str | float | None) -> str | float | None:
-    """Numbers as JSON has them, with six digits."""
+    """Return a number for JSON, with six digits."""
     return value if value is None or isinstance(value, str) else float(f"{float(value):.6g}")

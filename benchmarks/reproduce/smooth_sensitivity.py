@@ -1,8 +1,8 @@
-"""Smooth sensitivity of data-dependent costs, and what it costs to publish them: PATE 2018, Appendix B.
+"""Smooth sensitivity of data-dependent costs, and the cost of publishing them: PATE 2018, Appendix B.
 
 A cost that depends on the votes is itself a secret. Papernot et al. (2018) publish it with Gaussian noise in proportion
-to its smooth sensitivity, which bounds by how much the cost differs between neighbours. The project never does: its
-accounts do not depend on votes. This is for the table that the paper prints.
+to its smooth sensitivity, which bounds how much the cost differs between neighbours. The project never does this,
+because its accounts do not depend on votes. This module reproduces the paper's table.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from accounting.privacy.papers.votes import data_dependent_rdp
 
 Floats = NDArray[np.float64]
 BETAS = np.arange(0.3, 0.495, 0.01)
-"""Candidates of β·λ, λ the order: the release needs β·λ < 1/2 (Theorem 23)."""
+"""Candidates for β·λ, where λ is the order; the release needs β·λ < 1/2 (Theorem 23)."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """ε at one order before it may be published, and as it is: a normal with this mean and standard deviation.
+    """ε at one order before publication, and as published: normal with this mean and standard deviation.
 
-    mended: the mean with what the release costs by `release_divergence`.
+    mended: the mean including the release's cost by `release_divergence`.
     """
 
     order: float
@@ -42,11 +42,11 @@ class Published:
 
 
 def gnmax_local_sensitivities(votes: ArrayLike, sigma: float, order: float) -> Floats:
-    """Bounds on the local sensitivity of a label's cost at every distance; Algorithms 3 to 5.
+    """Return bounds on the local sensitivity of a label's cost at every distance (Algorithms 3 to 5).
 
-    The cost is Theorem 6 of the probability q that another class wins, by Proposition 7. A vote that moves turns q into
-    something between B_L(q) and B_U(q); from q₁ to q₀ = B_U(q₁), where the data-independent cost begins, the bound is
-    largest. At distance d, d votes have been moved to bring q as near to that as they can.
+    The cost is Theorem 6 applied to the probability q that another class wins (Proposition 7). Moving one vote changes
+    q to a value between B_L(q) and B_U(q); the bound is largest from q₁ to q₀ = B_U(q₁), where the data-independent
+    cost begins. At distance d, d votes have been moved to bring q as close to that as possible.
 
     Args:
         votes: counts of teachers, `(queries, classes)`, all rows with the same sum.
@@ -81,7 +81,7 @@ def gnmax_local_sensitivities(votes: ArrayLike, sigma: float, order: float) -> F
 
 
 def threshold_local_sensitivities(votes: ArrayLike, threshold: float, sigma: float, order: float) -> Floats:
-    """The same of the cost of the check, which depends on the largest count alone; `(queries, teachers)`."""
+    """Return the same for the cost of the check, which depends only on the largest count; `(queries, teachers)`."""
     counts = np.asarray(votes, np.float64)
     teachers = round(float(counts[0].sum()))
     costs = threshold_rdp(
@@ -96,7 +96,7 @@ def threshold_local_sensitivities(votes: ArrayLike, threshold: float, sigma: flo
 
 
 def smooth_sensitivity(local: ArrayLike, beta: float) -> float:
-    """max_d e^{−βd}·LS_d (Nissim, Raskhodnikova, Smith 2007, Definition 2.2).
+    """Return max_d e^{−βd}·LS_d (Nissim, Raskhodnikova, Smith 2007, Definition 2.2).
 
     >>> round(smooth_sensitivity([0.0, 1.0, 2.0], beta=0.5), 4)
     0.7358
@@ -106,9 +106,9 @@ def smooth_sensitivity(local: ArrayLike, beta: float) -> float:
 
 
 def release_rdp(beta: float, sigma: float, order: float) -> float:
-    """RDP of f(D) + SS_β(D)·N(0, σ²) by Theorem 23: λe^{2β}/σ² + (βλ − ln(1 − 2λβ)/2)/(λ − 1), for λ < 1/(2β).
+    """Return RDP of f(D) + SS_β(D)·N(0, σ²), Theorem 23: λe^{2β}/σ² + (βλ − ln(1 − 2λβ)/2)/(λ − 1), λ < 1/(2β).
 
-    No bound where 2βλ is near 1: see `release_divergence`.
+    This is not a bound if 2βλ is near 1, see `release_divergence`.
 
     >>> round(release_rdp(beta=0.0, sigma=2.0, order=10.0), 4)
     2.5
@@ -119,10 +119,10 @@ def release_rdp(beta: float, sigma: float, order: float) -> float:
 
 
 def release_divergence(beta: float, sigma: float, order: float) -> float:
-    """D_λ of two releases that smooth sensitivity allows: SS(D) = e^β·SS(D′), f differs by SS(D′).
+    """Return D_λ of two releases that smooth sensitivity allows: SS(D) = e^β·SS(D′), and f differs by SS(D′).
 
     Both are normal, so it is λ/(2v) − ln(v / (σ²e^{2β(1−λ)}))/(2(λ − 1)) with v = σ²(λ − (λ − 1)e^{2β}) (Gil, Alajaji,
-    Linder 2013). Theorem 23 charges less as 2βλ comes near 1. Infinite where v is not above 0.
+    Linder 2013). Theorem 23 charges less when 2βλ is near 1. Infinite if v ≤ 0.
 
     >>> round(release_divergence(beta=0.0, sigma=2.0, order=10.0), 4)
     1.25
@@ -137,9 +137,9 @@ def release_divergence(beta: float, sigma: float, order: float) -> float:
 def published_epsilon(
     votes: ArrayLike, *, sigma: float, threshold: float, sigma_threshold: float, delta: float, orders: ArrayLike
 ) -> Published:
-    """ε of Confident-GNMax that may be published, with the β and σ that make mean + 2 deviations smallest.
+    """Return the publishable ε of Confident-GNMax, with the β and σ that minimise mean + 2 deviations.
 
-    Counted in expectation: every label by its probability of being answered, as the paper does.
+    It is counted in expectation as in the paper: every label by its probability of being answered.
     """
     counts = np.asarray(votes, np.float64)
     answered = np.exp(log_ndtr((counts.max(axis=1) - threshold) / sigma_threshold))
@@ -164,7 +164,7 @@ def published_epsilon(
 
 
 def conditions_hold(sigma: float, classes: int, order: float, points: int = 20_000) -> bool:
-    """Conditions C5 and C6 on a grid of q: cost and its growth by one vote do not fall, up to q₀ and q₁."""
+    """Check conditions C5 and C6 on a grid of q: cost and its growth by one vote do not fall, up to q₀ and q₁."""
     log_q0 = _log_q0(sigma, order)
     log_q1 = float(_moved(np.array([log_q0]), sigma, classes, 1.0)[0])
     below_q0, below_q1 = (np.linspace(10 * end, end * (1 + 1e-12), points) for end in (log_q0, log_q1))
@@ -178,7 +178,7 @@ def _cost(log_q: Floats, sigma: float, order: float) -> Floats:
 
 
 def _moved(log_q: Floats, sigma: float, classes: int, votes: float) -> Floats:
-    """ln B_L(q) for votes = 1, ln B_U(q) for −1: the margins of Proposition 7, all alike, moved by two votes."""
+    """Return ln B_L(q) for votes = 1, ln B_U(q) for −1: equal margins of Proposition 7, moved by two votes."""
     log_others = math.log(classes - 1)
     margin = -ndtri_exp(np.minimum(log_q - log_others, 0.0))
     return np.minimum(log_others + log_ndtr(-(margin + votes * math.sqrt(2) / sigma)), 0.0)
@@ -195,7 +195,7 @@ def _gnmax_bound(log_q: Floats, sigma: float, classes: int, order: float) -> Flo
 
 @cache
 def _log_q0(sigma: float, order: float) -> float:
-    """ln q₀, from where on the data-independent cost stands; at most where Theorem 6 applies for sure, as there."""
+    """Return ln q₀, where the data-independent cost begins, but at most where Theorem 6 surely applies."""
     independent = order / sigma**2
     low, high = -1e4, -(max(1 + 1 / sigma, (order - 0.99) / sigma, 1 / sigma) ** 2)
 

@@ -1,8 +1,8 @@
-"""Teachers of rehearsals: what each predicts for public points, kept in the cache.
+"""Teachers of rehearsals: cached predictions of each for public points.
 
-Levels are drawn whatever the records are. So teachers of equal parts of all records serve every setting in which a
-teacher learns from one group: the first of them are those of the first group, and so on. Upsampling and levels that
-depend on the class have teachers of their own.
+Levels are drawn independently of the records. So teachers of equal parts of all records can be used for every setting
+in which a teacher learns from one group: the first teachers belong to the first group, and so on. Upsampling and levels
+that depend on the class have their own teachers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Numbers = NDArray[np.floating[Any]]
 
 
 def taught(name: str, private: Rows | Part, queries: Numbers, parts: list[Integers], about: Json) -> Integers:
-    """Classes `(teachers, queries)` by teachers that learn from these rows of the private records.
+    """Return classes `(teachers, queries)` by teachers trained on these rows of the private records.
 
-    parts: for each teacher its rows.  about: what records and parts follow from, as JSON, for the cache.
-    Predictions are kept for every 25 teachers, so that an interrupted run goes on there.
+    parts: rows of each teacher.  about: description that determines records and parts, as JSON, for the cache.
+    Predictions are stored for every 25 teachers, so that an interrupted run continues there.
     """
     learner, x, y = LEARNERS[name], private.x, private.y
     classes = int(y.max()) + 1
@@ -55,6 +55,6 @@ def taught(name: str, private: Rows | Part, queries: Numbers, parts: list[Intege
 
 
 def one_group(name: str, private: Rows | Part, queries: Numbers, *, seed: int = 0) -> Integers:
-    """Predictions of teachers of equal parts of all records: sizes differ by one at most."""
+    """Return predictions of teachers of equal parts of all records, whose sizes differ by at most one."""
     parts = np.array_split(np.random.default_rng(seed).permutation(len(private.y)), TEACHERS)
     return taught(name, private, queries, parts, {"equal parts": TEACHERS, "seed": seed})

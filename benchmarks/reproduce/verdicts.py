@@ -1,4 +1,4 @@
-"""Which printed cells are met, which are not, and why: the overview in docs/reproduction.md."""
+"""Verdicts on printed cells: which are met, which are not, and why; the overview in docs/reproduction.md."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks.reproduce.results import Row
 
 Json = dict[str, Any]
 POINTS, SHARE, ERRORS = 1.0, 0.1, 2.0
-"""What a cell may differ by: points of per cent, a share of any other number, or standard errors of the difference."""
+"""Allowed difference of a cell: percentage points, a share of any other number, or standard errors."""
 COMPUTED, COMPUTED_SHARE = frozenset({"idpsgd-table5", "idpsgd-table6"}), 0.01
-"""Tables of numbers that no chance is in, and what share of them a cell may differ by, beside half of a last digit."""
+"""Tables of deterministic numbers, and the share by which a cell may differ, plus half of a last digit."""
 LAST_DIGIT = 0.001
 TRIALS = {"ipate-table1": 3, "idpsgd-table2": 10, "idpsgd-table7": 10, "idpsgd-table11": 3}
-"""Runs whose mean and spread a table prints. Where the paper does not say, its spread is left aside."""
+"""Number of runs whose mean and spread a table prints. If the paper does not state it, its spread is ignored."""
 VARIANTS = ("upsampling", "vanishing", "weighting")
 
 WHY = {
@@ -51,7 +51,7 @@ WHY = {
 
 
 def standard_error(row: Row, draws: int = 0, trials: int = 0) -> float:
-    """Return the standard error of the difference between two means, as far as spreads and numbers of runs are known.
+    """Return the standard error of the difference of two means, as far as spreads and numbers of runs are known.
 
     >>> round(standard_error(Row("labels", 100, 90.0, spread=3.0, here_spread=4.0), draws=16, trials=9), 3)
     1.414
@@ -62,7 +62,7 @@ def standard_error(row: Row, draws: int = 0, trials: int = 0) -> float:
 
 
 def verdict(row: Row, error: float = 0.0, *, computed: bool = False) -> str:
-    """Return “met”, “above” or “below”; an empty text where nothing is printed or measured.
+    """Return “met”, “above” or “below”, or an empty text if nothing is printed or measured.
 
     >>> verdict(Row("labels", 100, 109.0)), verdict(Row("student, %", 90.0, 88.5)), verdict(Row("ε", None, 1.0))
     ('met', 'below', '')
@@ -83,10 +83,10 @@ def verdict(row: Row, error: float = 0.0, *, computed: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Tally:
-    """Printed cells of a table: how many are met, above and below, and to which side they all differ.
+    """Printed cells of a table: how many are met, above and below, and the direction of all differences.
 
     lower, higher: cells below and above the printed number by any amount.  points: mean difference of percentages.
-    share: mean difference of all other numbers, relative to the printed ones.  None where there are no such cells.
+    share: mean difference of all other numbers, relative to the printed ones.  None if there are no such cells.
     """
 
     met: int
@@ -126,13 +126,13 @@ def tallied(table: str, cases: Sequence[Json], *, variant: str | None = None, we
 
 
 def judged(table: str, case: Json, row: Row) -> str:
-    """Return the verdict on a row of a case, by its draws and by the runs that the table prints the mean of."""
+    """Return the verdict on a row of a case, given its draws and the runs behind the printed mean."""
     error = standard_error(row, len(case["seeds"]), TRIALS.get(table, 0))
     return verdict(row, error, computed=table in COMPUTED)
 
 
 def unmeasured() -> Iterable[tuple[str, int, str]]:
-    """Printed tables of which nothing is measured: name, number of cells, why."""
+    """Yield printed tables that are not measured: name, number of cells, reason."""
     ipate, sgd = published("individualized-pate"), published("individualized-dp-sgd")
     deniability = published("plausible-deniability")
     svhn = "SVHN's images were not available to us"
@@ -171,7 +171,7 @@ def _numbers(node: Any) -> list[float]:
 
 
 def _means(node: Any) -> list[float]:
-    """Numbers of which each has a spread beside it, without the spreads."""
+    """Return the numbers that have a spread next to them, without the spreads."""
     if isinstance(node, dict):
         return [number for value in node.values() for number in _means(value)]
     return [node[0]] if isinstance(node, list) and isinstance(node[0], int | float) else []

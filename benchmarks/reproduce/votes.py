@@ -1,4 +1,4 @@
-"""Votes to rehearse with: those that the papers' authors published, or those of teachers trained here."""
+"""Votes for rehearsals: published by the papers' authors, or by teachers trained here."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Integers = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """Votes of teachers on points whose classes are known.
+    """Votes of teachers on points with known classes.
 
-    counts: `(points, classes)`.  truth: `(points,)`.  predictions: `(teachers, points)`, or None if nobody knows
-    who voted for what.
+    counts: `(points, classes)`.  truth: `(points,)`.  predictions: `(teachers, points)`, or None if individual votes
+    are unknown.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Votes:
         return self.counts.shape[1]
 
     def at(self, rows: Integers) -> Votes:
-        """The same on some of the points, in this order."""
+        """Return the same for some of the points, in this order."""
         predictions = None if self.predictions is None else self.predictions[:, rows]
         return Votes(self.name, self.counts[rows], self.truth[rows], predictions)
 
     def predictions_for(self, plan: Plan, seed: int) -> Integers:
-        """Predictions `(teachers, points)` of the plan's teachers.
+        """Return predictions `(teachers, points)` of the plan's teachers.
 
-        The teachers themselves, if their predictions are known and the plan has as many. Otherwise drawn: each chooses
-        a class as often as the teachers did. Upsampling spreads records over several teachers, so that they agree a
-        little more than drawn ones.
+        These are the actual predictions if they are known and the plan has as many teachers. Otherwise they are drawn:
+        each teacher chooses a class as often as the actual teachers did. Upsampling spreads records over several
+        teachers, so these agree a little more than drawn ones.
         """
         if self.predictions is not None and plan.teachers == len(self.predictions):
             return self.predictions
@@ -60,10 +60,10 @@ class Votes:
 
 @cache
 def published_counts(file: str) -> NDArray[Any]:
-    """An array of the folder pate_votes.
+    """Return an array from the folder pate_votes.
 
     Raises:
-        DataMissing: the file is not there.
+        DataMissing: the file does not exist.
     """
     path = data_dir() / "pate_votes" / f"{file}.npy"
     if not path.is_file():
@@ -73,22 +73,22 @@ def published_counts(file: str) -> NDArray[Any]:
 
 @cache
 def published_votes(name: str) -> Votes:
-    """Votes of the 250 teachers of Papernot et al. (2018) on MNIST or Adult; rows are the first test records."""
+    """Return votes of the 250 teachers of Papernot et al. (2018) on MNIST or Adult; rows are the first test records."""
     counts = published_counts(f"{name}_250_teachers").astype(np.float64)
     return Votes(name, counts, truth_of(name)[: len(counts)])
 
 
 def truth_of(name: str) -> Integers:
-    """Classes of the catalogue's points that are not private, public ones first."""
+    """Return classes of the catalogue's points that are not private, public ones first."""
     splits = splits_load(name)
     return np.concatenate([splits.public.y, splits.test.y])
 
 
 @cache
 def printed_votes(name: str, division: int) -> Votes:
-    """Votes of teachers with the set-up of Individualized PATE, on the public records of a division.
+    """Return votes of teachers with the set-up of Individualized PATE, on the public records of a division.
 
-    `python -m benchmarks.reproduce.ensembles` trains them; their votes are kept in benchmarks/data.
+    `python -m benchmarks.reproduce.ensembles` trains them; their votes are stored in benchmarks/data.
     """
     with np.load(votes_file(name, division), allow_pickle=False) as arrays:
         counts, truth = arrays["counts"].astype(np.float64), arrays["truth"].astype(np.int64)
@@ -97,13 +97,13 @@ def printed_votes(name: str, division: int) -> Votes:
 
 @cache
 def trained_votes(name: str) -> Votes:
-    """Votes of 250 teachers trained here, on the public points of the catalogue's division."""
+    """Return votes of 250 teachers trained here, on the public points of the catalogue's division."""
     data_dir()
     splits = splits_load(name)
     return votes_of(name, teachers.one_group(name, splits.private, splits.public.x), splits.public.y)
 
 
 def votes_of(name: str, predictions: Integers, truth: Integers) -> Votes:
-    """Votes of these teachers `(teachers, points)`."""
+    """Return votes of these teachers `(teachers, points)`."""
     counts = np.stack([(predictions == one).sum(axis=0) for one in range(int(truth.max()) + 1)], axis=1)
     return Votes(name, counts.astype(np.float64), truth, predictions.astype(np.int64))

@@ -1,13 +1,13 @@
-"""Private gradient steps, every holder's contribution charged to their own account: models, constants, speed.
+"""Private gradient steps, with each contribution charged to the holder's own account: models, constants, speed.
 
     IPATE_DATA_DIR=… python -m benchmarks.sgd
         [mnist fashion adult cardio support2 diabetes beyond noiseless
          patients calibrated constants levels speed] [--quick]
 
-Tables, photographs and texts that the catalogue does not know are read as benchmarks/sgd/elsewhere.py says. Prints
-tables and keeps the numbers in benchmarks/results/sgd.json, each part under its name. Rows that are kept are not
-measured again; take them out of the file to have them anew. `--quick` takes fewer runs, and keeps nothing. Constants
-were tuned on public points alone: see docs/sgd.md.
+Tables, photographs and texts that are not in the catalogue are read by benchmarks/sgd/elsewhere.py. Prints tables and
+stores the numbers in benchmarks/results/sgd.json, each part under its name. Stored rows are not measured again; to
+repeat them, remove them from the file. `--quick` uses fewer runs, and stores nothing. Constants were tuned only on
+public points, see docs/sgd.md.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Data that the catalogue does not know, as splits of it: people's records, public points, and points for the test."""
+"""Splits of data that are not in the catalogue: people's records, public points, and test points."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PUBLIC = 9_000
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A table: its file in the data directory, where to get it, how many people are private and how many public."""
+    """A table: its file in the data directory, its source, and the numbers of private and public people."""
 
     path: str
     source: str
@@ -55,14 +55,14 @@ ELSEWHERE = {
         1500,
     ),
 }
-"""70,000 patients, 11 columns, a disease of heart or vessels or not; 9,105 patients, death in hospital."""
+"""70,000 patients, 11 columns, with or without a disease of heart or vessels; 9,105 patients, death in hospital."""
 
 
 def elsewhere_load(name: str, data_dir: Path) -> Splits:
-    """A table with its rows in a random order, a holder for each private one.
+    """Return a table with its rows in random order, one holder for each private row.
 
-    Of SUPPORT2 the columns are left out that are known only after the outcome (death, times, costs, later function,
-    orders not to resuscitate), the predictions of a model or of physicians, and the scores of severity, aps and sps.
+    For SUPPORT2, the following columns are left out: those known only after the outcome (death, times, costs, later
+    function, orders not to resuscitate), predictions of a model or of physicians, and the severity scores aps and sps.
     """
     known = ELSEWHERE[name]
     path = data_dir / known.path
@@ -86,9 +86,9 @@ _FASHION_FILES = {
 
 
 def fashion_load(data_dir: Path) -> Splits:
-    """Fashion-MNIST as the catalogue divides MNIST: training images are private, 9,000 of the test images public.
+    """Return Fashion-MNIST divided like the catalogue's MNIST: private training images, 9,000 public test images.
 
-    From the folder fashion-mnist, or where Debian's package dataset-fashion-mnist puts it.
+    It is read from the folder fashion-mnist, or from Debian's package dataset-fashion-mnist.
     """
     places = (data_dir / "fashion-mnist", Path("/usr/share/datasets/fashion-mnist"))
     folder = next((place for place in places if place.is_dir()), None)
@@ -109,10 +109,10 @@ _SIDE, _HELD_OUT, _TEST = 32, 5_000, 1_000
 
 
 def cifar10_load(data_dir: Path) -> Splits:
-    """Of the first 45,000 training images 9,000 at random are public, the others private, each with a holder.
+    """Return CIFAR-10 with 9,000 random public images of the first 45,000 training images; others are private.
 
-    The test: the last 5,000 training images and the first 1,000 test images, which are as they are in every copy. From
-    the binary version of its publisher: a byte for the class, then the pixels channel by channel.
+    Each private image has one holder. The test: the last 5,000 training images and the first 1,000 test images, the
+    same in every copy. Binary version of the publisher: a byte for the class, then the pixels channel by channel.
     """
     folder, schema = data_dir / "cifar10", ImageSchema(_SIDE, _SIDE, 3, CIFAR10)
     train, test = (
@@ -137,14 +137,14 @@ _TEXTS, _TEXT_PEOPLE, _MOST_PUBLIC_TEXTS = TextColumn("text", 1000), 4_000, 2_00
 
 
 def sms_load(data_dir: Path) -> Splits:
-    """SMS spam collection, 5,574 messages: a class, a tab, and the message in every line."""
+    """Return the SMS spam collection, 5,574 messages with a class, a tab, and the message in every line."""
     lines = _text_file(data_dir, "SMSSpamCollection").split("\n")
     rows = [line.split("\t", 1) for line in lines if line]
     return _texts([text for _, text in rows], [kind for kind, _ in rows], ("ham", "spam"))
 
 
 def news_load(data_dir: Path) -> Splits:
-    """The official test part of AG News, 7,600 in four classes: title and description."""
+    """Return the official test part of AG News, 7,600 texts in four classes: title and description."""
     rows = list(csv.DictReader(io.StringIO(_text_file(data_dir, "ag_news_test.csv"))))
     texts = [f"{row['title']} {row['description']}" for row in rows]
     return _texts(texts, [row["label"] for row in rows], ("1", "2", "3", "4"))
@@ -158,7 +158,7 @@ def _text_file(data_dir: Path, name: str) -> str:
 
 
 def _texts(texts: list[str], kinds: list[str], classes: tuple[str, ...]) -> Splits:
-    """In a random order: public ones, 4,000 with a holder each, and as many as are public, or more, for the test."""
+    """Return texts in random order: public ones, 4,000 with one holder each, and test ones, at least as many."""
     rows = Rows(_TEXTS.encode(texts), np.array([classes.index(kind) for kind in kinds]))
     rows = rows[np.random.default_rng(0).permutation(len(rows))]
     public = min(_MOST_PUBLIC_TEXTS, (len(rows) - _TEXT_PEOPLE) // 2)
@@ -171,7 +171,7 @@ _PIXELS = 112
 
 
 def encoded(name: str, splits: Splits) -> Splits:
-    """The same with vectors in place of images or texts, by EfficientNet-Lite0 or MiniLM, each record by itself."""
+    """Return the same with each image or text encoded separately, by EfficientNet-Lite0 or MiniLM."""
 
     def vectors(of: str, part: Rows) -> Rows:
         about = {"name": f"{name}-{of}", "pixels": _PIXELS, "records": hashlib.sha256(part.x.tobytes()).hexdigest()}

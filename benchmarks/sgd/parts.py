@@ -1,4 +1,4 @@
-"""Parts of `python -m benchmarks.sgd`; every part returns the cells of its table, and prints nothing."""
+"""Parts of `python -m benchmarks.sgd`; every part returns the cells of its table without printing them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Promise = float | tuple[float, ...]
 Load = Callable[[int], Case]
 PROMISES: tuple[Promise, ...] = (0.1, 0.25, 1.0, 3.0, (1.0, 2.0, 3.0))
 PRINTED: dict[str, tuple[Promise, ...]] = {"mnist": (0.3,)}
-"""Promises of published tables, beside."""
+"""Promises of published tables, for comparison."""
 BEYOND = ("sms", "news", "sms-encoder", "news-encoder", "cifar10", "cifar10-encoder")
-"""Photographs and texts, as they are and as an encoder describes them."""
+"""Photographs and texts, unchanged and as encoded."""
 
 
 def mnist(quick: bool) -> Iterator[Cell]:
@@ -34,7 +34,7 @@ def mnist(quick: bool) -> Iterator[Cell]:
 
 
 def fashion(quick: bool) -> Iterator[Cell]:
-    """Fashion-MNIST as MNIST."""
+    """Fashion-MNIST, like MNIST."""
     return _goals("fashion", range(1 if quick else 5))
 
 
@@ -71,7 +71,7 @@ def noiseless(quick: bool) -> Iterator[Cell]:
 
 
 def patients(quick: bool) -> Iterator[Cell]:
-    """Diabetes, patients divided anew into private, public and test ones; one draw of the noise for each division."""
+    """Diabetes, patients newly divided into private, public and test patients; one draw of the noise per division."""
     load = partial(_case, "diabetes")
     for promise in (0.1, 0.25, 1.0):
         yield _cell("diabetes", promise, load, range(1, 2 if quick else 5), Steps(), tried="divided anew")
@@ -103,7 +103,7 @@ def constants(quick: bool) -> Iterator[Cell]:
 
 
 def levels(quick: bool) -> Iterator[Cell]:
-    """Rehearsals at ε = 1, 2, 3: gradients weighted by √cap, and everybody alike until their account is used up."""
+    """Rehearsals at ε = 1, 2, 3: gradients weighted by √cap, and equal weights until accounts are used up."""
     for name in ("adult",) if quick else ("mnist", "adult"):
         load = lru_cache(partial(rehearsal_load, name, steps=Steps()))
         for label, weighted in (("by √cap", True), ("all alike", False)):
@@ -174,7 +174,7 @@ def _goals(name: str, splits: Sequence[int]) -> Iterator[Cell]:
 
 
 def _chosen(name: str) -> Steps:
-    """Nothing, but an encoder where there is one."""
+    """Return no choices, except an encoder if there is one."""
     return Steps(encoder="measured") if name.endswith(BY_ENCODER) else Steps()
 
 
@@ -188,7 +188,7 @@ def _cell(
     tried: str = "",
     weighted: bool = True,
 ) -> Cell:
-    """The mean over splits; the place of each of them is the seed of its noise."""
+    """Return the mean over splits; the index of each split is the seed of its noise."""
     epsilon = list(promise) if isinstance(promise, tuple) else promise
     about = {"data": name, "epsilon": epsilon, "tried": tried, "runs": len(splits)}
     return about, lambda: _measured(promise, load, splits, steps, weighted)

@@ -1,4 +1,4 @@
-"""A study of method sgd, variant individual, as its services hold it, without a database: plan, steps, model."""
+"""A study of method sgd, variant individual, as in the services, but without a database: plan, steps, model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELTA = 1e-5
 SHARES = (0.34, 0.43, 0.23)
 TEST = 1000
 BY_ENCODER = "-encoder"
-"""End of the name of data whose records are what an encoder says of them."""
+"""Suffix of the name of data whose records are encoded."""
 LOADS = {"cifar10": cifar10_load, "fashion": fashion_load, "sms": sms_load, "news": news_load}
 CLASSES = {"digits": 10, "mnist": 10, "adult": 2, "diabetes": 2, "cardio": 2, "support2": 2}
 CLASSES |= {"cifar10": 10, "fashion": 10, "sms": 2, "news": 4}
@@ -44,8 +44,8 @@ Labels = NDArray[np.integer]
 class Case:
     """Holders' records, and public and test points, in the coordinates of a representation fitted on public points.
 
-    people: how many holders the records stand for; more than there are in a rehearsal.  fitted: the representation.
-    mine, points, test_points: records in the order of their holders, public and test points, as they are.
+    people: number of holders that the records represent, more than there are in a rehearsal.  fitted: the
+    representation. mine, points, test_points: records in the order of their holders, public and test points, unchanged.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Case:
     test_points: Points
 
     def first(self, holders: int) -> Case:
-        """The same with these holders alone."""
+        """Return the same with only the first holders."""
         return self.of(np.arange(len(self.records)) < holders)
 
     def of(self, taking_part: NDArray[np.bool_]) -> Case:
-        """The same with some of the holders alone; `(holders,)` says who."""
+        """Return the same with only some of the holders (mask `(holders,)`)."""
         records, kept = self.records, taking_part[self.records.holder]
         number = np.cumsum(taking_part) - 1
         some = owned_records(
@@ -73,7 +73,7 @@ class Case:
         return replace(self, records=some, people=len(some), mine=self.mine[kept])
 
     def placed(self, steps: Steps, strength: float) -> Case:
-        """The same in the representation that a plan for so strong people has."""
+        """Return the same in the representation that a plan for people of this strength has."""
         chosen = steps.placed(self.points, strength).space(self.points)
         if chosen == self.fitted.representation:
             return self
@@ -110,22 +110,23 @@ def _data_dir() -> Path:
 
 
 def case_load(name: str, split: int, steps: Steps) -> Case:
-    """The private records as holders; of MNIST and Fashion-MNIST the 10,000 test images are divided anew.
+    """Return the private records as holders; the 10,000 test images of MNIST and Fashion-MNIST are divided again.
 
-    Adult keeps the split of the catalogue, and so does Diabetes as split 0; with others its patients are divided anew.
+    Adult keeps the split of the catalogue, and so does Diabetes as split 0; for other splits its patients are divided
+    again.
     """
     splits = _divided(name, split)
     return case_of(name, splits.private, splits.public.x, splits.test.x, splits.test.y, steps)
 
 
 def public_load(name: str) -> Case:
-    """Split 0, judged by all its public points, whose labels nothing else looks at."""
+    """Return split 0, judged by all its public points, whose labels are not used otherwise."""
     splits = _divided(name, 0)
     return case_of(name, splits.private, splits.public.x, splits.public.x, splits.public.y, Steps())
 
 
 def case_of(name: str, private: Rows, public: Points, test: Points, truth: Labels, steps: Steps) -> Case:
-    """These private records with their holders, and these public and test points."""
+    """Return a case with these private records and holders, and these public and test points."""
     fitted = steps.space(public).fit(public)
     holder = np.unique(np.array(private.holders), return_inverse=True)[1]
     everyone = np.arange(int(holder.max()) + 1)
@@ -148,7 +149,7 @@ def _divided(name: str, split: int) -> Splits:
 
 
 def _patients_divided(split: int) -> Splits:
-    """Diabetes with other patients, as many as in the catalogue, private, public and for the test."""
+    """Return Diabetes with other private, public and test patients, as many as in the catalogue."""
     schema = splits_load("diabetes").schema
     rows = read_file(_data_dir() / "diabetes130" / "dataset_diabetes.zip", schema, member="diabetic_data.csv")
     patient = np.unique(np.array(rows.holders), return_inverse=True)[1]
@@ -158,7 +159,7 @@ def _patients_divided(split: int) -> Splits:
 
 
 def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
-    """Public points alone: two thirds stand for as many holders as there are private ones, a third is the test."""
+    """Return only public points: two thirds as many holders as there are private ones, a third as the test."""
     splits = splits_load(name)
     people = len(np.unique(np.array(splits.private.holders)))
     fitted = steps.space(splits.public.x).fit(splits.public.x)
@@ -171,7 +172,7 @@ def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
 
 
 def caps_draw(epsilon: float | Sequence[float], holders: int) -> NDArray[np.float64]:
-    """`(holders,)` μ²; of several ε, a holder has one by chance, in the proportions of `SHARES`."""
+    """Return `(holders,)` μ²; for several ε, each holder has a random one in the proportions of `SHARES`."""
     values = caps_of(np.atleast_1d(np.asarray(epsilon, np.float64)), DELTA)
     shares = SHARES if len(values) > 1 else (1.0,)
     return values[np.random.default_rng(0).choice(len(values), holders, p=shares)]
@@ -179,7 +180,7 @@ def caps_draw(epsilon: float | Sequence[float], holders: int) -> NDArray[np.floa
 
 @dataclass(frozen=True)
 class Taken:
-    """All steps of a round: in the representation of `case`; state before each step and what it released; the end."""
+    """All steps of a round in the representation of `case`: state before and release of each step; the end state."""
 
     case: Case
     steps: list[tuple[Descent, NDArray[np.int64]]]
@@ -189,16 +190,16 @@ class Taken:
 
     @property
     def logits(self) -> NDArray[np.float64]:
-        """`(n, C)` of the test points."""
+        """Return `(n, C)` logits of the test points."""
         return self.logits_of(self.case.test)
 
     def logits_of(self, points: NDArray[Any]) -> NDArray[np.float64]:
-        """`(n, C)` of points in the coordinates of the case."""
+        """Return `(n, C)` logits of points in the coordinates of the case."""
         return points.astype(np.float64) @ self.final.learned[:-1] + INTERCEPT * self.final.learned[-1]
 
     @property
     def area(self) -> float | None:
-        """Under the curve of the test points; None where there are more than two classes."""
+        """Return the area under the curve of the test points; None for more than two classes."""
         from sklearn.metrics import roc_auc_score
 
         logits = self.logits
@@ -215,11 +216,11 @@ def take(
     caps: NDArray[np.float64] | None = None,
     share: float = 1.0,
 ) -> Taken:
-    """Plan and take all steps of one round, with this share of every cap.
+    """Plan and take all steps of one round with this share of every cap.
 
-    caps: `(holders,)` in place of what `epsilon` gives them by chance.  weighted: whether levels weigh by √cap, as
-    planned; otherwise all alike, until accounts are used up.
-    In a rehearsal every record stands for several holders with accounts of their own: its contribution counts so often.
+    caps: `(holders,)` instead of random caps from `epsilon`.  weighted: whether to weight levels by √cap, as planned,
+    or equally until accounts are used up. In a rehearsal a record represents several holders' accounts and counts that
+    often.
     """
     caps = caps_draw(epsilon, len(case.records)) if caps is None else caps
     copies = case.people / len(case.records)
@@ -248,7 +249,7 @@ def take(
 
 
 def hold(case: Case, epsilon: float | Sequence[float], **how: Any) -> Outcome:
-    """What a round of steps leads to; `how` as of `take`."""
+    """Return the result of a round of steps; `how` as in `take`."""
     taken = take(case, epsilon, **how)
     accuracy = float((taken.logits.argmax(axis=1) == taken.case.truth).mean())
     return Outcome(taken.final.model(taken.case.fitted), accuracy, taken.area, taken.spent, taken.seconds)

@@ -1,10 +1,10 @@
-"""Students that learn from releases, each beside the same student on true labels of the public points.
+"""Students trained on releases, each compared with the same student on true labels of the public points.
 
     IPATE_DATA_DIR=… python -m benchmarks.students [images few_points …] [--quick]
 
-Prints tables and keeps the numbers in benchmarks/results/students.json, each part under its name. `--quick` takes fewer
-steps and datasets, and keeps nothing. What compares methods takes long: rows that are kept are not measured again; take
-them out of the file to have them anew. How constants were chosen: docs/students.md.
+Prints tables and stores the numbers in benchmarks/results/students.json, each part under its name. `--quick` uses fewer
+steps and datasets, and stores nothing. Comparing methods takes long, so stored rows are not measured again; to repeat
+them, remove them from the file. docs/students.md describes how constants were chosen.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""The methods side by side: the same people, promises, public and test points, and what students make of each.
+"""The methods side by side: the same people, promises, public and test points, and the students of each.
 
-Every row of these parts is kept as soon as it is measured, so that a run that was stopped goes on where it was.
+Every row of these parts is stored as soon as it is measured, so that a stopped run continues where it was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Promise = float | Sequence[float]
 IMAGES: tuple[Promise, ...] = (LEVELS, 1.0, 0.25, 0.1)
 TABLES: tuple[Promise, ...] = (1.0, 0.25, LEVELS)
 CLOTHES = {"rotation": 3.3, "shift": 0.047, "stretch": 0.033, "bend": 0.0, "mirror": True, "erase": 0.3}
-"""Moves of Fashion-MNIST: clothes are upright, and either side may be the left one."""
+"""Augmentation for Fashion-MNIST: clothes are upright, and can be mirrored."""
 STUDENTS = {
     "mnist": ("consistency",),
     "fashion": ("consistency",),
@@ -39,10 +39,10 @@ STUDENTS = {
 
 @dataclass(frozen=True)
 class Study:
-    """Data of a measurement: of MNIST a split of the official test images, of tables the split of the catalogue.
+    """Data of a measurement: for MNIST a split of the official test images, for tables the catalogue's split.
 
-    split: its seed, which is also that of the noise.  public: how many public points there are, None for all.
-    holders: how many of them take part, None for all.  thorough: the student of images, None for the usual one.
+    split: its seed, which is also the seed of the noise.  public: number of public points, None for all. holders:
+    number of holders who take part, None for all.  thorough: the student of images, None for the usual one.
     """
 
     name: str
@@ -53,17 +53,17 @@ class Study:
 
     @property
     def about(self) -> Row:
-        """Values that tell the study from others in a row."""
+        """Return values that identify the study in a row."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
     def images(self) -> bool:
-        """Whether the points are images, whose releases are refined and which are divided at random."""
+        """Return whether the points are images, whose releases are refined and which are divided at random."""
         return self.name in ("mnist", "fashion")
 
     @property
     def parameters(self) -> Row:
-        """Parameters of the student that differ from its defaults."""
+        """Return parameters of the student that differ from its defaults."""
         if not self.thorough:
             return {}
         return {"thorough": True} | (CLOTHES if self.name == "fashion" else {})
@@ -86,7 +86,7 @@ def splits(quick: bool) -> Iterator[Cell]:
 
 
 def thorough(quick: bool) -> Iterator[Cell]:
-    """The thorough student, five splits of MNIST and Fashion-MNIST, of clothes also by steps. Hours, or a GPU."""
+    """The thorough student, five splits of MNIST and Fashion-MNIST, with steps for the latter. Hours, or a GPU."""
     for split in range(1 if quick else 5):
         yield from _cells(Study("mnist", split, thorough=True), IMAGES, neighbours)
     for split in range(1 if quick else 5):
@@ -96,7 +96,7 @@ def thorough(quick: bool) -> Iterator[Cell]:
 
 
 def compared(quick: bool) -> Iterator[Cell]:
-    """Adult and Diabetes by patient: every method at every promise, and what is had without any."""
+    """Adult and Diabetes by patient: every method at every promise, and the results without any promise."""
     for draw in range(1 if quick else 3):
         yield from _cells(Study("adult", draw), TABLES, sgd)
         yield from _cells(Study("diabetes", draw), () if quick else TABLES, linear)
@@ -132,7 +132,7 @@ def neighbours(study: Study, epsilon: Promise) -> Row:
 
 
 def two_rounds(study: Study, epsilon: Promise) -> Row:
-    """Method neighbours, two rounds, with the student that is published between them."""
+    """Method neighbours, two rounds, with the student that is published in between."""
     teach = teacher(STUDENTS[study.name][0], study.data if study.images else None)
     held = hold(study.data, epsilon, teach, seed=1 + study.split)
     row = {"asked": held.rounds, "release_seconds": sum(one["seconds"] for one in held.rounds)}
@@ -140,13 +140,13 @@ def two_rounds(study: Study, epsilon: Promise) -> Row:
 
 
 def sgd(study: Study, epsilon: Promise) -> Row:
-    """Method sgd, individual, one round by the rules: the linear model, and students of what it says."""
+    """Method sgd, individual, one round by the rules: the linear model, and students of its predictions."""
     row, model = _steps(study, epsilon)
     return row | _learned(study, predicted(np.arange(len(study.data.x)), model.predict_proba(study.data.x)))
 
 
 def linear(study: Study, epsilon: Promise) -> Row:
-    """The linear model of method sgd alone."""
+    """Only the linear model of method sgd."""
     return _steps(study, epsilon)[0]
 
 
@@ -162,9 +162,9 @@ def _steps(study: Study, epsilon: Promise) -> tuple[Row, Model]:
 
 
 def pate(study: Study, epsilon: Promise) -> Row:
-    """Method pate, weighting, 250 teachers: students of the labels that the accounts afford, if as many as classes."""
+    """Method pate, weighting, 250 teachers: students of the affordable labels, if there are as many as classes."""
     data, private = study.data, splits_load(study.name).private
-    # levels are drawn whatever the records are: teachers of three levels are as good where all have the same
+    # levels are independent of records, so teachers for three levels also serve if all have the same level
     partition, places = teachers.weighted_plan(study.name, LEVELS, data.holders)
     plan, _ = teachers.weighted_plan(study.name, epsilon, data.holders)
     points, order = _points_not_private(study)
@@ -183,7 +183,7 @@ def pate(study: Study, epsilon: Promise) -> Row:
 
 
 def _no_promise(study: Study) -> Row:
-    """Boosted trees and a linear model that learned from the private records themselves."""
+    """Boosted trees and a linear model trained on the private records themselves."""
     data, case, private = study.data, _case(study), splits_load(study.name).private
     everyone = labelled(np.arange(len(private.x)), private.y, classes=data.classes)
     boosted = teacher("boosting")(private.x, everyone)
@@ -196,7 +196,7 @@ def _no_promise(study: Study) -> Row:
 
 
 def _learned(study: Study, releases: Releases, *, refine: bool = False) -> Row:
-    """Scores of the students of the releases."""
+    """Return scores of the students of the releases."""
     data, rows = study.data, {}
     for student in STUDENTS[study.name]:
         clock = time.process_time()
@@ -208,14 +208,14 @@ def _learned(study: Study, releases: Releases, *, refine: bool = False) -> Row:
 
 
 def _judged(data: Data, model: Model) -> Row:
-    """As `judged`; of tables also on public and test points together."""
+    """Return the scores of `judged`; for tables, also on public and test points together."""
     if data.name in ("mnist", "fashion"):
         return judged(data, model)
     return judged(data, model) | _scores(data, model.predict_proba(data.x), model.predict_proba(data.test_x))
 
 
 def _scores(data: Data, public: np.ndarray, test: np.ndarray) -> Row:
-    """Accuracy and area under the curve on the test points, and on all that are not private."""
+    """Return accuracy and area under the curve on the test points, and on all that are not private."""
     row = {}
     both = np.concatenate([test, public]), np.concatenate([data.test_truth, data.truth])
     for where, (probabilities, truth) in {"": (test, data.test_truth), "_all": both}.items():
@@ -242,7 +242,7 @@ def _case(study: Study) -> Case:
 
 
 def _points_not_private(study: Study) -> tuple[np.ndarray, np.ndarray]:
-    """Public and test points as the catalogue has them, and in which order they are those of the study."""
+    """Return the catalogue's public and test points, and their order in the study."""
     splits = splits_load(study.name)
     points = np.concatenate([splits.public.x, splits.test.x])
     in_order = study.name != "mnist"

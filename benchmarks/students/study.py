@@ -1,4 +1,4 @@
-"""Releases of method neighbours for students to learn from: data with random splits, one round or two."""
+"""Releases of method neighbours to train students: data with random splits, one round or two."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from learning.students.smoothing import neighbourhoods
 
 Teach = Callable[[NDArray[np.floating], Releases], Model]
 TUNED_SHARE = 2 / 9
-"""Of the public points, when constants are chosen: these judge, the others are asked."""
+"""Share of public points that judge when constants are chosen; the others are asked."""
 
 
 def split_order(name: str, points: int, seed: int) -> NDArray[np.int64]:
-    """Order in which the points that are not private become public and then test points."""
-    # Diabetes is split by patient already, and patients have several records
+    """Return the order in which the points that are not private become public and then test points."""
+    # Diabetes is already split by patient, and patients have several records
     return np.arange(points) if name == "diabetes" else np.random.default_rng(seed).permutation(points)
 
 
 @cache
 def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool = False) -> Data:
-    """A dataset whose public and test points are drawn anew from all that are not private.
+    """Return a dataset whose public and test points are drawn again from all that are not private.
 
-    public: how many of the public points there are, None for all.  tuning: whether some of the public points are used
-    in place of the test points, which are then not looked at.
+    public: number of public points, None for all.  tuning: whether some of the public points replace the test points,
+    which are then not used.
     """
     splits = splits_load(name)
     x, y = (np.concatenate([getattr(splits.public, part), getattr(splits.test, part)]) for part in ("x", "y"))
@@ -67,7 +67,7 @@ def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool
 
 @dataclass(eq=False)
 class Held:
-    """Releases of all rounds, what planning and asking took in processor seconds, and the last student."""
+    """Releases of all rounds, processor seconds for planning and asking, and the last student."""
 
     releases: Releases
     rounds: list[dict[str, Any]] = field(default_factory=list)
@@ -84,10 +84,10 @@ def hold(
     caps: NDArray[np.float64] | None = None,
     seed: int = 1,
 ) -> Held:
-    """Ask all public points: in two rounds if there is a student to `teach` between them, otherwise in one.
+    """Ask about all public points: in two rounds if there is a student to `teach` in between, otherwise in one.
 
-    radius_share, sigma: in place of what is planned for the first round.  caps: `(holders,)` in place of what `epsilon`
-    gives them by chance.
+    radius_share, sigma: replace the plan for the first round.  caps: `(holders,)` instead of random caps from
+    `epsilon`.
     """
     caps = caps_draw(epsilon, data.holders, DELTAS[data.name]) if caps is None else caps
     levels = levels_of(caps, len(data.private) / data.holders)

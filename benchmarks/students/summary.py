@@ -1,4 +1,4 @@
-"""Rows of several splits or draws as one: mean, lowest and highest."""
+"""Rows of several splits or draws combined into one: mean, lowest and highest."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SAME = ("name", "public", "holders", "method", "epsilon")
 
 
 def summary(rows: Iterable[Row]) -> Iterator[Row]:
-    """A row for each model of each method and promise, over the splits or draws that were measured.
+    """Yield a row for each model of each method and promise, over the measured splits or draws.
 
-    test: accuracy on the test points.  seconds: of the processor, for the releases and for the student.
+    test: accuracy on the test points.  seconds: processor time for the releases and for the student.
     """
 
     def same(row: Row) -> list[str]:

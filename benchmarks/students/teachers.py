@@ -25,7 +25,7 @@ from learning.students import Releases, labelled
 
 TEACHERS = 250
 AGGREGATOR = next(iter(AGGREGATORS))
-"""What a proposal begins with, with the noise and the threshold that it suggests."""
+"""The initial aggregator of a proposal, with its suggested noise and threshold."""
 LEARNERS = {
     "mnist": learner_create("cnn"),
     "adult": learner_create("random_forest"),
@@ -36,7 +36,7 @@ _KEY = b"benchmark"
 
 @dataclass(frozen=True, eq=False)
 class Taught:
-    """Classes `(teachers, points)` of all points that are not private, and the processor seconds that they took."""
+    """Classes `(teachers, points)` of all points that are not private, and processor seconds for them."""
 
     predictions: NDArray[np.integer]
     seconds: float
@@ -44,14 +44,14 @@ class Taught:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Labels released until the first account's end; points: points put to the vote, with and without an answer."""
+    """Labels released until the first account is used up; points: points put to the vote, with or without an answer."""
 
     releases: Releases
     points: int
 
 
 def levels_draw(epsilon: float | Sequence[float], holders: int) -> tuple[list[PrivacyGroup], NDArray[np.int64]]:
-    """Groups with their sizes, and the group of each holder, drawn as `caps_draw` draws caps."""
+    """Return groups with their sizes, and each holder's group, drawn in the same way as caps in `caps_draw`."""
     epsilons = np.atleast_1d(np.asarray(epsilon, np.float64))
     places = np.zeros(holders, np.int64)
     if len(epsilons) > 1:
@@ -61,7 +61,7 @@ def levels_draw(epsilon: float | Sequence[float], holders: int) -> tuple[list[Pr
 
 
 def weighted_plan(name: str, epsilon: float | Sequence[float], holders: int) -> tuple[Plan, NDArray[np.int64]]:
-    """The plan by weights in proportion to μ, and the group of each holder."""
+    """Return the plan with weights in proportion to μ, and the group of each holder."""
     groups, places = levels_draw(epsilon, holders)
     kind = AGGREGATORS[AGGREGATOR]
     aggregator = kind(**{spec.name: spec.suggested(TEACHERS) for spec in kind.fields()})
@@ -83,7 +83,7 @@ def teach(
 ) -> Taught:
     """Train the teachers, each on the records of its holders, and let them label all `points`.
 
-    Who learns where depends on the groups and not on the public split, so that predictions are kept in a file, under
+    The teachers depend on the groups and not on the public split, so predictions are stored in a file, under
     $IPATE_TEACHERS_DIR or the system's folder for temporary files.
     """
     learner = learner or LEARNERS[name]

@@ -24,13 +24,13 @@ SEED = 0
 
 
 def figure1(quick: bool) -> Iterator[Case]:
-    """MNIST: ε that each group has spent after so many labels; half of the holders at ln 2, half at ln 8."""
+    """MNIST: ε that each group has spent after a number of labels; half of the holders at ln 2, half at ln 8."""
     for variant in ("PATE", "upsampling", "weighting"):
         yield Case(f"{variant}, ε of a group after so many labels", (SEED,), partial(_spent, variant))
 
 
 def figure3(quick: bool) -> Iterator[Case]:
-    """MNIST: how many times as much ε a group spends whose votes weigh more."""
+    """MNIST: by which factor a group with a larger weight spends more ε."""
     for ratio in RATIOS[::2] if quick else RATIOS:
         yield Case(f"sensitivity {ratio:g} times as large", (SEED,), partial(_ratio, ratio))
 

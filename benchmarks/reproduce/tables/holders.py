@@ -1,4 +1,4 @@
-"""The same studies by every holder's vote (method neighbours): labels of all public points, and a student of them."""
+"""The same studies with every holder's vote (method neighbours): labels of all public points, and a student."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from benchmarks.students.study import hold
 DELTA, SEED = 1e-5, 1
 STUDENTS = {"mnist": "consistency", "adult": "boosting"}
 MEASURED = Path(__file__).resolve().parents[2] / "results" / "students.json"
-QUICK = "digits"  # they come with scikit-learn
+QUICK = "digits"  # included in scikit-learn
 
 
 def measured_elsewhere() -> dict[str, dict[str, float]]:
-    """Numbers that `python -m benchmarks.students` has kept, by promises; of MNIST means over its splits."""
+    """Return numbers stored by `python -m benchmarks.students`, by promises; for MNIST, means over its splits."""
     every = json.loads(MEASURED.read_text())
     found: dict[str, list[dict[str, float]]] = {}
     for row in [*every["splits"], *every["compared"]]:
@@ -41,7 +41,7 @@ def measured_elsewhere() -> dict[str, dict[str, float]]:
 
 
 def cases(others: Iterable[Callable[[bool], Iterable[Case]]], quick: bool) -> Iterator[Case]:
-    """One case for all promises that cases of the other tables stand beside; quick: digits at ε = 1, 2, 3 instead."""
+    """Yield one case for all promises in cases of the other tables; quick: digits at ε = 1, 2, 3 instead."""
     promises = [Promises(QUICK, (1.0, 2.0, 3.0), SHARES)]
     if not quick:
         known = measured_elsewhere()
@@ -52,7 +52,7 @@ def cases(others: Iterable[Callable[[bool], Iterable[Case]]], quick: bool) -> It
 
 
 def _rows(promises: Promises) -> Sequence[Row]:
-    """One round by the planner, with the whole of every cap."""
+    """Measure one round by the planner, with every cap in full."""
     if promises.data != QUICK:
         data_dir()
     data = data_load(promises.data)

@@ -1,4 +1,4 @@
-"""Individualized DP-SGD (Boenisch et al. 2023): parameters, and what `benchmarks.sgd_sampled` has measured."""
+"""Individualized DP-SGD (Boenisch et al. 2023): parameters, and results of `benchmarks.sgd_sampled`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Known = Sequence[float | None] | None
 DELTA, EPSILONS = 1e-5, (1.0, 2.0, 3.0)
 HOLDERS = {"MNIST": 60_000, "SVHN": 73_257, "CIFAR-10": 50_000}
 BASELINES = {"without strictest": "E.1 without the strictest group", "group after group": "E.2 group after group"}
-"""Names that Table 12 has for our variants."""
+"""Names in Table 12 for our variants."""
 ATTACKS = Path(__file__).resolve().parents[2] / "results" / "attacks.json"
 SIGNIFICANT = 0.05
 
@@ -56,7 +56,7 @@ def _multiplier(cost: Cost, variant: str, shares: np.ndarray, steps: int, rate: 
 
 
 def _renyi_cost(steps: int) -> Cost:
-    """As the papers account, at our orders."""
+    """Return the cost by the papers' accounting, at our orders."""
 
     def cost(rate: float, sigma: float) -> float:
         epsilon, _ = epsilon_from_rdp(sampled_gaussian_rdp(rate, sigma, steps), DELTA)
@@ -66,7 +66,7 @@ def _renyi_cost(steps: int) -> Cost:
 
 
 def table6(quick: bool) -> Iterator[Case]:
-    """Parameters that the methods compute at ε = 1, 2, 3 from those of Table 4; quick: CIFAR-10, one division."""
+    """Parameters computed by the methods at ε = 1, 2, 3 from those of Table 4; quick: CIFAR-10, one division."""
     paper = published("individualized-dp-sgd")
     for data, run in paper["setup"]["table4"].items():
         for shares, known in paper["table6_parameters"][data].items():
@@ -75,7 +75,7 @@ def table6(quick: bool) -> Iterator[Case]:
 
 
 def _parameters(run: Run, holders: int, named: str, known: dict[str, Any]) -> list[Row]:
-    """Columns of Table 6, by Rényi costs and by the loss distribution."""
+    """Return the columns of Table 6, by Rényi costs and by the loss distribution."""
     steps, rate = run["steps"], run["batch"] / holders
     shares = np.array([float(share) / 100 for share in named.removesuffix(" %").split("/")])
     targets = np.asarray(gdp_mu(EPSILONS, DELTA), np.float64)
@@ -97,9 +97,9 @@ def _parameters(run: Run, holders: int, named: str, known: dict[str, Any]) -> li
 
 
 def table10(quick: bool) -> Iterator[Case]:
-    """Figure 2 and Table 10: LiRA between people at ε = 10 and at ε = 20, from what `benchmarks.attacks` keeps.
+    """Figure 2 and Table 10: LiRA between people at ε = 10 and at ε = 20, from results of `benchmarks.attacks`.
 
-    Nothing is judged: data and models are others than the printed ones.
+    There are no verdicts, because data and models differ from the printed ones.
     """
     paper = published("individualized-dp-sgd")
     tests = sum(p < SIGNIFICANT for _, p in paper["table10_lira_t_tests"])
@@ -121,7 +121,7 @@ def table10(quick: bool) -> Iterator[Case]:
 
 
 def table11(quick: bool) -> Iterator[Case]:
-    """MNIST: students of Individualized PATE, which the paper compares its own method with."""
+    """MNIST: students of Individualized PATE, with which the paper compares its own method."""
     printed = published("individualized-dp-sgd")["table11_ipate"]["MNIST"]
     promises, seeds = Promises("mnist", (1.0,)), ipate.SEEDS["mnist"][:1]
     yield Case("everybody at 1, PATE", seeds, partial(_student, promises, "PATE", seeds, *printed["PATE"]), promises)
@@ -153,7 +153,7 @@ def table7(quick: bool) -> Iterator[Case]:
 
 
 def table12(quick: bool) -> Iterator[Case]:
-    """MNIST: two baselines that keep every promise, too."""
+    """MNIST: two baselines that also keep every promise."""
     printed = published("individualized-dp-sgd")["table12_mnist_baselines"]
 
     def known(variant: str, shares: str) -> Known:
@@ -163,7 +163,7 @@ def table12(quick: bool) -> Iterator[Case]:
 
 
 def _divided(part: str, known: Callable[[str, str], Known]) -> Iterator[Case]:
-    """One case for each variant and division of which a number is printed: its runs with the most steps."""
+    """Yield one case for each variant and division with a printed number: its runs with the most steps."""
     settings: dict[tuple[str, str], list[Run]] = {}
     for run in _runs(part):
         shares = "/".join(f"{100 * share:g}" for share in run["shares"])
@@ -188,7 +188,7 @@ def table3(quick: bool) -> Iterator[Case]:
 
 
 def table8(quick: bool) -> Iterator[Case]:
-    """CIFAR-10, one class at another ε than the 2 of all others, each in turn: the runs with the most steps."""
+    """CIFAR-10, each class in turn at another ε than the 2 of all others: the runs with the most steps."""
     printed = published("individualized-dp-sgd")["table8_cifar10_one_class"]
     runs = _runs("photographs")
     most = max((run["steps"] for run in runs), default=0)
@@ -208,7 +208,7 @@ def table8(quick: bool) -> Iterator[Case]:
 
 
 def table9(quick: bool) -> Iterator[Case]:
-    """MNIST with promises by class, beside everybody at ε = 3: the runs with all steps."""
+    """MNIST with promises by class, compared with everyone at ε = 3: the runs with all steps."""
     printed = published("individualized-dp-sgd")["table9_mnist_by_class"]
     columns = {variant: printed[variant] for variant in ("sample", "scale")} | {"standard": printed["baseline eps 3"]}
     for run in _runs("classes"):

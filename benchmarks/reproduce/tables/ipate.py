@@ -1,4 +1,4 @@
-"""Individualized PATE (Boenisch et al. 2023) and the thesis before it, with the printed set-ups."""
+"""Individualized PATE (Boenisch et al. 2023) and the earlier thesis, with the printed set-ups."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from learning.learners import learner_create
 from learning.mechanisms.pate import PrivacyGroup
 
 SEEDS = {"mnist": tuple(range(10)), "adult": (0, 1, 2)}
-"""Of order and noise, and of Adult's division."""
+"""Seeds of order and noise, and of Adult's division."""
 LN2 = math.log(2)
 EVERYBODY = "everybody at {}, PATE"
 STUDENT = {"epochs": 5}
 """Passes over the labelled images and their moved copies. The network is the teachers'."""
 OFFERED = ("PATE", "upsampling", "weighting")
-"""Variants that real runs offer."""
+"""Variants available in real runs."""
 SECOND = {"mnist": WEAKER}
 """The ensemble whose teachers are as often right as the printed ones."""
 Hold = Callable[[str, Promises, str, Sequence[int]], "list[Counted]"]
 MORE = ">2000"
-"""Printed where the votes did not end before 2,000 labels."""
+"""Printed if the votes did not end before 2,000 labels."""
 
 
 def table1(quick: bool) -> Iterator[Case]:
@@ -79,7 +79,7 @@ def thesis(table: str, name: str, what: str, quick: bool) -> Iterator[Case]:
 
 
 def _cells(paper: str, table: str, name: str, what: str, quick: bool) -> Iterator[Case]:
-    """One case for each printed cell."""
+    """Yield one case for each printed cell."""
     printed = published(paper)[table]
     paper_low = "ln 2" if paper == "individualized-pate" else "1"
     everybody = Promises(name, (_budget(paper_low),))
@@ -121,7 +121,7 @@ def _labels(promises: Promises, variant: str, seeds: Sequence[int], known: float
 
 
 def student(promises: Promises, variant: str, seeds: Sequence[int], known: float | None) -> Sequence[Row]:
-    """Return what students of the released labels have right; see `_taught`."""
+    """Return the accuracy of students trained on the released labels; see `_taught`."""
     found = _taught(promises.data, promises, variant, seeds)
     row = mean_row("student, %", known, found["here"], found["accounts"], "student")
     if second := SECOND.get(promises.data):
@@ -133,8 +133,8 @@ def student(promises: Promises, variant: str, seeds: Sequence[int], known: float
 class Voted:
     """Labels of one vote, for several tables.
 
-    here: by the paper's accounting.  accounts: by those of this project, where real runs offer the variant.  weaker: as
-    here, by the second ensemble of the data, where there is one.
+    here: by the paper's accounting.  accounts: by this project's accounts, if real runs offer the variant.  weaker: as
+    here, by the second ensemble of the data, if there is one.
     """
 
     here: Tally
@@ -157,7 +157,7 @@ class Voted:
 
 
 def _voted(promises: Promises, variant: str, seeds: Sequence[int]) -> Voted:
-    """The vote by the paper's accounting, once for each seed, and by accounts where real runs offer the variant."""
+    """Return the vote by the paper's accounting, once for each seed, and by accounts if real runs offer the variant."""
     second = SECOND.get(promises.data)
     return Voted(
         _tally(promises.data, promises, variant, seeds, _by_paper),
@@ -172,9 +172,9 @@ def _tally(ensemble: str, promises: Promises, variant: str, seeds: Sequence[int]
 
 
 def _taught(ensemble: str, promises: Promises, variant: str, seeds: Sequence[int]) -> Json:
-    """Test records that students of the released labels have right, in per cent; networks or forests as teachers are.
+    """Return the test accuracy in per cent of students trained on the released labels, of the teachers' kind.
 
-    Of MNIST none of the accounts' labels.
+    For MNIST there are no students of the accounts' labels.
     """
 
     def right(hold: Hold) -> list[float]:
@@ -194,14 +194,14 @@ def _about(what: str, ensemble: str, promises: Promises, variant: str, seeds: Se
 
 
 def _by_paper(ensemble: str, promises: Promises, variant: str, seeds: Sequence[int]) -> list[Counted]:
-    """One vote for each seed, by the paper's accounting."""
+    """Return one vote for each seed, by the paper's accounting."""
     groups = _groups(promises)
     plan = plan_of(variant, groups, AGGREGATORS[promises.data])
     return [by_paper(printed_votes(ensemble, seed % DIVISIONS[ensemble]), plan, groups, seed) for seed in seeds]
 
 
 def _by_accounts(ensemble: str, promises: Promises, variant: str, seeds: Sequence[int]) -> list[Counted]:
-    """One vote for each seed, by the accounts of this project."""
+    """Return one vote for each seed, by this project's accounts."""
     groups, aggregator = _groups(promises), AGGREGATORS[promises.data]
     return [
         by_accounts(printed_votes(ensemble, seed % DIVISIONS[ensemble]), variant, groups, seed, aggregator)
@@ -227,12 +227,12 @@ def _right(name: str, counted: Counted, seed: int) -> float:
 
 
 def _seeds(name: str, what: str, quick: bool) -> tuple[int, ...]:
-    """Of MNIST's students there is one, of the first draw: they take long."""
+    """Return seeds; MNIST's students have only the first, because they take long."""
     return SEEDS[name][:1] if quick or (name, what) == ("mnist", "student") else SEEDS[name]
 
 
 def _budget(named: str) -> float:
-    """ε of “ln 8” or “1.5”."""
+    """Return ε of “ln 8” or “1.5”."""
     return math.log(float(named.removeprefix("ln "))) if named.startswith("ln ") else float(named)
 
 

@@ -30,7 +30,7 @@ STUDENT_ROWS = "mnist_250_teachers_100_indices_used_by_student"
 
 @dataclass(frozen=True)
 class SeedResult:
-    """ε by the paper's moments, and what students learned; per cent."""
+    """ε by the paper's moments, and accuracies of students in per cent."""
 
     epsilon: float
     right: float
@@ -38,19 +38,19 @@ class SeedResult:
 
 
 def moments_epsilon(votes: NDArray[np.float64], gamma: float, sensitivity: float = 1.0) -> float:
-    """ε of labels by LNMax: Theorem 3, eight moments."""
+    """Return ε of labels by LNMax: Theorem 3, eight moments."""
     cost = lnmax_rdp(votes, gamma, sensitivity=sensitivity, orders=MOMENTS, method="data_dependent").sum(axis=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # eight moments are few: the last is the best
+        warnings.simplefilter("ignore")  # eight moments are few, so the last is the best
         return float(epsilon_from_rdp(cost, DELTA, MOMENTS, "classic")[0])
 
 
 def accounts_epsilon(labels: int, gamma: float, teachers_per_holder: int = 1) -> float:
-    """ε of the same labels by the accounts of this project."""
+    """Return ε of the same labels by this project's accounts."""
     charge = labels * lnmax_charge(1.0, gamma, teachers_per_holder)
     try:
         return epsilon_of(charge, DELTA)
-    except (ValueError, OverflowError):  # so large that rounding, which takes a part of δ, would take all of it
+    except (ValueError, OverflowError):  # so large that rounding, which takes a part of δ, would use all of it
         return float(gdp_epsilon(math.sqrt(charge), DELTA))
 
 
@@ -64,14 +64,14 @@ def figure4(quick: bool) -> Iterator[Case]:
 
 
 def adult(quick: bool) -> Iterator[Case]:
-    """Adult: 500 queries to 250 random forests, theirs and ours."""
+    """Adult: 500 queries to 250 random forests, the authors' and ours."""
     yield Case("published votes of 2018, γ 0.05", SEEDS, lambda: _adult(published_votes("adult")), PROMISED)
     yield Case("250 random forests trained here, γ 0.05", SEEDS, lambda: _adult(trained_votes("adult")), PROMISED)
     yield Case("no privacy: one forest on all private records", (0,), partial(_no_privacy, "adult", 85.0))
 
 
 def diabetes(quick: bool) -> Iterator[Case]:
-    """Diabetes: holders are patients; and what dividing by records claims."""
+    """Diabetes: holders are patients; and the claim from dividing by records."""
     yield Case("divided by patient, γ 0.05", SEEDS, _by_patient)
     yield Case("divided by record, γ 0.05", SEEDS, _by_record)
     yield Case("no privacy: one forest on all private records", (0,), partial(_no_privacy, "diabetes", None))
@@ -155,7 +155,7 @@ def _no_privacy(name: str, published: float | None) -> Sequence[Row]:
 
 
 def results_by_seed(votes: Votes, gamma: float) -> list[SeedResult]:
-    """Put 500 public records to the vote, and train a forest on the labels; once for each seed."""
+    """Put 500 public records to the vote, and train a forest on the labels, once for each seed."""
     splits, found = splits_load(votes.name), []
     for seed in SEEDS:
         some = _queries(votes, seed)

@@ -25,14 +25,14 @@ SETTINGS = {
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """One case for each of the two datasets; every holder beside them at ε = 2."""
+    """Yield one case for each of the two datasets; every holder at ε = 2 for comparison."""
     for name, (queries, threshold, deviation, _) in SETTINGS.items():
         setting = f"{name}, {queries:,} queries, T {threshold:g}, σ_T {deviation:g}, σ {SIGMA:g}"
         yield Case(setting, (), partial(_rows, name), Promises(name, (2.0,)))
 
 
 def _rows(name: str) -> Sequence[Row]:
-    """Expected answers and ε."""
+    """Return expected answers and ε."""
     queries, threshold, deviation, (answered, before, mean, spread) = SETTINGS[name]
     votes = published_counts(f"{name}_250_teachers")[:queries]
     found = published_epsilon(

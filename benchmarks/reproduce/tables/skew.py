@@ -1,4 +1,4 @@
-"""Individualized PATE where one class alone has larger budgets: what teachers, votes and students know of it."""
+"""Individualized PATE if only one class has larger budgets: the effect on teachers, votes and students."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from common.noise import SimulationNoise
 from learning.mechanisms.pate import Plan, PrivacyGroup, assign
 
 SEEDS = (0, 1, 2, 3, 4)
-"""Of order and noise: five votings of an ensemble, as printed, each with a student."""
+"""Seeds of order and noise: five votings of an ensemble, as printed, each with a student."""
 RICH = 1  # the class above 50K
 CLASSES = ("low income", "high income")
 
 Integers = NDArray[np.integer[Any]]
 Cell = tuple[int, float] | None
-"""Factor of the larger budget's exponential and share of the rich who have it; None where everybody has ln 2."""
+"""Factor of the larger budget's exponential and share of the rich who have it; None if everyone has ln 2."""
 
 
 def table6(quick: bool) -> Iterator[Case]:
@@ -51,7 +51,7 @@ def table11(quick: bool) -> Iterator[Case]:
 
 
 def _cases(quick: bool, table: str, rows: Callable[[Json, Any], Sequence[Row]]) -> Iterator[Case]:
-    """One case for each printed cell."""
+    """Yield one case for each printed cell."""
     printed = published("individualized-pate")[table]
     known = printed["baseline"]
     cells: list[tuple[Cell, Any]] = [(None, known if rows is _labels else dict(zip(CLASSES, known, strict=True)))]
@@ -67,7 +67,7 @@ def _cases(quick: bool, table: str, rows: Callable[[Json, Any], Sequence[Row]]) 
 
 
 def _factor(larger: str) -> int:
-    """By how much the larger budget's exponential is larger: 4 of “ln 8”."""
+    """Return the factor of the larger budget's exponential: 4 for “ln 8”."""
     return int(larger.removeprefix("ln ")) // 2
 
 
@@ -77,7 +77,7 @@ def _measured(cell: Cell, known: Any, rows: Callable[[Json, Any], Sequence[Row]]
 
 
 def _votes(found: Json, known: dict[str, float | None]) -> Sequence[Row]:
-    """Return labels of the points that the vote would answer, as printed, and classes with the most votes of all."""
+    """Return labels of the points that the vote would answer, as printed, and the most voted classes of all."""
     return [*_by_class("answers", found, known), *_by_class("votes", found, dict.fromkeys(CLASSES))]
 
 
@@ -101,7 +101,7 @@ def _promises(cell: tuple[int, float]) -> Promises:
 
 
 def _measure(cell: Cell) -> Json:
-    """What teachers, votes and students have right, in per cent by class, and labels; of students for each seed."""
+    """Return accuracies of teachers, votes and students in per cent by class, and labels; students for each seed."""
     data = divided("adult")
     place = np.zeros(len(data.private.y), np.int64)
     groups = [PrivacyGroup("all", math.log(2), len(place))]
@@ -131,7 +131,7 @@ def _measure(cell: Cell) -> Json:
 
 
 def _right(said: Integers, truth: Integers) -> list[float]:
-    """Right ones of each class, in per cent."""
+    """Return the share of right answers for each class, in per cent."""
     return [100 * float((said[..., truth == one] == one).mean()) for one in (0, 1)]
 
 

@@ -1,8 +1,8 @@
-"""A group too small for a teacher of its own: by every variant, merged, left out, hybrid, and where every holder votes.
+"""A group too small for its own teacher: with every variant, merged, left out, hybrid, and with every holder's vote.
 
-Teachers of one group need holders enough to learn from. The planner merges a group that has too few into the next
-stricter one, or leaves it out; upsampling mixes all groups, and every holder's vote knows no groups. A hybrid (thesis,
-section 7.2) weights the teachers of the large groups, and copies the few into several of them.
+Teachers of one group need enough holders to learn from. The planner merges a group that has too few into the next
+stricter one, or leaves it out; upsampling mixes all groups, and every holder's vote has no groups. A hybrid (thesis,
+section 7.2) weights the teachers of the large groups, and copies the few holders into several of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.votes import published_votes
 
 SEEDS = (0, 1, 2)
-SHARES = (0.001, 0.005)  # 60 and 300 of 60,000 holders: a quarter of what a teacher has on average, and a little more
+SHARES = (0.001, 0.005)  # 60 and 300 of 60,000 holders: a quarter of an average teacher's number, and a little more
 STRICT, GENEROUS, THREE = (0.5, 2.0), (1.0, 3.0), (1.0, 2.0, 3.0)
 COMPARED = ("PATE", "upsampling", "weighting", LEFT_OUT, HYBRID)
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """The strictest group small, then the most generous one, beside one or two others."""
+    """The strictest group small, then the most generous one, next to one or two others."""
     seeds = SEEDS[:1] if quick else SEEDS
     for share in SHARES[:1] if quick else SHARES:
         for epsilons, shares in ((STRICT, (share, 1 - share)), (GENEROUS, (1 - share, share))):
