@@ -247,7 +247,7 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
         lambda: _minutes(longest_silence()),
     ),
     _gauge("ipate_worker_deaths", "Workers that died while working on parts of unfinished runs.", worker_deaths),
-    _gauge("ipate_mail_overdue_seconds", "How long the oldest mail to staff has been due, to the minute.", _mail_overdue),
+    _gauge("ipate_mail_overdue_seconds", "How long the oldest mail to staff has been due.", _mail_overdue),
     _gauge("ipate_backup_age_seconds", "Time since the last successful backup; +Inf if there was none.", _backup_age),
     _gauge(
         "ipate_beat_age_seconds",
