@@ -63,7 +63,7 @@ class Balances:
         return Balances(holders, spent)
 
     def _places(self, holders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return each holder's position or insertion point, and whether the holder is there: (N,) each."""
+        """Return each holder's position or insertion point, and whether the holder is listed, (N,) each."""
         place = np.searchsorted(self.holders, holders)
         known = place < len(self.holders)
         known[known] = self.holders[place[known]] == holders[known]

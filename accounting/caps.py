@@ -20,7 +20,7 @@ from consent.models import Study
 #: is reduced by the sampler's distance for each of them (condition 10).
 DRAWS = 10**18
 
-#: Largest number of runs in a study with a slack, which is a δ′ in addition to μ².
+#: Maximum number of a study's runs with a slack (a δ′ in addition to μ²), and the ratio of the study's δ to each.
 SLACKS = 10
 _PARTS = 1000
 

@@ -32,7 +32,7 @@ from consent.selectors import GRANTING, epsilon_promised_largest
 
 #: Largest number of holders to list in a query; for more, the query selects all holders of the study.
 _FEW = 500
-#: Tolerance for sums of charges above the ceiling, because each charge was tested up to the rounding of sums.
+#: Relative tolerance for comparing sums of charges with the ceiling, to allow for rounding.
 _ROUNDING = 1e-8
 
 
@@ -203,7 +203,7 @@ class _Known:
         self._promised = [event for event in consents if event.holder_id in holders]
 
     def advance(self, moment: datetime) -> None:
-        """Advance to a moment that is not before the previous call's."""
+        """Advance to a moment, which must not be earlier than in the previous call."""
         while self._promised and self._promised[-1].recorded_at <= moment:
             event = self._promised.pop()
             assert event.policy is not None, "who gives consent does so under a policy"
@@ -220,7 +220,7 @@ class _Raised:
         self._floors = {pk: own for pk, study in known.studies.items() if (own := list(floors(study)))}
 
     def at(self, moment: datetime) -> np.ndarray:
-        """Return the amounts at a moment, (H,) μ²."""
+        """Return the increases of the accounts at a given moment, (H,) μ²."""
         known = self._known
         raised = np.zeros(len(known.ids))
         for study, own in self._floors.items():

@@ -39,7 +39,7 @@ class HeadCountTotal:
 
 
 def head_count_total(study: Study) -> HeadCountTotal | None:
-    """Return the sum of the newest head counts, for deciders who must not see exact numbers; None before the first."""
+    """Return the sum of the newest head counts, for people who must not see exact numbers; None before the first."""
     counts = head_counts(study)
     return _total(counts, counts[0].release.recorded_at) if counts else None
 
@@ -64,7 +64,7 @@ def _total(counts: Sequence[HeadCount], counted_at: datetime) -> HeadCountTotal:
     return HeadCountTotal(sum(count.count for count in counts), sigma, counted_at)
 
 
-#: Relative tolerance for regarding a cost as reduced to the amount that its run may still charge.
+#: Relative tolerance for detecting that a cost was capped at the amount that its run may still charge.
 _CUT = 1e-12
 
 
@@ -138,7 +138,7 @@ class GroupBudget:
 
     @cached_property
     def epsilon_reserved(self) -> float:
-        """ε of the reserved part on its own, because μ² are additive and ε are not."""
+        """ε of the reserved part on its own, because μ² is additive and ε is not."""
         return epsilon_of(self.share_reserved * self.cap, self.delta)
 
     @cached_property

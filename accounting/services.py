@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 
 
 class LimitExceeded(Exception):
-    """Raised before a charge takes an account above its limit, or a slack the study above its limit."""
+    """Raised instead of charging an account above its limit, or accepting a slack above the study's limit."""
 
 
 @transaction.atomic(savepoint=False)

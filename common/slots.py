@@ -22,7 +22,7 @@ class NoSlotError(Exception):
 def slot(person: object) -> Iterator[None]:
     """Hold one of the machine's `PLANS_AT_ONCE` slots, at most one per person, during the block.
 
-    Never wait for a slot, because a waiting request would tie up a process of the site.
+    This never waits for a slot, because a waiting request would tie up a process of the site.
 
     Raises:
         NoSlotError: the person already has a slot, or all are taken.

@@ -57,7 +57,7 @@ class Losses:
         upwards = 1 / (1 + math.exp(-self.spacing)) * _above(4)
         masses = even.copy()
         masses[1:] += odd * upwards
-        masses[:-1] += odd * (1 - upwards)  # exact, being between ½ and 1
+        masses[:-1] += odd * (1 - upwards)  # 1 - upwards is exact, because upwards is between ½ and 1
         return replace(self, spacing=2 * self.spacing, first=first // 2, masses=masses * _above(4))
 
     def deviation(self) -> float:
@@ -129,7 +129,7 @@ def sampled_losses(
         sample_rate: q, above 0 and below 1.
         sigma: σ divided by the largest norm of a contribution.
         steps: T, at least 1.
-        negligible: a δ of relevance; cutting tails costs less than a hundredth of it.
+        negligible: a δ considered relevant; cutting tails costs less than a hundredth of it.
         parts: minimum number of grid points per standard deviation of the whole run's loss. μ is too large by about a
             relative 1/``parts``².
     """
@@ -232,7 +232,7 @@ SMALLEST_NOISE = 0.3
 #: Smallest δ or slack for which the cost of a run with random participation is computed.
 SMALLEST_SLACK = 1e-12
 
-_PARTS = (32, 128)  # points of the losses' grid for a standard deviation: both are tried, or only the first if roughly
+_PARTS = (32, 128)  # grid points per standard deviation of the losses: both are tried, or only the first if roughly
 _EPSILON_PARTS = 192
 _POINTS, _FEW_POINTS = 20_000, 4_000
 
@@ -254,8 +254,7 @@ def sampled_gaussian_mu(
 
     Args:
         sample_rate: q, from 0 to 1.
-        noise_multiplier: σ divided by the largest norm of one holder's contribution, above 0; at least 0.3 unless q =
-            1.
+        noise_multiplier: σ divided by the largest norm of a contribution, above 0; at least 0.3 unless q = 1.
         steps: T, at least 0.
         slack: δ′, at least 1e-12, subtracted from δ elsewhere (:func:`accounting.privacy.available_delta`). It may be 0
             if all holders are in every step or in none.
@@ -355,7 +354,7 @@ def _dominating_mu(losses: tuple[Losses, Losses], slack: float, count: int) -> f
         return 0.0
     needed, beyond = needed[matters], points[1:][matters]
     mu, excess = float(gdp_mu(beyond, needed).max()), 1e-11
-    while (gdp_delta(mu, beyond) * (1 - 1e-11) < needed).any():  # gdp_mu rounds down, a charge has to be rounded up
+    while (gdp_delta(mu, beyond) * (1 - 1e-11) < needed).any():  # gdp_mu rounds down, but a charge must be rounded up
         mu *= 1 + excess
         excess *= 2
     return mu

@@ -122,7 +122,7 @@ def sites_of(run: Run) -> int:
 
 
 def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
-    """Return the same for the people of all participating sites, from the sites' released head counts."""
+    """Return these values for the people of all participating sites, from the sites' released head counts."""
     found: dict[tuple[float, str], int] = {}
     for site in _sites_of(run):
         if not site.head_counts:

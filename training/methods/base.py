@@ -105,7 +105,7 @@ class RunMethod(Protocol):
         variants: the :class:`training.models.Run.Variant` values that it implements; "" for a method without variants.
         rehearsed_variants: the variants that are allowed only in rehearsals.
         outcome: the outcome of its runs.
-        learns: kinds of `learning.outcomes` that it can learn, or that do not matter when it counts.
+        learns: kinds of `learning.outcomes` that runs by this method may have.
         parts: the prefix of the components that display it on pages, such as ``sgd`` in ``sgd_plan``.
         needs_public_points: whether a run requires a public dataset.
         steps: the step for each status of a run, from its approval until everything is released.

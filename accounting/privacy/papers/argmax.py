@@ -106,7 +106,7 @@ class LaplaceNoise:
         return np.where(x < 0, tail, np.log1p(-np.exp(tail)))
 
     def log_win(self, margin: FloatArray) -> FloatArray:
-        """Return ln of (2 + γΔ)/(4·e^{γΔ}) when Δ votes behind: PATE 2017, Lemma 4, which is exact for two classes."""
+        """Return ln((2 + γΔ)/(4·e^{γΔ})) for a count Δ votes behind (PATE 2017, Lemma 4; exact for two classes)."""
         behind = np.abs(margin) / self.scale
         log_upset = np.log((2 + behind) / 4) - behind
         return np.where(margin < 0, log_upset, np.log1p(-np.exp(log_upset)))
@@ -114,9 +114,8 @@ class LaplaceNoise:
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
         """Use Gauss–Legendre between kinks, in pieces of at most one scale, and exact polynomials in the two tails.
 
-        Kinks lie at every count and at ``reach`` on either side. Between them the integrand is a product of m
-        exponentials or one minus exponentials; its error follows from the derivatives of e^{xt}
-        (README.md).
+        Kinks lie at every count and at ``reach`` on either side. Between them the integrand is a product of m factors,
+        each an exponential or one minus one; its error follows from the derivatives of e^{xt} (README.md).
         """
         classes = votes.shape[1]
         points, weights = np.polynomial.legendre.leggauss(_legendre_nodes(classes))
@@ -294,7 +293,7 @@ def _legendre_nodes(classes: int) -> int:
 def _two_class_divergences(
     votes: FloatArray, noise: ArgmaxNoise, weight: float, orders: FloatArray, movable: NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the closed form: the margin decides, one vote changes it by two, and a larger change diverges more."""
+    """Return the closed form, which uses the margin: one vote changes it by two, and larger changes diverge more."""
     margin = votes[:, 0] - votes[:, 1]
     owner, source = np.nonzero(movable)
     moved = margin[owner] + np.where(source == 0, -2 * weight, 2 * weight)
