@@ -65,7 +65,7 @@ class CommitteeState:
         policy: the ε policy in force.
         form: the consent form in force.
         is_open: whether people can decide.
-        missing: the missing parts that people need before they can decide.
+        missing: what the study still lacks before people can decide.
         waiting: proposals that wait for approvals, the most urgent first.
         deadlines: upcoming days, the next first.
         conditions: approvals with conditions of the policy and the form in force.

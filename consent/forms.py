@@ -53,12 +53,12 @@ class Option:
 
     @property
     def right_guesses(self) -> int:
-        """Number of correct guesses in 100 about whether the person took part."""
+        """Number of right guesses in 100 about whether the person took part."""
         return right_guesses_at(self.mu)
 
     @property
     def right_record_guesses(self) -> int:
-        """Number of correct guesses in 100 about which of two possible records is the person's, if they take part."""
+        """Number of right guesses in 100 about which of two possible records is the person's, if they take part."""
         return right_record_guesses_at(self.mu)
 
     @property
@@ -68,7 +68,7 @@ class Option:
 
     @property
     def most_right_guesses(self) -> int:
-        """Largest number of correct guesses in 100 at which the level may have its name."""
+        """Largest number of right guesses in 100 at which the level may have its name."""
         return MOST_RIGHT_GUESSES[Level(self.value)]
 
 

@@ -1,10 +1,10 @@
-"""The time of tests that move it on themselves."""
+"""Time for tests that control it."""
 
 from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """A time that only tests move on; every look at it is a microsecond later, as in a quick computer."""
+    """A time that only tests advance; each reading is a microsecond later, as on a fast computer."""
 
     def __init__(self) -> None:
         self.moment = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What the operating system's generator decides, drawn from streams that repeat themselves."""
+"""Repeatable streams for values that otherwise come from the operating system's generator."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,9 +9,9 @@ import numpy as np
 
 @contextmanager
 def repeatable_draws(name: str) -> Iterator[None]:
-    """Within it noise, inclusion, runs' seeds and the key of teachers' parts are those of a stream of this name.
+    """Draw noise, inclusion, runs' seeds and the key of teachers' parts from a stream of this name inside the block.
 
-    Only in this process: what workers draw stays the system's.
+    This affects only this process; workers still use the system's generator.
     """
     stream = np.random.default_rng(list(name.encode())).bytes
     with ExitStack() as replaced:

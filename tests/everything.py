@@ -46,10 +46,10 @@ from training.services.students import student_ask, student_learn
 #: Half of every cap pays for all of its points.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 
-#: Of another version of a student.
+#: Choices of another version of a student.
 BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
 
-#: Why no person looks at some addresses: their names, divided by spaces.
+#: Reasons why people do not open some addresses, by the addresses' names, which are separated by spaces.
 NO_PAGES = {
     "Django's own": "admin:",
     "for programs": "api: schema healthz readyz metrics",
@@ -79,7 +79,7 @@ _NAMES_OF_NO_PAGES = " ".join(NO_PAGES.values()).split()
 
 
 def addresses(patterns: list[URLPattern | URLResolver], namespace: str = "") -> Iterator[str]:
-    """The name of each address of the site, but not those of the API that only say that there is nothing."""
+    """Yield the name of each address of the site, except API addresses for what does not exist."""
     for pattern in (each for each in patterns if getattr(each, "callback", None) is not outside):
         if isinstance(pattern, URLResolver):
             inner = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
@@ -93,7 +93,7 @@ def is_page(name: str) -> bool:
 
 
 def study_with_everything() -> Study:
-    """A study in which everything has happened once: asked, decided, withdrawn, trained, voted, looked."""
+    """Return a study in which everything has happened once: asked, decided, withdrawn, trained, voted, viewed."""
     study = _with_everything()
     User.objects.get(username="olga").user_permissions.add(Permission.objects.get(codename="add_study"))
     return study
@@ -105,7 +105,7 @@ def _with_everything() -> Study:
     olga, dan = factories.user_create("olga"), factories.user_create("dan")
     services.membership_add(study=study, user=factories.user_create("carla"), role=Role.CHAIR, acting_user=None)
     services.membership_add(study=study, user=dan, role=Role.RESEARCHER, acting_user=None)
-    services.membership_add(study=study, user=dan, role=Role.OPERATOR, acting_user=olga)  # waits
+    services.membership_add(study=study, user=dan, role=Role.OPERATOR, acting_user=olga)  # pending
     holders = DataHolder.objects.filter(study=study).order_by("pk")
     services.holder_link(holder=holders[0], user=factories.user_create("hanna"))
     voted = run_finish(run_start(study, title="First vote", share=0.5, **RUN))
@@ -175,7 +175,7 @@ def _with_everything() -> Study:
 
 
 def encoder_make(study: Study) -> Encoder:
-    """An encoder of images, which suits no dataset of a table."""
+    """Return an encoder of images, which fits no table's dataset."""
     file = image_encoder()
     return encoder_register(
         study=study,
@@ -190,9 +190,9 @@ def encoder_make(study: Study) -> Encoder:
 
 
 def alliances_make(study: Study) -> list[Alliance]:
-    """An alliance of which the study is the hub, and one of which it is a site, to which a run is proposed.
+    """Return an alliance with the study as hub, and one with the study as a site to which a run is proposed.
 
-    A new key of a site waits at the hub.
+    A new key of a site is pending at the hub.
     """
     public = study.datasets.filter(kind="public").earliest("pk")
     olga = factories.user_create("olga")
@@ -218,7 +218,7 @@ def alliances_make(study: Study) -> list[Alliance]:
 
 
 def imports_begin(study: Study) -> list[DatasetImport]:
-    """Imports in every state that a page shows: a draft, one with errors, one without, one under way, one done."""
+    """Return imports in every state that a page shows: draft, with errors, without errors, in progress, done."""
     steward = factories.user_create("sven")
     sound = "who,age,sex,ill\nada,50,f,no\nben,25,m,yes\n"
     begun = []

@@ -1,4 +1,4 @@
-"""Plant small faults one at a time and see which test catches each: whether the suite still has its teeth.
+"""Plant small faults one at a time and see which test catches each, to check that the suite still finds faults.
 
     python -m tests.faults                 # every fault, two at a time
     python -m tests.faults accounting      # those of one area, or whose file or name contains the word
@@ -90,7 +90,7 @@ class Scratch:
                 shutil.copy2(ROOT / name, target)
 
     def run(self, fault: Fault, tests: tuple[str, ...]) -> Verdict:
-        """Plant ``fault``, run ``tests`` (all that decide about a change if there are none) and undo it."""
+        """Plant ``fault``, run ``tests`` (or all tests that decide about a change) and undo it."""
         path = self._folder / fault.file
         sound = path.read_text(encoding="utf-8")
         path.write_text(fault.planted(self._folder), encoding="utf-8")
@@ -116,7 +116,7 @@ class Scratch:
 
 @contextmanager
 def scratches(number: int) -> Iterator["Queue[Scratch]"]:
-    """Context with ``number`` scratch copies, to be taken and given back."""
+    """Yield ``number`` scratch copies, to be taken from the queue and returned to it."""
     free: Queue[Scratch] = Queue()
     with tempfile.TemporaryDirectory(prefix="ipate-faults-") as folder:
         for place in range(number):
@@ -125,7 +125,7 @@ def scratches(number: int) -> Iterator["Queue[Scratch]"]:
 
 
 def verdicts(chosen: list[Fault], *, everything: bool, processes: int) -> Iterator[Verdict]:
-    """Yield what became of each fault; with ``everything`` run the whole suite for those that its own tests miss."""
+    """Yield the result of each fault; with ``everything`` run the whole suite for faults that their own tests miss."""
     with scratches(processes) as free, ThreadPoolExecutor(processes) as pool:
 
         def judge(fault: Fault) -> Verdict:
@@ -140,7 +140,7 @@ def verdicts(chosen: list[Fault], *, everything: bool, processes: int) -> Iterat
 
 
 def main() -> int:
-    """Print a table of faults and the test that caught each; 1 if any survived."""
+    """Print a table of faults and the test that caught each; return 1 if any survived."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", help="only faults whose area, name or file contains one of these words")
     parser.add_argument("--processes", type=int, default=2, help="how many faults are tried at a time")

@@ -1,4 +1,4 @@
-"""A program that webhooks lead to: a real HTTPS server on this machine, with a certificate that the site trusts."""
+"""A receiver of webhooks: a real HTTPS server on this machine, with a certificate that the site trusts."""
 
 import ssl
 import threading
@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 @dataclass
 class Receiver:
-    """Requests that arrived: headers and body of each request. ``answer`` is the status of the next answers."""
+    """Requests that arrived: headers and body of each request. ``answer`` is the status of the next responses."""
 
     url: str = ""
     answer: int = 204
@@ -29,7 +29,7 @@ class Receiver:
 
 
 def certificate_make(folder: Path, host: str = "localhost") -> Path:
-    """A file with a key and its own certificate for ``host``, and for this machine by its number."""
+    """Write a file with a key and a self-signed certificate for ``host`` and this machine's IP address."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     names = x509.SubjectAlternativeName([x509.DNSName(host), x509.IPAddress(IPv4Address("127.0.0.1"))])
@@ -55,7 +55,7 @@ def certificate_make(folder: Path, host: str = "localhost") -> Path:
 
 @contextmanager
 def serving(receiver: Receiver, pem: Path) -> Iterator[Receiver]:
-    """Context in which ``receiver`` listens."""
+    """Let ``receiver`` listen inside the block."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -86,7 +86,7 @@ def serving(receiver: Receiver, pem: Path) -> Iterator[Receiver]:
 
 @pytest.fixture
 def receiver(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """A receiver whose certificate and address the site accepts."""
+    """Yield a receiver whose certificate and address the site accepts."""
     pem = certificate_make(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))
     settings.WEBHOOK_NETWORKS = [ip_network("127.0.0.0/8"), ip_network("::1/128")]

@@ -1,6 +1,6 @@
-"""Measure how the code is cut into files: ``make house``, or ``python -m tests.house --list`` to name small modules.
+"""Measure how the code is divided into files: ``make house``; ``python -m tests.house --list`` lists small modules.
 
-The numbers say where to look. They are no reason to join what does not belong together.
+The numbers show where to look. They are no reason to join unrelated code.
 """
 
 import ast
@@ -12,9 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("accounting", "common", "consent", "ipate_web", "learning", "training")
-#: A module with fewer lines and one importer belongs into it, unless others are meant to extend it.
+#: A module with fewer lines and one importer belongs in it, unless others are meant to extend it.
 SMALL = 70
-#: What counts as a long line of a template.
+#: Minimum length of a long line in a template.
 LONG = 160
 RUN_PAGE = "staff/runs/run.html"
 
@@ -77,7 +77,7 @@ def templates() -> dict[str, str]:
 
 
 def parts(name: str, texts: dict[str, str]) -> set[str]:
-    """Return the template and all that it extends, includes by name or takes a component from, directly or not."""
+    """Return the template and all that it extends, includes by name or takes a component from, also indirectly."""
     defined = {tag: file for file, text in texts.items() for tag in re.findall(r"{% component (\w+)", text)}
     seen, waiting = {name}, [name]
     while waiting:
@@ -91,7 +91,7 @@ def parts(name: str, texts: dict[str, str]) -> set[str]:
 
 
 def measured() -> list[tuple[str, int, int]]:
-    """Return what is counted, how much it is, and the most that it should be."""
+    """Return each measure, its value, and its limit."""
     known, texts = modules(), templates()
     return [
         ("product modules without migrations", len(known), 450),

@@ -1,4 +1,4 @@
-"""Pages as a person sees them: signed in, by the name of a page, and as text."""
+"""Pages as people see them: signed in, by the name of a page, and as text."""
 
 import re
 from typing import Any
@@ -18,14 +18,14 @@ from training.models import Run
 
 
 def as_(person: str | User) -> Client:
-    """Browser of somebody who is signed in, with an account of this name if there was none."""
+    """Return the browser of a signed-in person, whose account is created if necessary."""
     client = Client()
     client.force_login(factories.user_create(person) if isinstance(person, str) else person)
     return client
 
 
 def url(page: str, of: Study | Run, *args: object) -> str:
-    """Address of a page of the staff about a study or a run."""
+    """Return the address of a staff page about a study or a run."""
     about = [of.study.slug, of.pk] if isinstance(of, Run) else [of.slug]
     return reverse(f"staff:{page}", args=[*about, *args])
 
@@ -37,7 +37,7 @@ def run_text(client: Client, run: Run) -> str:
 
 
 def text(response: Any) -> str:
-    """Text that a reader sees, in one line."""
+    """Return the text that a reader sees, in one line."""
     html = response if isinstance(response, str) else response.content.decode()
     apart = re.sub(r"<br>|</(?:d[dt]|div|h\d|li|p|t[dh])>", " ", html)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", apart))
@@ -56,7 +56,7 @@ def person_confirm(client: Client, address: str, sent: dict[str, Any], **more: A
 
 
 def roles_fill(study: Study) -> Study:
-    """The same study with a member of each role, named like it."""
+    """Return the same study with a member for each role, who is named after it."""
     for role in Role.values:
         membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
     return study
@@ -64,20 +64,20 @@ def roles_fill(study: Study) -> Study:
 
 @built_once
 def study_with_roles(**fields: Any) -> Study:
-    """A small study with a member of each role, named like it."""
+    """Return a small study with a member for each role, who is named after it."""
     return roles_fill(study_with_table(**fields))
 
 
 @built_once
 def study_with_finished_run(**fields: Any) -> Study:
-    """The same with a run that has ended as it should."""
+    """Return the same with a run that has finished."""
     study = study_with_roles()
     run_finish(run_start(study, **TABLE_RUN | fields))
     return study
 
 
 def run_form_filled(study: Study, **changes: Any) -> dict[str, Any]:
-    """Data that a browser sends for the form of a run as it was opened, with ``changes``; what is None is not sent."""
+    """Return a browser's data for the newly opened form of a run, with ``changes``; None leaves a field out."""
     form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
     values = {field.html_name: field.value() for field in form}
     sent = {

@@ -1,4 +1,4 @@
-"""Reading and encoding in the process of the test, where it is not about the process that does it."""
+"""Reading and encoding in the test's process, for tests that are not about the separate process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from learning.formats import apart
 
 @pytest.fixture
 def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read without a process for each file, which takes half a second."""
+    """Read files without a separate process for each, which takes half a second."""
 
     def answered(
         wish: dict[str, Any], folder: Path, allowance: apart.Allowance, progress: Callable[[int, int], None]
@@ -25,7 +25,7 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def encode_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Encode without a process for each dataset, which takes a second."""
+    """Encode datasets without a separate process for each, which takes a second."""
 
     def start(self: EncoderProcess) -> None:
         from learning.encoders.__main__ import _encode
@@ -42,7 +42,7 @@ def encode_here(monkeypatch: pytest.MonkeyPatch) -> None:
         try:
             found = np.stack([self.encode_one(record) for record in block[:, None]])
             return np.where(np.isfinite(found).all(axis=1, keepdims=True), found, np.float32(0))
-        except Exception:  # as where the process ends over a record
+        except Exception:  # as if the process ended because of a record
             return None
 
     monkeypatch.setattr(EncoderProcess, "_start", start)

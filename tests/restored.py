@@ -1,4 +1,4 @@
-"""A study whose tables are put back to what a backup has of them, on the test's own database."""
+"""A study whose tables are restored from a backup within the test's own database."""
 
 from io import StringIO
 from typing import Any
@@ -34,7 +34,7 @@ from training.models import (
     TeacherChunk,
 )
 
-#: Tables of which a backup forgets rows, those first that refer to others; and those whose rows change.
+#: Tables whose rows a backup lacks, starting with those that refer to others, and tables whose rows change.
 GROWING = (
     *(JointAnswer, JointQuestion, RunResult, StudentTraining, StudentModel, Query, Batch, Shard, TeacherChunk, Round),
     *(HeadCount, Release, ShareRecord, ConsentEvent, Disposal, ConfigurationChange, SealedChange),
@@ -44,7 +44,7 @@ CHANGING = (
     *(ChainHead, AccountBook, Alliance, AllianceSite, Dataset, Encoder, Encoding, StudentModel, StudentTraining),
     *(Run, RunResult, JointRun, JointQuestion, Round),
 )
-#: How a row is found of a study, where it has none itself.
+#: Path from a row to its study, if the row has no such field.
 PATHS = {
     JointAnswer: "question__joint__run__study",
     JointQuestion: "joint__run__study",
@@ -61,12 +61,12 @@ def rows_of(model: Any, study: Study) -> QuerySet:
 
 
 def backup_of(study: Study) -> dict[Any, list]:
-    """Copy of the study's tables as a backup has them."""
+    """Return a copy of the study's tables, like a backup."""
     return {model: list(rows_of(model, study)) for model in (*GROWING, *CHANGING)}
 
 
 def restore(study: Study, backup: dict[Any, list]) -> None:
-    """Put the study's tables back to what they were."""
+    """Restore the study's tables to their earlier content."""
     triggers_remove(connection)
     with connection.cursor() as cursor:
         Run.objects.filter(study=study).update(student=None)

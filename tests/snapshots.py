@@ -1,4 +1,4 @@
-"""Studies that are built through the services once in each process, and put back row by row for later tests."""
+"""Studies that are built through the services once per process, and restored row by row for later tests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,20 +21,19 @@ from tests.draws import repeatable_draws
 P = ParamSpec("P")
 M = TypeVar("M", bound=models.Model)
 _now = timezone.now
-#: Settings that a test may change and nothing that is built depends on: of a live server, where files lie, and for how
-#: long sites wait.
+#: Settings that a test may change without affecting the built data: a live server's, locations of files, and waiting
+#: times of sites.
 _WITHOUT_EFFECT = {"ALLOWED_HOSTS", "STORAGES", "SITES_WAIT"}
-#: Where building a study leaves files: rows and teachers' predictions; models; keys of people's records.
+#: Storages to which building a study writes: rows and teachers' predictions; models; keys of people's records.
 _STORAGES = ("private", "models", "keys")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was built with all that came with it: rows by the statement that inserts them, files by storage and name.
+    """Built data and everything created with them: rows by the statement that inserts them, files by storage and name.
 
-    ``journal`` has the files of the journal, in which tests that commit leave something.
-    ``model`` and ``pk`` say which row was returned: a study, or something of one. ``moment`` is the time of a test's
-    :class:`Clock` afterwards.
+    ``journal`` has the files of the journal, to which tests that commit write. ``model`` and ``pk`` identify the
+    returned row: a study, or a part of one. ``moment`` is the time of a test's :class:`Clock` afterwards.
     """
 
     model: type[models.Model]
@@ -60,13 +59,13 @@ class Snapshot:
 
 
 def built_once(build: Callable[P, M]) -> Callable[P, M]:
-    """Decorator: call ``build`` once for the same arguments, and restore what it built from then on.
+    """Decorator that calls ``build`` once for the same arguments, and later restores the built data.
 
-    It may stand below ``pytest.fixture`` where the fixture depends on no other but ``db``.
+    It may be used below ``pytest.fixture`` if the fixture depends only on ``db``.
 
-    It is called again where its result could differ: the database holds people or studies already, or settings or the
-    time are a test's own (a :class:`Clock` of another moment). What is built for a test that commits gives no
-    permissions of Django: they have other numbers in each such test.
+    It is called again if its result could differ, because the database already has people or studies, or the test has
+    its own settings or time (a :class:`Clock` with another time). For a test that commits, the built data must not
+    grant Django permissions, whose ids differ in each such test.
     """
     kept: dict[str, Snapshot] = {}
 
@@ -95,7 +94,7 @@ def built_once(build: Callable[P, M]) -> Callable[P, M]:
 
 
 def _as_for_others() -> bool:
-    """Whether nothing of the current test can change what is built."""
+    """Return whether the current test does not affect the built data."""
     has_fixed_time = timezone.now is _now or _clock() is not None
     if not has_fixed_time or _settings_changed() - _WITHOUT_EFFECT or _journal():
         return False
@@ -103,13 +102,13 @@ def _as_for_others() -> bool:
 
 
 def _clock() -> Clock | None:
-    """The clock that tells the current test's time; None where it is the system's, or something else."""
+    """Return the clock of the current test's time; None for the system's or another one."""
     owner = getattr(timezone.now, "__self__", None)
     return owner if isinstance(owner, Clock) else None
 
 
 def _settings_changed() -> set[str]:
-    """Names of the settings that hold for the current test alone."""
+    """Return the names of settings changed only for the current test."""
     names: set[str] = set()
     holder = settings._wrapped
     while isinstance(holder, UserSettingsHolder):
@@ -119,7 +118,7 @@ def _settings_changed() -> set[str]:
 
 
 def _stamps() -> dict[tuple[str, str], int]:
-    """When each file was last written, by storage and name."""
+    """Return when each file was last written, by storage and name."""
     return {
         (alias, str(path.relative_to(_folder(alias)))): path.stat().st_mtime_ns
         for alias in _STORAGES
@@ -133,12 +132,12 @@ def _folder(alias: str) -> Path:
 
 
 def _journal() -> dict[str, bytes]:
-    """Files of the journal by name; none before a test has committed anything."""
+    """Return the journal's files by name; none before a test has committed anything."""
     return {path.name: path.read_bytes() for path in Path(settings.JOURNAL_DIR).glob("*") if path.is_file()}
 
 
 def _sizes() -> dict[type[models.Model], int]:
-    """Number of rows of every table."""
+    """Return the number of rows in every table."""
     tables = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]
     counts = (f"SELECT {place}, COUNT(*) FROM {model._meta.db_table}" for place, model in enumerate(tables))
     with connection.cursor() as cursor:
@@ -147,7 +146,7 @@ def _sizes() -> dict[type[models.Model], int]:
 
 
 def _rows(model: type[models.Model]) -> tuple[str, list[tuple[Any, ...]]]:
-    """Statement that inserts a row of ``model``, and the values of all its rows."""
+    """Return the statement that inserts a row of ``model``, and the values of all its rows."""
     fields = model._meta.local_concrete_fields
     columns = ", ".join(f'"{field.column}"' for field in fields)
     statement = f'INSERT INTO "{model._meta.db_table}" ({columns}) VALUES ({", ".join(["%s"] * len(fields))})'

@@ -1,4 +1,4 @@
-"""Real Celery worker processes on a test's database and broker, and waits for what processes do."""
+"""Real Celery worker processes on a test's database and broker, and functions that wait for processes."""
 
 import socket
 import subprocess
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 @contextmanager
 def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
-    """Context with a worker that notices dead ones soon."""
+    """Yield a worker that soon notices dead ones."""
     with running(worker_command(), log, environment_of_processes() | environment) as process:
         yield process
 
 
 def environment_of_processes() -> dict[str, str]:
-    """Environment in which a process works on the test's database and broker, and notices dead workers soon."""
+    """Return the environment in which a process uses the test's database and broker, and soon notices dead workers."""
     return {
         "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
         "DATABASE_URL": database_url(),
@@ -51,7 +51,7 @@ def port_reserve() -> int:
 
 
 def wait_until(condition: Callable[[], T], *logs: Path, seconds: float = 300, pause: float = 0.01) -> T:
-    """First true value of ``condition``; a test whose wait is in vain fails with the ends of the logs."""
+    """Return the first true value of ``condition``; on a timeout the test fails with the ends of the logs."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:

@@ -88,7 +88,7 @@ def last_day(event: ConsentEvent) -> date | None:
 
 @dataclass(frozen=True)
 class Answering:
-    """Role of the person who answers for a holder, and the first day on which they no longer do (None for no such day).
+    """Role of the person who answers for a holder, and the first day on which they no longer do (None if unlimited).
 
     ``kind`` is the last recorded circumstance; ``consents`` shows whether anyone can give consent at all.
     """
@@ -155,7 +155,7 @@ class Lapses:
     """Reasons why consents of a study are not valid at ``at``; takes one query, regardless of the number of consents.
 
     Args:
-        at: the moment.
+        at: the time.
         among: ids of the holders who will be looked up; all by default.
     """
 

@@ -54,7 +54,7 @@ def _key(study: Study) -> bytes:
 
 
 def key_make(study: Study) -> None:
-    """Create the key of a study that has none; the caller holds the study's lock, before the first erasure."""
+    """Create the key of a study that has none, before its first erasure; the caller holds the study's lock."""
     if DataHolder.objects.filter(study=study, erased_at__isnull=False).exists():
         return
     key = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Odds: the meaning of an ε for a person, in correct guesses out of 100.
+"""Odds: the meaning of an ε for a person, in right guesses out of 100.
 
 Pages, receipts and policies all show these numbers, for two questions: whether a person took part, and which of two
 possible sets of records is theirs. They hold in the worst case, against someone who knows everything else, starting
@@ -11,7 +11,7 @@ from functools import lru_cache
 from common.gaussian_dp import gdp_mu, guess_odds, record_guess_odds
 from consent.models import Level
 
-#: Correct guesses in 100 when tossing a coin.
+#: Right guesses in 100 when tossing a coin.
 CHANCE = 50
 
 #: Most right guesses in 100 at which a level may have its name: right to wrong at most 3:2, 2:1 and 3:1.

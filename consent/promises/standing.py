@@ -169,7 +169,7 @@ class Standing:
 
     @property
     def columns(self) -> list[ComparisonColumn]:
-        """Return the protection before and now, if the person agreed to something other than what is asked now."""
+        """Return the protection before and now, if what the person agreed to differs from what is asked now."""
         return columns_since(self.promise) if self.promise is not None and self.is_renewed else []
 
     @property

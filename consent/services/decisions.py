@@ -373,12 +373,12 @@ def check_answer_keep(*, holder: DataHolder, form: ConsentForm, place: int, righ
 
 
 def check_answers_forget(holders: Collection[int]) -> None:
-    """Delete the answers of holders who do not take part; the caller holds a transaction."""
+    """Delete the answers of holders who do not take part; the caller has opened a transaction."""
     CheckAnswers.objects.filter(holder__in=holders).delete()
 
 
 def check_answers_supersede(form: ConsentForm) -> None:
-    """Delete answers to earlier versions of the form; the caller holds a transaction."""
+    """Delete answers to earlier versions of the form; the caller has opened a transaction."""
     CheckAnswers.objects.filter(form__study=form.study_id).exclude(form=form).delete()
 
 

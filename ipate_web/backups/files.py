@@ -1,6 +1,6 @@
 """Copies of new and changed files in storages, and their restoration.
 
-The files are those that rows in a snapshot of the database name. A file is restored under its name if that is free, or
+They are the files named by rows in a snapshot of the database. A file is restored under its name if that is free, or
 else under ``restoring/`` until the database has been replaced. No file of the live database is touched before then.
 
 The keys of people's records are copied separately from the backups with the records. There is one copy, which each

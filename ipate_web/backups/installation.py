@@ -199,7 +199,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
     """Return the manifest of a backup, after checking that this code can restore it and all of its files are intact.
 
     Raises:
-        BackupError: the backup is not in order.
+        BackupError: the backup is damaged or cannot be restored.
     """
     if path.is_dir():
         raise BackupError(

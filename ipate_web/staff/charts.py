@@ -102,7 +102,7 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
 
 
 def plan_charts(plan: MethodPlan) -> list[tuple[str, Chart]]:
-    """Return charts, with captions, of what a plan of teachers compared: points labelled right, and cost of a query."""
+    """Return charts, with captions, of a teacher plan's comparison: points labelled right, and cost of a query."""
     if not isinstance(plan, TeachersPlan):
         return []
     numbers = sorted({each.teachers for each in plan.compared})

@@ -166,7 +166,7 @@ def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
 
 
 def cost_charts(runs: Sequence[ComparedRun]) -> list[tuple[str, Chart]]:
-    """Return charts of the largest group's used share of its cap, over labels for some runs and steps for others."""
+    """Return charts of the largest used share of a group's cap, over labels for some runs and steps for others."""
     titles = run_titles(runs)
     lines: dict[bool, list[tuple[str, dict[float, float]]]] = {True: [], False: []}
     for title, each in zip(titles, runs, strict=True):

@@ -168,7 +168,7 @@ def weaker_promises(study: Study, proposed: EpsilonPolicy | None) -> dict[str, A
 
 
 def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
-    """Return the comparison, with how many holders each level's change would affect, and no longer be learned from."""
+    """Return the comparison, with how many holders each change would affect and how many would no longer be used."""
     consequences = selectors.policy_consequences(study, proposed)
     return [{**row, "consequence": consequences[row["value"]]} for row in _comparison(study, proposed)]
 
