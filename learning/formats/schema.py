@@ -420,7 +420,7 @@ def _check_names(present: set[str], wanted: set[str], *, row: int) -> None:
 
 
 _WHOLE = (2, 1e15)
-"""Ranges with integer ends from which numbers are drawn as integers."""
+"""Ranges with integer ends in which numbers are drawn as integers."""
 
 
 def example_rows(schema: Schema, count: int, seed: int) -> tuple[list[Any], list[str]]:
