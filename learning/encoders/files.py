@@ -43,7 +43,7 @@ class ImageInput:
     """Image input of an encoder: (pixels in [0, 1] - mean) / spread, in a square of ``size`` pixels.
 
     mean, spread: one value per colour channel.  layout: "channels_first" (n, channels, height, width) or
-        "channels_last".
+    "channels_last".
 
     >>> ImageInput(112, (0.5,), (0.5,)).channels
     1

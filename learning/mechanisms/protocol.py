@@ -28,7 +28,7 @@ class PlannedLevel:
     """Holders with the same cap.
 
     name: name of the level.  cap: μ² of their promise.  holders: noisy or public number of them.  records: average
-        number per holder, a public figure.  used: share of the cap that earlier rounds are forecast to have used.
+    number per holder, a public figure.  used: share of the cap that earlier rounds are forecast to have used.
     """
 
     name: str

@@ -29,7 +29,7 @@ class PointEncoder(Protocol):
     """Encoder of points as integers, each independently of all others.
 
     kind: name in stored files.  shape: of one point.  bound: largest absolute value of a feature.  units: `(width,)`,
-        value of the integer 1 in each feature, for the statistics of the public points.
+    value of the integer 1 in each feature, for the statistics of the public points.
     """
 
     kind: ClassVar[str]
@@ -228,10 +228,10 @@ _WITHIN = 99.9  # percentage of the public coordinates that are not clipped in E
 class Coordinates:
     """Linear map from integer features to coordinates of one byte each.
 
-    matrix, offset: integers, see `whole_matrix`.  reduction: the power of two that converts a product to steps. metric:
-        "cosine" projects every point onto the sphere of radius 127 before rounding, "euclidean" multiplies it by
-        `scale`. In both cases, neighbours are defined by the Euclidean distance of the rounded coordinates, which is
-        exact. On the sphere it orders points like the angle, except for rounding.
+    matrix, offset: integers, see `whole_matrix`.  reduction: the power of two that converts a product to steps.
+    metric: "cosine" projects every point onto the sphere of radius 127 before rounding, "euclidean" multiplies it by
+    `scale`. In both cases, neighbours are defined by the Euclidean distance of the rounded coordinates, which is exact.
+    On the sphere it orders points like the angle, except for rounding.
     """
 
     matrix: Floats

@@ -29,8 +29,8 @@ class Representation(ABC):
     """Way to describe points. Subclasses are frozen dataclasses with fields made by `learners.learner.parameter`.
 
     name: name in stored runs.  label: human-readable name.  images, texts, encoded: whether points must be images,
-        texts or vectors of an encoder.  statement: statement required of the operator before its use, or empty. costly:
-        whether fitting is so slow that it is done only once.
+    texts or vectors of an encoder.  statement: statement required of the operator before its use, or empty.  costly:
+    whether fitting is so slow that it is done only once.
     """
 
     name: ClassVar[str]

@@ -65,8 +65,8 @@ class RoundForecast:
     """Forecast of a round.
 
     margin: lead of the right class in units of σ, at the middle of the assumed purity range or at the estimated purity.
-        clear: share of queries for which the right class leads after noise, at the same purity.  labels: share of
-        correct labels.
+    clear: share of queries for which the right class leads after noise, at the same purity.  labels: share of correct
+    labels.
     """
 
     queries: int

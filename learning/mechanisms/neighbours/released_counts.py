@@ -29,7 +29,7 @@ class CountsRelease:
     """Outcome of a batch.
 
     counts: `(Q, C)` rounded noisy counts.  labels: `(Q,)` class with the largest count; the lowest number in a tie.
-        margins: `(Q,)` its lead, in units of σ.
+    margins: `(Q,)` its lead, in units of σ.
     """
 
     counts: NDArray[np.int64]

@@ -189,8 +189,8 @@ class PlannedRound:
     """Planned round: its queries and parameters.
 
     queries: positions among the public points.  residual: whether votes are cast against the predictions of the
-        previous round's student.  share: of every cap, for this and all earlier rounds together.  agreement: for
-        residual votes, the expected share of voters who agree with the prediction.
+    previous round's student.  share: of every cap, for this and all earlier rounds together.  agreement: for residual
+    votes, the expected share of voters who agree with the prediction.
     """
 
     queries: NDArray[np.int64]
@@ -216,7 +216,7 @@ class EarlierRound:
     """Round of plain votes that was released.
 
     queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: share of the
-        cap that it was forecast to use, by level.
+    cap that it was forecast to use, by level.
     """
 
     queries: NDArray[np.int64]

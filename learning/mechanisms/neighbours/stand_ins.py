@@ -26,8 +26,8 @@ class StandIns:
     """Public points that stand in for records: their distances from the queries, and the radii for several shares.
 
     points: `(S, d)`, at most 2,000 public points, evenly sampled.  queries: number of queries.  looked_at: number of
-        queries used: all, or 2,000 evenly sampled ones if that is enough.  each: number of queries that each of these
-        represents.
+    queries used: all, or 2,000 evenly sampled ones if that is enough.  each: number of queries that each of these
+    represents.
 
     A query that is itself a public point is not a person's record, so it is left out of its own neighbourhood: if the
     radius contains k of P public points, (k - 1) / P of the holders are expected there.

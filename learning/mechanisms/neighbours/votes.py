@@ -332,8 +332,8 @@ class _Votes:
     """Contributions that holders offer to the queries of a block, in multiples of 1 / UNIT.
 
     row, holder: `(votes,)`, one vote per holder and query, ordered by both.  vote, label, amount: `(entries,)` entries
-        of the vectors, with the vote that each belongs to.  guess: `(votes,)` public guess for the query.  against:
-        `(votes,)` amount subtracted from the guess's entry; both None without guesses.
+    of the vectors, with the vote that each belongs to.  guess: `(votes,)` public guess for the query.  against:
+    `(votes,)` amount subtracted from the guess's entry; both None without guesses.
     """
 
     row: NDArray[np.int64]

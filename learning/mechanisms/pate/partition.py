@@ -62,8 +62,8 @@ def assign(
     The sizes of the teachers that share a group differ by at most one holder.
 
     plan: the run's plan.  group_of_holder: `(holders,)` index of each holder's group in `plan.groups`, from
-        `plan.index_of`; `LEFT_OUT` for a holder who takes no part.  rng: only decides the partition; no privacy depends
-        on it.
+    `plan.index_of`; `LEFT_OUT` for a holder who takes no part.  rng: only decides the partition; no privacy depends on
+    it.
 
     Returns two arrays `(assignments,)`: positions of holders, and the teachers that learn from them. Raises ValueError
     if the holders are not the ones planned for.
@@ -103,8 +103,8 @@ def assign_keyed(
     The sizes of teachers differ by chance; an empty teacher does not vote.
 
     plan: the run's plan.  holders: `(holders,)` ids.  group_of_holder: `(holders,)` indices in `plan.groups`, or
-        `LEFT_OUT`.  key: secret and random, at most 64 bytes, one per run.  progress: called with the number of parts
-        done and the total number of parts; the calls are the same for any number of holders.
+    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one per run.  progress: called with the number of parts done
+    and the total number of parts; the calls are the same for any number of holders.
 
     Returns the same as :func:`assign`: positions in `holders`, and teachers.
 
@@ -201,7 +201,7 @@ def participation_costs(costs: QueryCosts, participation: ArrayLike, answered: A
     noise, and the costs paid add up to the account.
 
     costs: cost of one vote to a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
-        answered: `(queries,)`.
+    answered: `(queries,)`.
 
     >>> costs = QueryCosts(check=np.full((3, 1), 0.1), label=np.full((3, 1), 1.0))
     >>> added = participation_costs(costs, [[True, False, True], [False, True, False]], [True, True, True])

@@ -94,9 +94,9 @@ class GroupPlan(Stored):
 class Plan:
     """Plan of a run that can be carried out.
 
-    groups: strictest first; if each teacher belongs to one group, teachers are numbered in this order. aggregator: with
-        its noise and threshold scaled to the number of votes.  teachers: total number.  left_out: names of the groups
-        that take no part.  notes: human-readable choices and warnings.
+    groups: strictest first; if each teacher belongs to one group, teachers are numbered in this order.  aggregator:
+    with its noise and threshold scaled to the number of votes.  teachers: total number.  left_out: names of the groups
+    that take no part.  notes: human-readable choices and warnings.
 
     Holders of merged groups share teachers, so all are charged with the sensitivity of the group that theirs was merged
     into.
@@ -200,9 +200,9 @@ def make_plan(
     where k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other groups
     should not be merged into it for its sake, so it gets one small teacher.
 
-    groups: in any order.  teachers: requested number, before upsampling.  aggregator: for that many votes. classes: if
-        given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme
-        "calibrated".  Raises PlanError if the run cannot be carried out.
+    groups: in any order.  teachers: requested number, before upsampling.  aggregator: for that many votes.  classes: if
+    given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme "calibrated".
+    Raises PlanError if the run cannot be carried out.
 
     >>> from learning.mechanisms.pate import ConfidentGNMax
     >>> plan = make_plan(

@@ -29,7 +29,7 @@ class Vote:
     """Outcome of a batch. All of it is secret until the budget filter has decided how much of it may be released.
 
     votes: `(queries, classes)`, weighted.  release: the labels.  costs: for each group of the plan, the cost `(queries,
-        R)` of a query to a holder of the group whose teacher took part in it.
+    R)` of a query to a holder of the group whose teacher took part in it.
     """
 
     votes: NDArray[np.float64]
@@ -116,8 +116,8 @@ class SimulatedVote:
     """Outcome of a simulated vote.
 
     labels, answered, counts: for the queries released before a budget was used up, see `LabelRelease`; labels that were
-        not answered are reinforced.  epsilons: ε that each group has spent, `(groups,)` in the order given. exhausted:
-        groups whose budget ended the vote.
+    not answered are reinforced.  epsilons: ε that each group has spent, `(groups,)` in the order given.  exhausted:
+    groups whose budget ended the vote.
     """
 
     labels: NDArray[np.int64]
@@ -145,9 +145,9 @@ def simulate_vote(
     """Vote on queries until none are left, the first group's budget is used up, or enough labels are released.
 
     groups: as given to `make_plan`; each starts with nothing spent and may spend its ε.  predictions: `(teachers,
-        queries)`.  student: function of the labels so far, `(queries so far,)`, to its probabilities `(queries,
-        classes)`; called before each block of `block` queries, for aggregators that use a student.  For the others see
-        `hold_vote` and `affordable_prefix`.
+    queries)`.  student: function of the labels so far, `(queries so far,)`, to its probabilities `(queries, classes)`;
+    called before each block of `block` queries, for aggregators that use a student.  For the others see `hold_vote` and
+    `affordable_prefix`.
 
     >>> from learning.mechanisms.pate import GNMax, make_plan
     >>> groups = [PrivacyGroup("HIGH", 1.0, 60), PrivacyGroup("LOW", 2.0, 40)]

@@ -139,7 +139,7 @@ def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int
     of the labels.
 
     mu: `(groups,)` μ of the promises.  holders: `(groups,)` counts, at least one in total.  Returns `(groups,)`
-        integers. Raises ValueError on bad values.
+    integers. Raises ValueError on bad values.
 
     >>> factors_for_most_labels([0.27, 0.5, 0.72], [340, 430, 230]), factors_for_most_labels([0.27, 0.72], [999, 1])
     (array([1, 2, 3]), array([1, 2]))
@@ -179,8 +179,8 @@ def teacher_weights(
     account's cap μ², so all groups reach the same share of their caps at the same query.
 
     budgets: `(groups,)` ε values.  teachers_per_group: `(groups,)` integers, at least one in total.  delta: for
-        "calibrated" and "gdp".  conversion: how ε is derived from RDP, for "calibrated" only.  Returns `(groups,)`.
-        Raises ValueError on bad values or an unknown scheme.
+    "calibrated" and "gdp".  conversion: how ε is derived from RDP, for "calibrated" only.  Returns `(groups,)`. Raises
+    ValueError on bad values or an unknown scheme.
 
     >>> teacher_weights([1.0, 2.0, 3.0], [85, 107, 58]).round(4)
     array([0.5285, 1.0571, 1.5856])

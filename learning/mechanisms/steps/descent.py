@@ -100,10 +100,10 @@ class Descent:
     mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps. Everything here is public.
 
     plan: steps, step size, clipping norm, ridge and the expected people.  points: `(P, d)` coordinates of public
-        points.  length: of a typical point; steps are taken in coordinates in which it is 1.  parameters: `(d + 1,
-        outputs)`. total: sum of the parameters over the averaged steps.  ridge: of the next step.  observed: `(d + 1,
-        outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge is chosen.  step:
-        number of steps taken. loss: of a record.
+    points.  length: of a typical point; steps are taken in coordinates in which it is 1.  parameters: `(d + 1,
+    outputs)`.  total: sum of the parameters over the averaged steps.  ridge: of the next step.  observed: `(d + 1,
+    outputs)` mean of the steps' estimates of curvature times best parameters, before the ridge is chosen.  step: number
+    of steps taken.  loss: of a record.
     """
 
     plan: StepsPlan

@@ -56,8 +56,8 @@ class OwnedRecords:
     """All records of some holders, ordered by holder. Secret.
 
     x: `(N, …)` records or their integer coordinates; may be a memory map.  y: `(N,)` class numbers; a record with any
-        other number contributes nothing.  first: `(H + 1,)` position of each holder's first record, and N at the end.
-        identity: `(H,)` a number for each holder that does not change when others join or leave, such as a primary key.
+    other number contributes nothing.  first: `(H + 1,)` position of each holder's first record, and N at the end.
+    identity: `(H,)` a number for each holder that does not change when others join or leave, such as a primary key.
     """
 
     x: NDArray[np.floating] | NDArray[np.integer]

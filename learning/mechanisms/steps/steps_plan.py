@@ -111,8 +111,8 @@ class Steps(StepChoices):
         """Return the same choices with a named representation, chosen by the rule if it was left open.
 
         points: public, `(n, *shape)`.  strength: `strength_of` the people. A smaller strength gives the columns of a
-            table fewer thresholds, magnifies small variances less, and reduces the number of components of texts and of
-            encoders' outputs.
+        table fewer thresholds, magnifies small variances less, and reduces the number of components of texts and of
+        encoders' outputs.
         """
         if self.representation:
             return self
@@ -144,12 +144,12 @@ class StepsPlan(Stored):
     """Round of full-batch steps. All of it is public.
 
     sigma: noise multiplier, the same for all steps.  steps: number of steps.  clip_norm: for a holder's gradient, if
-        points have norm 1.  step_size: 1 is Newton's.  ridge: smallest addition to the curvature of public points.
-        largest_ridge: initial addition; if it turns out to be too small, see `descent.Descent`.  largest_cap: μ² of the
-        most lenient level, see `level_weights`.  people: sum of all holders' weights, from public head counts.
-        strength: see `strength_of`. signal: information from all people about one number, in standard deviations of its
-        noise over the whole round, divided by the root of the count of numbers.  until: largest share of the cap that
-        this round uses, by level, without earlier rounds.  notes: for plan and card.  warnings: problems to expect.
+    points have norm 1.  step_size: 1 is Newton's.  ridge: smallest addition to the curvature of public points.
+    largest_ridge: initial addition; if it turns out to be too small, see `descent.Descent`.  largest_cap: μ² of the
+    most lenient level, see `level_weights`.  people: sum of all holders' weights, from public head counts.  strength:
+    see `strength_of`.  signal: information from all people about one number, in standard deviations of its noise over
+    the whole round, divided by the root of the count of numbers.  until: largest share of the cap that this round uses,
+    by level, without earlier rounds.  notes: for plan and card.  warnings: problems to expect.
     """
 
     sigma: float

@@ -72,7 +72,7 @@ def pairs_of(number: int) -> list[tuple[int, int]]:
 def strength(table: Numbers, sigma: float) -> float:
     """Return the dependence of two columns within classes: χ² over classes minus the expected effect of the noise.
 
-    With counts c with noise of standard deviation σ, and their expectation e under independence from the margins of c,
+    For counts c with noise of standard deviation σ, and their expectation e under independence given the margins of c,
     Σ((c − e)² − σ²)/e is an unbiased χ² except for the margins' own noise. Expectations below σ are replaced by σ.
 
     Args:

@@ -175,7 +175,7 @@ class Aggregator(abc.ABC):
         """Return `(queries, classes)` counts of the teachers' predictions `(teachers, queries)`, see `count_votes`.
 
         guesses: `(queries,)` the student's most likely class, once there is a student.  disagreed: `(teachers,)` how
-            often each teacher has disagreed with the student before. Only residual votes use them.
+        often each teacher has disagreed with the student before. Only residual votes use them.
         """
         return count_votes(predictions, classes, weights)
 
@@ -215,10 +215,10 @@ class Aggregator(abc.ABC):
     ) -> QueryCosts:
         """Return the RDP cost of each query for a holder whose teachers' total weight is `sensitivity`.
 
-        sensitivity: the group's own vote weight, or its number of duplicates.  orders: `(R,)`, each above 1. method:
-            "data_independent", "data_dependent" or "exact".  For "exact": group_votes, the group's own unweighted
-            counts, `(queries, classes)`; teachers_per_holder, the number of teachers that share the sensitivity, which
-            is the number of duplicates in upsampling and otherwise 1.  Returns costs of the shape `(queries, R)`.
+        sensitivity: the group's own vote weight, or its number of duplicates.  orders: `(R,)`, each above 1.  method:
+        "data_independent", "data_dependent" or "exact".  For "exact": group_votes, the group's own unweighted counts,
+        `(queries, classes)`; teachers_per_holder, the number of teachers that share the sensitivity, which is the
+        number of duplicates in upsampling and otherwise 1.  Returns costs of the shape `(queries, R)`.
         """
         counts = require_votes(votes)
         how = {
