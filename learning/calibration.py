@@ -49,7 +49,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Calibration:
-        """Return the calibration that `to_json` wrote."""
+        """Return the calibration from the result of `to_json`."""
         return cls(document["scale"], tuple(document["offsets"]))
 
     def to_json(self) -> dict[str, Any]:

@@ -71,7 +71,6 @@ class ImageInput:
 
     @property
     def channels(self) -> int:
-        """Number of colour channels."""
         return len(self.mean)
 
     def suits(self, schema: Schema) -> bool:

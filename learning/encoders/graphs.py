@@ -102,7 +102,6 @@ def _nodes(network: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def _tensors(network: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield all constants of a network."""
     yield from network.graph.initializer
     for node in _nodes(network):
         for attribute in node.attribute:

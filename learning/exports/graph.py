@@ -68,11 +68,9 @@ class Graph:
         return f"{name}/{len(self._nodes)}"
 
     def cast(self, value: str, kind: int) -> str:
-        """Return a value converted to another type."""
         return self.node("Cast", value, to=kind)
 
     def as_double(self, value: str) -> str:
-        """Return a value in double precision."""
         return self.cast(value, DOUBLE)
 
     def rounded(self, value: str, largest: float) -> str:

@@ -240,7 +240,6 @@ def _sentence(text: str) -> Any:
 
 
 def sentence_from_json(document: Any) -> str:
-    """Return a sentence from its JSON form."""
     return Sentence.from_json(document) if isinstance(document, dict) else document
 
 

@@ -138,7 +138,6 @@ def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
 
 
 def values_of(column: pa.Array) -> list[object]:
-    """Return the cells of a column."""
     return list(Vector(column))
 
 

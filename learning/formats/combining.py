@@ -67,7 +67,6 @@ class OneRecord:
     ] = ()
 
     def rule(self, name: str) -> str:
-        """Return the rule of a column."""
         return dict(self.rules).get(name, LAST)
 
     def check(self, columns: Mapping[str, object]) -> None:

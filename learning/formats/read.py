@@ -101,7 +101,6 @@ def read_file(
 
 
 def no_rows(schema: Schema) -> Array:
-    """Return an array without records."""
     return np.empty((0, *schema.shape), schema.dtype)
 
 
@@ -196,7 +195,6 @@ def _arrays(
 
 
 def _batches(path: Path, kind: str, encoder: RecordEncoder, member: str | None, progress: Progress) -> Iterator[Batch]:
-    """Yield the records of a table."""
     names = wanted_names(encoder.schema, labels=encoder.labels, holders=encoder.holders)
     if kind == "Parquet":
         return parquet_batches(path, encoder.schema, names, encoder.report, progress)

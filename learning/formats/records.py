@@ -41,7 +41,6 @@ class RowLists:
         self._holders: list[str] = []
 
     def add(self, x: npt.NDArray[Any], y: Labels | None, holders: Sequence[str] | None) -> None:
-        """Add more records."""
         self._x.append(x)
         self._y += [] if y is None else [y]
         self._holders += holders or ()
@@ -64,7 +63,6 @@ class RowFiles:
         self.counts = {"x": 0, "y": 0, "holders": 0}
 
     def add(self, x: npt.NDArray[Any], y: Labels | None, holders: Sequence[str] | None) -> None:
-        """Write more records."""
         self.kind, self.shape = x.dtype.str, x.shape[1:]
         self._append("x", len(x), np.ascontiguousarray(x).data if x.size else b"")
         if y is not None:

@@ -146,12 +146,10 @@ class TabularSchema:
 
     @property
     def targets(self) -> tuple[TargetColumn, ...]:
-        """Columns of the target, in order."""
         return tuple(column for column in self.columns if isinstance(column, TargetColumn))
 
     @property
     def outcome(self) -> Outcome:
-        """Outcome that is learned."""
         return Classes(self.classes) if self.target is None else self.target
 
     @property
@@ -163,12 +161,10 @@ class TabularSchema:
 
     @cached_property
     def features(self) -> tuple[FeatureColumn, ...]:
-        """Feature columns, in order."""
         return tuple(column for column in self.columns if column.role == "feature" or column.role == "text")
 
     @property
     def dates(self) -> tuple[Dated, ...]:
-        """Columns of dates."""
         return tuple(column for column in self.columns if isinstance(column, Dated) and column.reference)
 
     @property
@@ -195,7 +191,6 @@ class TabularSchema:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of an encoded record."""
         return (len(self.feature_names) if self.text is None else self.text.length,)
 
     @property
@@ -337,7 +332,6 @@ class ImageSchema:
 
     @property
     def outcome(self) -> Outcome:
-        """Outcome that is learned."""
         return Classes(self.classes)
 
     def __post_init__(self) -> None:
@@ -447,7 +441,6 @@ def example_rows(schema: Schema, count: int, seed: int) -> tuple[list[Any], list
 
 
 def _values(column: FeatureColumn, count: int, rng: np.random.Generator) -> list[Any]:
-    """Return values of a column."""
     if isinstance(column, NumericColumn):
         low, high = column.minimum, column.maximum
         if float(low).is_integer() and float(high).is_integer() and _WHOLE[0] <= high - low < _WHOLE[1]:

@@ -153,7 +153,6 @@ class Vector(Sequence[object]):
 
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> Vector:
-        """Return a column of these texts."""
         import pyarrow as pa
 
         return cls(pa.array(texts, pa.string()))
@@ -173,7 +172,6 @@ class Vector(Sequence[object]):
         return map(cells.__getitem__, codes.tolist())
 
     def take(self, places: Sequence[int] | npt.NDArray[np.integer]) -> Vector:
-        """Return the cells at these positions."""
         import pyarrow as pa
 
         return Vector(self._array.take(pa.array(places, pa.int64())))
@@ -261,7 +259,6 @@ def numbers(values: Sequence[object]) -> npt.NDArray[np.float64]:
 
 
 def taken(values: Sequence[object], places: Sequence[int] | npt.NDArray[np.integer]) -> Sequence[object]:
-    """Return the cells at these positions."""
     return values.take(places) if isinstance(values, Vector) else [values[place] for place in places]
 
 

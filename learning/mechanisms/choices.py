@@ -154,7 +154,6 @@ class Choices:
 
     @classmethod
     def described(cls) -> tuple[Choice, ...]:
-        """Return every choice, in order."""
         kinds = _kinds(cls)  # type: ignore[arg-type]
         return tuple(Choice(spec.name, kinds[spec.name], **spec.metadata) for spec in fields(cls))
 

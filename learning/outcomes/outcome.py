@@ -213,5 +213,4 @@ class Target(Outcome):
         return np.ones(scores.shape[1])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the ``target`` of a schema."""
         return to_document(self)

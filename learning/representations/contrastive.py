@@ -91,7 +91,6 @@ def _images(shape: tuple[int, ...]) -> nn.Sequential:
 
 
 def _table(columns: int) -> nn.Sequential:
-    """Return two dense layers."""
     return nn.Sequential(*_dense(columns), *_dense(_WIDTH))
 
 

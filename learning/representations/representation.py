@@ -89,7 +89,6 @@ class FittedRepresentation:
 
     @property
     def dimensions(self) -> int:
-        """Number of coordinates of a point."""
         return self.coordinates.matrix.shape[1]
 
     def transform(self, points: NDArray[np.floating]) -> NDArray[np.int8]:

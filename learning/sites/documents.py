@@ -68,7 +68,6 @@ class Document:
         )
 
     def digest(self) -> str:
-        """SHA-256 of the canonical bytes."""
         return hashlib.sha256(self.content()).hexdigest()
 
 
@@ -266,7 +265,6 @@ class Signed(Generic[AnyDocument]):
 
 
 def sign(document: AnyDocument, key: Ed25519PrivateKey) -> Signed[AnyDocument]:
-    """Sign a document."""
     return Signed(document, key.sign(document.content()))
 
 

@@ -112,7 +112,6 @@ class Moves:
 
 
 def network(shape: tuple[int, ...], classes: int, filters: int, *, deep: bool = False) -> nn.Sequential:
-    """Return the network of `consistency_layers`."""
     layers = (_module(kind, sizes) for kind, sizes in consistency_layers(shape, filters, classes, deep=deep))
     return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

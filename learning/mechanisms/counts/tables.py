@@ -157,7 +157,6 @@ class CountsQuestion:
 
 
 def sums_digest(sums: NDArray[np.int64]) -> str:
-    """Return the SHA-256 of released sums (cells,)."""
     return content_digest({"sums": sums})
 
 

@@ -154,17 +154,14 @@ class VoteState:
         return (self.labels != REJECTED) & ~self.reinforced
 
     def after(self, labels: Labels, guesses: Labels, reinforced: NDArray[np.bool_]) -> VoteState:
-        """Return the state after these queries."""
         return VoteState(
             np.append(self.labels, labels), np.append(self.guesses, guesses), np.append(self.reinforced, reinforced)
         )
 
     def until(self, query: int) -> VoteState:
-        """Return the state before a query."""
         return VoteState(self.labels[:query], self.guesses[:query], self.reinforced[:query])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays stored in its file."""
         return {"labels": self.labels, "guesses": self.guesses, "reinforced": self.reinforced}
 
     @staticmethod

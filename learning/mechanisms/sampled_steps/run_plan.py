@@ -165,7 +165,6 @@ class SampledPlan:
 
     @property
     def mechanism(self) -> SampledMechanism:
-        """Mechanism of the first phase."""
         return self.phases[0][0]
 
     @property

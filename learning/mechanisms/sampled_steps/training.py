@@ -105,7 +105,6 @@ class SampledSteps:
         return cls(np.asarray(arrays["weights"]), np.asarray(arrays["velocity"]), int(arrays["step"]))
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return arrays for an npz file."""
         return {"weights": self.weights, "velocity": self.velocity, "step": np.array(self.step)}
 
     def after(self, gradient: Floats, *, step_size: float, momentum: float) -> SampledSteps:

@@ -141,7 +141,6 @@ class Descent:
 
     @property
     def finished(self) -> bool:
-        """Whether all planned steps have been taken."""
         return self.step >= self.plan.steps
 
     def after(self, noisy_sums: ArrayLike) -> Descent:

@@ -258,7 +258,6 @@ class Marginals:
 
     @cached_property
     def label(self) -> CountedColumn:
-        """Column of the classes."""
         return columns_of(self.schema, column_names(self.schema)[:1], self.plan.bins)[0]
 
     @cached_property
@@ -283,13 +282,11 @@ class Marginals:
 
     @cached_property
     def edges(self) -> list[Edge]:
-        """Edges of the tree."""
         sigma = self.plan.rounds[1].sigma
         return strongest_tree(len(self.columns), [strength(table, sigma) for table in self.pairs])
 
     @cached_property
     def model(self) -> TreeModel:
-        """Model from all rounds together."""
         sigmas = (self.plan.rounds[0].sigma, self.plan.rounds[2].sigma)
         return model_of(self.fine, self.edges, self.histograms, self.tables, sigmas)
 
@@ -391,7 +388,6 @@ class SyntheticRows(Generic[S]):
         return len(self.x)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the description as JSON."""
         return self.said.to_json()
 
     def to_csv(self) -> str:

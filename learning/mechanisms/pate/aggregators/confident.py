@@ -56,7 +56,6 @@ class ConfidentGNMax(GNMax):
     adds_noise_once: ClassVar[bool] = False
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`."""
         values = {"threshold": self.threshold, "votes": votes}
         warnings = []
         if self.threshold > votes:

@@ -155,7 +155,6 @@ class NoisyCounts(GNMax):
         return []
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
-        """See `Aggregator.release`."""
         totals = checked_votes(votes)
         counts = np.rint(totals + noise.normal(self.sigma, totals.shape)).astype(np.int64)
         return LabelRelease(counts.argmax(axis=1), np.ones(len(counts), np.bool_), counts=counts)
