@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ObjectDoesNotExist
 from django.core.paginator import Page, Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.forms.boundfield import BoundField
 from django.forms.renderers import Jinja2
 from django.http import HttpRequest, QueryDict, StreamingHttpResponse
@@ -216,6 +216,24 @@ def day(moment: datetime | None, never: Text = "–") -> SafeString | Text:
         return never
     local = timezone.localtime(moment)
     return format_html('<time datetime="{}">{}</time>', local.isoformat(), date_format(local, "SHORT_DATE_FORMAT"))
+
+
+def day_column(name: str, title: Text, field: str, *, never: Text = "–", **about: Any) -> Column:
+    """Return the column with the date of a time field; ``never`` is shown for none."""
+    return Column(name, title, lambda row, _reader: day(getattr(row, field), never), fields=(field,), **about)
+
+
+def newest_or_oldest(name: str, field: str) -> dict[str, tuple[Text, Any]]:
+    """Return the orders of a column by a field that grows with time."""
+    return {
+        f"-{name}": (_("newest first"), F(field).desc()),
+        name: (_("oldest first"), F(field).asc()),
+    }
+
+
+def action_link(address: str, text: str, of: object) -> SafeString:
+    """Return a cell that links to what can be done with a row, which screen readers name."""
+    return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, of)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from common.templatetags.components import component_render
-from ipate_web.lists import Column, Filter, Listing, Reader, day
+from ipate_web.lists import Column, Filter, Listing, Reader, day, newest_or_oldest
 from ipate_web.run_words import badges, majority_words, measure_words, method_words, right_ones
 from training.methods import method_of
 from training.models import Run
@@ -119,10 +119,7 @@ RUNS = Listing(
             _proposed,
             fields=("created_at", "created_by__username"),
             # Runs cannot be sorted by working time, which may depend on private records.
-            orders={
-                "-proposed": (gettext_lazy("newest first"), F("created_at").desc()),
-                "proposed": (gettext_lazy("oldest first"), F("created_at").asc()),
-            },
+            orders=newest_or_oldest("proposed", "created_at"),
             kind="nowrap",
             is_minor=True,
         ),

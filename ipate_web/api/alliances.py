@@ -9,7 +9,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from common.sentences import in_words
-from consent.models import Study
 from ipate_web.api.base import (
     IDEMPOTENCY_KEY,
     ApiView,
@@ -127,7 +126,18 @@ class AllianceSerializer(serializers.Serializer):
         return RenewalSerializer(renewals_waiting(alliance), many=True).data
 
 
-class JointProposalSerializer(StrictSerializer):
+class _OfDatasetsSerializer(StrictSerializer):
+    """Base of requests whose fields name datasets of one study."""
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields, study = super().get_fields(), self.context.get("study")
+        for field in fields.values():
+            if study is not None and isinstance(field, serializers.RelatedField):
+                field.queryset = Dataset.objects.filter(study=study, removed_at=None)  # type: ignore[arg-type]
+        return fields
+
+
+class JointProposalSerializer(_OfDatasetsSerializer):
     """A run over sites, proposed at their hub."""
 
     title = serializers.CharField(max_length=200)
@@ -150,29 +160,12 @@ class JointProposalSerializer(StrictSerializer):
     batch_size = serializers.IntegerField(required=False, min_value=1)
     wanted_labels = serializers.IntegerField(required=False, allow_null=True, min_value=1)
 
-    def get_fields(self) -> dict[str, serializers.Field]:
-        fields = super().get_fields()
-        _among_datasets(fields, self.context.get("study"))
-        return fields
 
-
-class TakingSerializer(StrictSerializer):
+class TakingSerializer(_OfDatasetsSerializer):
     """Datasets a site uses to accept a proposal."""
 
     private_dataset = IdField(queryset=Dataset.objects.none())
     test_dataset = IdField(queryset=Dataset.objects.none(), required=False, allow_null=True)
-
-    def get_fields(self) -> dict[str, serializers.Field]:
-        fields = super().get_fields()
-        _among_datasets(fields, self.context.get("study"))
-        return fields
-
-
-def _among_datasets(fields: dict[str, serializers.Field], study: Study | None) -> None:
-    """Let fields name datasets of this study alone."""
-    for field in fields.values():
-        if study is not None and isinstance(field, serializers.RelatedField):
-            field.queryset = Dataset.objects.filter(study=study, removed_at=None)  # type: ignore[arg-type]
 
 
 class WaitingSiteSerializer(serializers.Serializer):

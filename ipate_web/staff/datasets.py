@@ -6,7 +6,6 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.files.uploadedfile import UploadedFile
-from django.db.models import F
 from django.db.models.functions import Lower
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -21,7 +20,7 @@ from common.reading import UnreadableError, document_parse
 from common.requests import SignedInRequest
 from common.templatetags.components import component_render
 from consent.models import Study
-from ipate_web.lists import Column, Listing, Reader, day
+from ipate_web.lists import Column, Listing, Reader, day_column, newest_or_oldest
 from ipate_web.run_list import RUNS
 from ipate_web.staff.fields import ReasonForm
 from ipate_web.staff.imports import MOST_MB
@@ -74,15 +73,8 @@ DATASETS = Listing(
             kind="number",
             is_minor=True,
         ),
-        Column(
-            "imported",
-            gettext_lazy("Imported"),
-            lambda dataset, _reader: day(dataset.imported_at),
-            fields=("imported_at",),
-            orders={
-                "-imported": (gettext_lazy("newest first"), F("imported_at").desc()),
-                "imported": (gettext_lazy("oldest first"), F("imported_at").asc()),
-            },
+        day_column(
+            "imported", gettext_lazy("Imported"), "imported_at", orders=newest_or_oldest("imported", "imported_at")
         ),
     ),
     ties=("kind", "name"),

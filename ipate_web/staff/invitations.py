@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -30,7 +30,7 @@ from consent.services.invitations import (
     unanswered_holders,
     uninvited_holders,
 )
-from ipate_web.lists import Column, Filter, Listing, Reader, day
+from ipate_web.lists import Column, Filter, Listing, Reader, action_link, day_column, newest_or_oldest
 from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, qr_code
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
 from ipate_web.staff.people import person_chosen, person_page
@@ -67,8 +67,7 @@ def _revoke(invitation: Invitation, reader: Reader) -> SafeString | str:
     if invitation.revoked_at:
         return ""
     address = reverse("staff:invitation_revoke", args=[reader.study.slug, invitation.pk])
-    text, of = _("Revoke"), invitation
-    return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, of)
+    return action_link(address, _("Revoke"), invitation)
 
 
 INVITATIONS = Listing(
@@ -80,24 +79,14 @@ INVITATIONS = Listing(
             fields=("holder__pseudonym", "holder__user", "holder__erased_at", "holder__public_id"),
             is_head=True,
         ),
-        Column(
+        day_column(
             "made",
             gettext_lazy("Created"),
-            lambda invitation, _reader: day(invitation.created_at),
-            fields=("created_at",),
-            orders={
-                "-made": (gettext_lazy("newest first"), F("created_at").desc()),
-                "made": (gettext_lazy("oldest first"), F("created_at").asc()),
-            },
+            "created_at",
+            orders=newest_or_oldest("made", "created_at"),
             is_minor=True,
         ),
-        Column(
-            "opened",
-            gettext_lazy("Last opened"),
-            lambda invitation, _reader: day(invitation.last_used_at, never=_("never")),
-            fields=("last_used_at",),
-            is_minor=True,
-        ),
+        day_column("opened", gettext_lazy("Last opened"), "last_used_at", never=gettext_lazy("never"), is_minor=True),
         Column(
             "answered",
             gettext_lazy("Answered"),

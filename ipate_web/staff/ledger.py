@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.template.defaultfilters import floatformat
@@ -27,7 +27,7 @@ from common.append_only import chained_models
 from common.requests import SignedInRequest
 from consent.models import Checkpoint, Study
 from consent.permissions import chain_report, sees_people
-from ipate_web.lists import Column, Filter, Listing, Reader
+from ipate_web.lists import Column, Filter, Listing, Reader, newest_or_oldest
 from ipate_web.staff.charts import cost_chart
 from ipate_web.staff.pages import attachment, file_name, render_page, streamed_attachment, study_page
 from ipate_web.staff.report import bounds_note, report_pdf
@@ -99,10 +99,7 @@ REGISTER = Listing(
             "number",
             gettext_lazy("No."),
             lambda release, _reader: release.sequence,
-            orders={
-                "-number": (gettext_lazy("newest first"), F("sequence").desc()),
-                "number": (gettext_lazy("oldest first"), F("sequence").asc()),
-            },
+            orders=newest_or_oldest("number", "sequence"),
             kind="number",
         ),
         Column(

@@ -31,7 +31,7 @@ from consent.permissions import (
 )
 from consent.selectors import role_changes_waiting
 from consent.services.accounts import account_of_staff, staff
-from ipate_web.lists import Column, Listing, Reader, day
+from ipate_web.lists import Column, Listing, Reader, action_link, day_column
 from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
 from ipate_web.staff.templatetags.moments import moment
 
@@ -56,8 +56,7 @@ def _remove(membership: Membership, reader: Any) -> SafeString | str:
     if membership.role not in reader.roles:
         return ""
     address = reverse("staff:member_remove", args=[reader.study.slug, membership.pk])
-    text = _("Remove role")
-    return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, membership)
+    return action_link(address, _("Remove role"), membership)
 
 
 MEMBERS = Listing(
@@ -70,13 +69,7 @@ MEMBERS = Listing(
             is_head=True,
         ),
         Column("role", gettext_lazy("Role"), lambda row, _reader: row.get_role_display(), fields=("role",)),
-        Column(
-            "since",
-            gettext_lazy("Since"),
-            lambda row, _reader: day(row.created_at),
-            fields=("created_at",),
-            is_minor=True,
-        ),
+        day_column("since", gettext_lazy("Since"), "created_at", is_minor=True),
         Column(
             "actions",
             gettext_lazy("Actions"),
