@@ -76,7 +76,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
     of_people = [
         people,
         step(
-            gettext_lazy("Add the information that people must get (GDPR, Articles 13 and 14)"),
+            gettext_lazy("Add the information that people must be given (GDPR, Articles 13 and 14)"),
             not facts_missing(study),
             operator,
             "study_edit",
@@ -92,7 +92,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
             "consent.publish_consentform",
         ),
         step(
-            gettext_lazy("Publish the form as a second person"),
+            gettext_lazy("Have a second person publish the form"),
             has_form,
             committee,
             "consent_forms",
@@ -116,7 +116,7 @@ def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = Fals
             "consent.propose_epsilonpolicy",
         ),
         step(
-            gettext_lazy("Approve the levels as a second person"),
+            gettext_lazy("Have a second person approve the levels"),
             proposed.filter(approval__isnull=False).exists(),
             committee,
             "policies",

@@ -83,7 +83,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
             KINDS["unavailable" if passes else "server-error"],
             _("The site's disk is full. Nothing was changed. Send the request again later.")
             if is_full
-            else _("The site's database does not respond. Nothing was changed. Send the request again later.")
+            else _("The site's database is not responding. Nothing was changed. Send the request again later.")
             if passes
             else _("Something went wrong on our side. The error was logged. Try again in a few minutes."),
         )

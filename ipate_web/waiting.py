@@ -258,7 +258,7 @@ def _erasures(desk: _Desk) -> Iterator[Waiting]:
     for waiting in erasures_waiting(desk.may("consent.erase_records")):
         study = desk.studies[waiting.study_id]
         text = ngettext(
-            "%(number)d person's records still to be erased", "%(number)d people's records still to be erased",
+            "%(number)d person's records need to be erased", "%(number)d people's records need to be erased",
             waiting.number,
         ) % {"number": waiting.number}  # fmt: skip
         yield Waiting(study, Kind.ERASURES, text, reverse("staff:disposals", args=[study.slug]), waiting.since)

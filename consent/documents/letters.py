@@ -225,7 +225,7 @@ def letter_context(
         news = _news(study) if letter.kind == Letter.Kind.NEWS else [*_reasons(letter.kind), *request]
         code = code_context(letter.issued)
         if letter.kind == Letter.Kind.NEWS:
-            code["open"] = _("Read more, change your decision or leave. Scan the QR code with a phone, or open")
+            code["open"] = _("Read more, change your decision or withdraw. Scan the QR code with a phone, or open")
         return {
             "lang": letter.language,
             "sender": sender(study, head),

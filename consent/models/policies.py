@@ -34,8 +34,8 @@ class EpsilonPolicy(StudyChained):
         blank=True,
         max_length=500,
         help_text=_(
-            "If a level's odds are worse than its name suggests, explain here why you keep the name. People read "
-            "this when they choose a level."
+            "If a level's odds are worse than its name suggests, explain here why you are keeping the name. People "
+            "read this when they choose a level."
         ),
     )
     answer_by = models.DateField(

@@ -25,7 +25,7 @@ class LawfulBasis(models.TextChoices):
 class Afterwards(models.TextChoices):
     """What happens to a consent when the person dies or can no longer decide."""
 
-    ENDS = "ends", _("consent ends: the records are not used for anything new")
+    ENDS = "ends", _("consent ends: the records will not be used for anything new")
     STANDS = "stands", _("consent remains valid")
 
 
@@ -214,8 +214,8 @@ class Study(Recorded):
         _("rehearsal"),
         default=False,
         help_text=_(
-            "For data that is not secret: the study asks no one and makes no promises. Use it for comparisons and "
-            "tuning. This cannot be changed later."
+            "For data that is not secret: the study asks no one for consent and makes no promises. Use it for "
+            "comparisons and tuning. This cannot be changed later."
         ),
     )
     retain_votes = models.BooleanField(

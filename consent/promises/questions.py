@@ -66,7 +66,7 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             _("What does high protection mean?"),
             (
                 _("The study learns the most from my records."),
-                _("No, it is the other way round. With high protection guesses about you are right least often."),
+                _("No, it is the other way round. With high protection, guesses about you are right least often."),
             ),
             (
                 _("Guesses about me are right least often."),

@@ -33,7 +33,7 @@ def harm_stated_check(study: Study) -> None:
     """Refuse to open a study that has no example of harm for people to read. Raises ValidationError."""
     if not study.harm:
         raise ValidationError(
-            _("The ethics committee has not written an example of harm yet. People read it when they choose.")
+            _("The ethics committee has not written an example of harm yet. People read it when they choose a level.")
         )
 
 

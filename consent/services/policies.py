@@ -82,7 +82,7 @@ def _name_reason(study: Study, *, high: float, average: float, low: float, reaso
 def no_operator_check(study_id: int, acting_user: AbstractBaseUser) -> None:
     """Keep operators, even superusers, from deciding on the study's ε. Raises ValidationError."""
     if Membership.objects.filter(study=study_id, user_id=acting_user.pk, role=Role.OPERATOR).exists():
-        raise ValidationError(_("You are an operator of this study. Only the ethics committee can decide its ε."))
+        raise ValidationError(_("You are an operator of this study. Only the ethics committee can decide on its ε."))
 
 
 @transaction.atomic

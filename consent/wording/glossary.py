@@ -45,8 +45,8 @@ WORDS: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
     "model": (
         _("Model"),
         _(
-            "A program that has learned from examples, for instance to read handwriting. Small models "
-            "that learn from records of people never leave the organisation and are deleted."
+            "A program that has learned from examples, for instance to read handwriting. Small models that learn "
+            "from people's records never leave the organisation and are deleted."
         ),
     ),
     "vote": (
@@ -137,10 +137,13 @@ WORDS_OF_STAFF: Final[dict[str, tuple[str | Promise, str | Promise]]] = {
         _("Plan"),
         _(
             "The questions, cost and expected result of a run, computed from public numbers before the run starts. "
-            "Planning costs no budget."
+            "Planning uses no budget."
         ),
     ),
-    "rehearsal": (_("Rehearsal"), _("A study on data that is not secret. It asks no one and makes no promises.")),
+    "rehearsal": (
+        _("Rehearsal"),
+        _("A study on data that is not secret. It asks no one for consent and makes no promises."),
+    ),
 }
 
 

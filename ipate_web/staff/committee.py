@@ -101,7 +101,7 @@ def remark_make(request: SignedInRequest, proposal: EpsilonPolicy | ConsentFormP
     kind = Remark.Kind.REJECTION if rejects else Remark.Kind.COMMENT
     with faults_in(form):
         services.proposal_remark(proposal=proposal, acting_user=request.user, kind=kind, text=form.cleaned_data["text"])
-        messages.success(request, _("Proposal rejected.") if rejects else _("Your comment is kept."))
+        messages.success(request, _("Proposal rejected.") if rejects else _("Your comment has been saved."))
         return True
     return False
 

@@ -57,8 +57,8 @@ def _description(study: Study) -> Section:
 def _processing(study: Study) -> Section:
     message = _(
         "The records stay in this installation. A run asks one public question after another. Each person's answer "
-        "is bounded, the answers are added up, and random noise is added before anyone sees the sum. The published "
-        "model is learned only from these sums."
+        "is bounded, the answers are added up, and random noise is added before anyone sees the total. The published "
+        "model learns only from these totals."
     )
     rows = [
         [
@@ -125,7 +125,7 @@ def _risks(study: Study) -> Section:
         [
             _("Published results let others infer whether a person took part, or something about their records."),
             _("Noise, with one budget account per person. The level they chose limits how much a guess can gain."),
-            _("The odds above. Findings about people like them apply whether or not a person takes part."),
+            _("The odds above. Findings about similar people apply whether or not a person takes part."),
         ],
         [
             _("A person with access reads raw records."),

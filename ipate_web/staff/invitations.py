@@ -134,7 +134,9 @@ class InvitationsForm(forms.Form):
         initial=0,
         min_value=0,
         max_value=AT_ONCE,
-        help_text=gettext_lazy("Invitations for people who are not known yet. Opening one creates a new data holder."),
+        help_text=gettext_lazy(
+            "Invitations for people who are not known yet. Opening such an invitation creates a new data holder."
+        ),
     )
     replace = forms.BooleanField(
         label=gettext_lazy("Replace earlier invitations"),

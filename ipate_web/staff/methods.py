@@ -390,7 +390,7 @@ class PateFields(MethodFields):
     name = Run.Method.PATE.value
     help = gettext_lazy(
         "Holders' records are divided among teachers, each with its own model, and the teachers vote on the public "
-        "points. This is Individualized PATE in the variants of its papers."
+        "points. This is Individualized PATE in the variants described in its papers."
     )
     title = gettext_lazy("Teachers")
     batch_size = 50
@@ -449,8 +449,8 @@ class SgdFields(MethodFields):
     help = gettext_lazy(
         "A model learns step by step from the sum of holders' gradients with added noise. There is no vote: the "
         "student learns what the model predicts for the public points, or the model itself is published. Without a "
-        "public dataset, a part of the run's share first counts people, and rows drawn from the counts replace the "
-        "public points."
+        "public dataset, part of the run's share is first used to count people, and rows drawn from the counts "
+        "replace the public points."
     )
     title = gettext_lazy("How steps are taken")
     prefix = "steps"

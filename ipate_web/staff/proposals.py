@@ -118,13 +118,13 @@ class RunForm(StudyForm):
         labelled = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).exclude(seen_classes=[])
         self.fields["labelled_dataset"].queryset = labelled  # type: ignore[attr-defined]
         self.fields["labelled_dataset"].help_text = gettext_lazy(
-            "The student also learns from the labels of these rows, which come from people without privacy needs or "
+            "The student also learns from the labels of these rows, which come from people who need no privacy or "
             "from open data. Runs do not ask about them."
         )
         for name, label in _DATASETS.items():
             self.fields[name].label = label
         self.fields["public_dataset"].help_text = gettext_lazy(
-            "If empty, gradient steps on a table with classes first count people with a tenth of the run's share, "
+            "If empty, gradient steps on a table with classes first use a tenth of the run's share to count people, "
             "and rows drawn from the counts replace the public points."
         )
         self.fields["purpose"].widget.attrs["rows"] = 3

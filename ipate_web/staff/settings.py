@@ -189,7 +189,12 @@ class NewStudyForm(forms.ModelForm):
         initial="",
         choices=(
             ("", gettext_lazy("Data about people, who are asked for their consent")),
-            ("on", gettext_lazy("Data that is not secret: a rehearsal, which asks no one and makes no promises")),
+            (
+                "on",
+                gettext_lazy(
+                    "Data that is not secret: a rehearsal, which asks no one for consent and makes no promises"
+                ),
+            ),
         ),
         widget=forms.RadioSelect,
         help_text=gettext_lazy("You cannot change this later."),

@@ -51,7 +51,7 @@ class ClosingForm(ReasonForm):
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["reason"].help_text = gettext_lazy(
-            "Data holders read this. It is stored permanently with your name."
+            "Data holders will read this. It is stored permanently with your name."
         )
         field = self.fields["erase_after"]
         if study.rehearsal:

@@ -64,7 +64,7 @@ class ImageInput:
             text = _("Mean and spread must have one number each, or three each for colour images.")
             raise EncoderError(text, _("Declare one number per colour channel of the encoder."))
         if not all(each > 0 for each in self.spread):
-            raise EncoderError(_("The spread must be above 0."), _("Declare the number by which pixels are divided."))
+            raise EncoderError(_("The spread must be above 0."), _("Declare the number that pixels are divided by."))
         if self.layout not in (FIRST, LAST):
             problem = Sentence(_("The layout “%(layout)s” does not exist."), layout=self.layout)
             raise EncoderError(problem, _("Declare channels_first or channels_last."))

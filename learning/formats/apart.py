@@ -146,7 +146,7 @@ def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progre
     return answer
 
 
-_LIMIT = _("Check where the file comes from. If it is right, split it, or save it as CSV.")
+_LIMIT = _("Check where the file comes from. If it is the right file, split it, or save it as CSV.")
 
 
 # --- The process, which reads requests from standard input and answers in a folder

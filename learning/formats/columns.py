@@ -155,7 +155,7 @@ class Dated:
 
     def check_reference(self) -> None:
         """Check the declaration; raise DataError if it is invalid."""
-        problem = _("The schema does not say from which date to count.")
+        problem = _("The schema does not say which date to count from.")
         if self.until and self.since:
             raise DataError(problem, _("Specify either until or since."), column=self.name)
         if not self.reference or self.reference == self.name:
@@ -566,7 +566,7 @@ class CategoricalColumn(_OneHotColumn):
     [[0.0, 1.0], [0.0, 0.0]]
     """
 
-    uses = {"categorical": _("one of some values")}
+    uses = {"categorical": _("one of several values")}
     rules = (LAST, ANY)
     type: Literal["categorical"] = field(default="categorical", kw_only=True, repr=False)
     values: Annotated[Texts, Field(title=_("Values, one per line"))]

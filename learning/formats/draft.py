@@ -343,7 +343,7 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[i
     if dated:
         remarks.append(_("Dates become the time until another date. Choose that date, and the longest possible time."))
     if not rows:
-        remarks.append(_("There are no records from which to draft a schema. Declare every column yourself."))
+        remarks.append(_("There are no records to base a draft on. Declare every column yourself."))
     document = {"kind": "table", "columns": columns, "classes": classes, **options}
     return Draft(document, tuple(remarks), {name: _facts(values[name], decimal) for name in names})
 

@@ -44,4 +44,4 @@ def unpacked_too_large(most: int) -> DataError:
         _("When unpacked, the file grows to more than %(most)s MB, far more than real data would."),
         most=f"{most >> 20:,}",
     )
-    return DataError(problem, _("Check where it comes from. If it is right, provide it uncompressed."))
+    return DataError(problem, _("Check where it comes from. If it is the right file, provide it uncompressed."))

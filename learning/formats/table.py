@@ -357,7 +357,7 @@ def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -
         other = _other_separator(cells, schema)
         remedy: str = _("Check for missing or extra separators.")
         if other and schema.delimiter.join(cells).count(other) == len(names) - 1:
-            text = _("Its cells are separated by %(found)s. Use %(declared)s as in the other rows.")
+            text = _("This row's cells are separated by %(found)s. Use %(declared)s as in the other rows.")
             remedy = Sentence(text, found=repr(other), declared=repr(schema.delimiter))
         report.add(DataError(problem, remedy, row=row))
         return False

@@ -157,9 +157,9 @@ def test_an_operator_who_is_a_superuser_decides_on_no_epsilon(study: Study, root
     carla, values = user_create("carla"), {"high": 0.5, "average": 1, "low": 2, "reason": "Less."}
     policy = services.epsilon_policy_propose(study=study, acting_user=carla, **values)
     give(study, root, "operator")
-    with pytest.raises(ValidationError, match="Only the ethics committee can decide its"):
+    with pytest.raises(ValidationError, match="Only the ethics committee can decide on its ε"):
         services.epsilon_policy_approve(policy=policy, acting_user=root)
-    with pytest.raises(ValidationError, match="Only the ethics committee can decide its"):
+    with pytest.raises(ValidationError, match="Only the ethics committee can decide on its ε"):
         services.epsilon_policy_propose(study=study, acting_user=root, **values)
     carla.delete()
     with pytest.raises(ValidationError, match="Propose it again"):

@@ -94,7 +94,7 @@ def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
         erasure_ask(holder=holder, acting_user=None)
     form = study.consent_forms.get()
     services.consent_give(holder=third, level="LOW", form=form, acting_user=None)  # who takes part again
-    assert tasks_of(study, Kind.ERASURES) == {"steward": ["2 people's records still to be erased"]}
+    assert tasks_of(study, Kind.ERASURES) == {"steward": ["2 people's records need to be erased"]}
     request = Disposal.objects.filter(holder=first).latest("sequence")
     assert task(study, "steward", Kind.ERASURES).since == request.recorded_at
     records_erase(study.pk)

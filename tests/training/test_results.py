@@ -74,7 +74,7 @@ def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
     evaluation = run.student.card["evaluation"]
     commonest = max(each["points"] for each in evaluation["classes"]) / evaluation["points"]
     page = page_of(holder)
-    assert "Who smokes To help people stop. Your records were used from" in page and "Published on" in page
+    assert "Who smokes To help people stop. Use of your records began on" in page and "Published on" in page
     assert f"It says which of these fits a new record best: {', '.join(run.classes)}." in page
     assert (
         f"It is right in about {round(100 * evaluation['accuracy'])} of 100 cases, measured on 21 test records. "
@@ -86,7 +86,7 @@ def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
     ) in page
     after = usage_of(holder).right_guesses
     assert after > 50
-    assert "All numbers of right guesses apply if both answers are equally likely beforehand." in page
+    assert "All these numbers assume that both answers are equally likely beforehand." in page
     assert f"is yours. They would be right at most {usage_of(holder).right_record_guesses} times in 100" in page
     assert f"was right at most 50 times in 100 before. It is right at most {after} times in 100 now." in page
     for other in ("choice", "study"):

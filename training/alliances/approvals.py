@@ -25,7 +25,7 @@ def refusal(error: Refused) -> ValidationError:
     """Return the error for an invalid document of the other side, after logging the details."""
     logger.warning("Refused: %s", error)
     return ValidationError(
-        _("The documents signed by hub and sites do not match, or are not signed yet. The log has the details.")
+        _("The documents signed by the hub and the sites do not match, or are not signed yet. The log has the details.")
     )
 
 

@@ -79,7 +79,7 @@ def alliance_found(
     study = study_lock(study.pk)
     study_open_check(study)
     if study.rehearsal:
-        raise ValidationError(_("A rehearsal asks no one and has no sites. Create another study."))
+        raise ValidationError(_("A rehearsal asks no one for consent and has no sites. Create another study."))
     names = [each.strip() for each in sites]
     if not all(names) or len(set(names)) != len(names):
         raise ValidationError({"sites": _("Give each site a different name.")})
@@ -226,7 +226,7 @@ def alliance_connect(
     """
     study_open_check(study)
     if study.rehearsal:
-        raise ValidationError(_("A rehearsal asks no one and cannot join an alliance."))
+        raise ValidationError(_("A rehearsal asks no one for consent and cannot join an alliance."))
     address, known, code = invitation_read(invitation)
     alliance = Alliance(
         study=study, key=known, name="…", own_name="…", address=address, certificate=certificate.strip()

@@ -205,11 +205,11 @@ def rehearsed_check(rehearsed: dict[str, Any]) -> dict[str, Any]:
         )
     levels = known["levels"]
     if not isinstance(levels, dict) or not levels or levels.keys() - set(Level.values):
-        raise ValidationError(_("Enter share and ε for some or all of the levels HIGH, AVERAGE and LOW."))
+        raise ValidationError(_("Enter a share and an ε for some or all of the levels HIGH, AVERAGE and LOW."))
     for level in levels.values():
         numbers = [level.get(name) if isinstance(level, dict) else None for name in ("share", "epsilon")]
         if not all(isinstance(number, int | float) and 0 < number < np.inf for number in numbers):
-            raise ValidationError(_("Share and ε of each level must be numbers above 0."))
+            raise ValidationError(_("The share and the ε of each level must be numbers above 0."))
     return known
 
 

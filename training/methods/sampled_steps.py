@@ -348,8 +348,8 @@ class SgdSampled(GradientSteps):
     def counted(self, run: Run) -> Sentence:
         return Sentence(
             gettext_noop(
-                "What everyone at a level would have been charged for the whole run if people had been asked, in "
-                "Gaussian differential privacy."
+                "The amount everyone at a level would have been charged for the whole run if people had been asked, "
+                "in Gaussian differential privacy."
             )
         )
 

@@ -152,9 +152,9 @@ def _counts_planned(run: Run, levels: Sequence[PlannedLevel], share: float) -> S
 
 def _counts_note(counts: SynthesisPlan) -> Sentence:
     text = gettext_noop(
-        "There are no public points, so %(part)s of the run's share first counts people in three rounds. %(rows)d "
-        "rows drawn from these counts replace the public points. They show where a column has its thresholds, and "
-        "how columns depend on each other."
+        "There are no public points, so %(part)s of the run's share is first used to count people in three rounds. "
+        "%(rows)d rows drawn from these counts replace the public points. They show where a column has its "
+        "thresholds, and how columns depend on each other."
     )
     return Sentence(text, part=f"{round(100 * COUNTED)} %", rows=counts.rows)
 
@@ -361,7 +361,9 @@ class Sgd(GradientSteps):
     def _check_without_points(run: Run, chosen: Steps, wrong: Wrong) -> None:
         student_without_points_refused(chosen, wrong)
         if chosen.rounds > 1:
-            wrong("choices.rounds", _("The second round needs a student, but no student learns without public points."))
+            wrong(
+                "choices.rounds", _("The second round needs a student, but no student can learn without public points.")
+            )
         schema = schema_from_json(run.private_dataset.schema)
         if run.private_dataset.outcome.kind == Classes.kind and isinstance(schema, TabularSchema):
             rows_check(run, wrong, "public_dataset")

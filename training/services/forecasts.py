@@ -178,7 +178,7 @@ _NO_PROVENANCE = gettext_noop(
 )
 _LABELLED = gettext_noop(
     "The student also learns from the labels of %(rows)d public rows of “%(dataset)s”, which are used as they are: "
-    "without noise, and for free."
+    "without noise, and at no cost."
 )
 _FEW = gettext_noop(
     "Only %(holders)d holders have the promise %(group)s (ε = %(epsilon)g), so little is learned from them and each "

@@ -71,7 +71,7 @@ _TAUGHT = gettext_noop(
 )
 _TAUGHT_QUICKLY = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
-    "vote on %(judged)d other points. They are faster models than those of the run, which would take too long here."
+    "vote on %(judged)d other points. They are faster than the run's own models, which would take too long here."
 )
 
 

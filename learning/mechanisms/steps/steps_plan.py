@@ -87,7 +87,9 @@ class Steps(StepChoices):
     rounds: int = choice(
         1,
         gettext_noop("Rounds"),
-        gettext_noop("In the second round, the model learns in the inner layer of the first round's student."),
+        gettext_noop(
+            "In the second round, the model learns from the output of the inner layer of the first round's student."
+        ),
         minimum=1,
         maximum=len(ROUNDS),
         values=ROUNDS,

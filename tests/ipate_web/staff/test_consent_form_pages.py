@@ -93,7 +93,7 @@ def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: 
 
 def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> None:
     response = olga.post(BASE + "new/", {"en": factories.FORM["en"] + "\nAnd more.", "publish": "1"}, follow=True)
-    assert "What changes since version 1" in text(response)
+    assert "Proposed changes since version 1" in text(response)
     assert "added: And more." in text(response)
     digest = seen(response.text)
     response = olga.post(BASE + "publish/", {"seen": digest})
@@ -123,7 +123,7 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
     policy, conrad = policy_propose(study), as_("conrad")
     assert conrad.post(POLICY, {"text": " ", "reject": "1"}).status_code == 422
     assert not policy.remarks.exists(), "no rejection without a reason"
-    assert "Your comment is kept." in text(conrad.post(POLICY, {"text": "Why 4?", "comment": "1"}, follow=True))
+    assert "Your comment has been saved." in text(conrad.post(POLICY, {"text": "Why 4?", "comment": "1"}, follow=True))
     assert selectors.is_waiting(policy)
     page = text(conrad.post(POLICY, {"text": "4 is too much.", "reject": "1"}, follow=True))
     for message in ("Proposal rejected.", "Why 4?", "4 is too much.", "is no longer waiting, because it was rejected"):

@@ -92,8 +92,8 @@ def test_a_number_within_the_range_is_the_duration_already_and_an_error_says_wha
 
 def test_a_schema_says_what_dates_are_counted_from_and_is_written_as_it_was_read() -> None:
     for change, words in (
-        *(({"until": value}, "from which date to count") for value in (None, "born")),
-        ({"since": "2026-01-01"}, "from which date to count"),
+        *(({"until": value}, "which date to count from") for value in (None, "born")),
+        ({"since": "2026-01-01"}, "which date to count from"),
         *(({"until": value}, "which is not a column of dates") for value in ("back", "2026-02-30")),
         *(({name: value}, name) for name, value in (("unit", "weeks"), ("written", "iso"))),
     ):
