@@ -16,7 +16,13 @@ import polib
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("accounting", "client", "common", "consent", "ipate_web", "learning", "training")
 #: Written by programs.
-GENERATED = {"docs/reproduction.md", "docs/benchmarks.md", "docs/errors.md", "docs/capabilities.md"}
+GENERATED = {
+    "docs/reproduction.md",
+    "docs/benchmarks.md",
+    "docs/errors.md",
+    "docs/capabilities.md",
+    "docs/tutorials/notebook.md",
+}
 #: Folders whose documents have a purpose of their own.
 OTHERS = (ROOT / "client", ROOT / "locale", ROOT / "accounting" / "privacy" / "papers")
 #: About what changed, and so with a past.

@@ -145,7 +145,8 @@ class Plan(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         drawn = charts.intervals("Forecast", self["forecasts"]) if self["forecasts"] else ""
-        return charts.block("Plan", "", drawn, charts.outlook(self["outlook"]), charts.items(self["notes"]))
+        notes = [note for note in self["notes"] if note not in self["outlook"]["doubts"]]
+        return charts.block("Plan", "", drawn, charts.outlook(self["outlook"]), charts.items(notes))
 
 
 class Card(dict[str, Any]):

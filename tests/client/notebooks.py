@@ -1,25 +1,16 @@
-"""The client's notebook, and other documents, as programs."""
+"""Documents as programs."""
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings
 
-NOTEBOOK = settings.BASE_DIR / "client" / "notebooks" / "from-token-to-student.ipynb"
-
-
-def notebook_lines(**installation: Any) -> AbstractContextManager[Iterator[str]]:
-    """Context in which the client's notebook runs, as :func:`program_lines` does with its cells."""
-    cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
-    code = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    return program_lines(code, **installation)
+NOTEBOOKS = settings.BASE_DIR / "client" / "notebooks"
 
 
 @contextmanager

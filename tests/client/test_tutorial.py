@@ -4,14 +4,16 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
 from pytest_django.live_server_helper import LiveServer
 
 from consent.models import Study
-from tests.client.notebooks import NOTEBOOK, notebook_lines, program_lines
+from tests.client.notebooks import NOTEBOOKS, program_lines
 from tests.factories import user_create
 from tests.training.asking import run_ask
 from tests.training.runs import run_approve
@@ -26,18 +28,24 @@ def program_of(document: str, language: str) -> str:
     return "\n".join(re.findall(rf"```{language}\n(.*?)```", (TUTORIALS / document).read_text("utf-8"), re.DOTALL))
 
 
-def test_outputs_are_not_kept() -> None:
-    cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
+def test_the_page_of_the_notebook_is_current() -> None:
+    """Otherwise run client/notebooks/executed.py against a site."""
+    cells = json.loads((NOTEBOOKS / "from-token-to-student.ipynb").read_text("utf-8"))["cells"]
     assert not any(cell.get("outputs") for cell in cells)
+    page = (TUTORIALS / "notebook.md").read_text("utf-8")
+    sources = ["".join(cell["source"]) for cell in cells]
+    assert [source for source in sources if source not in page] == []
+    assert all((TUTORIALS / name).exists() for name in re.findall(r'src="(.*?)"', page))
 
 
 @pytest.mark.parametrize("document", [pytest.param("notebook", marks=pytest.mark.exhaustive), "tutorial", "R"])
 def test_the_programs_lead_from_token_to_student(
     study: Study, live_server: LiveServer, token: str, tmp_path: Path, document: str
 ) -> None:
-    installation = {"site": live_server.url, "token": token, "study": study.slug, "folder": tmp_path}
+    installation: dict[str, Any] = {"site": live_server.url, "token": token, "study": study.slug, "folder": tmp_path}
     if document == "notebook":
-        program = notebook_lines(**installation)
+        driver = (sys.executable, str(NOTEBOOKS / "executed.py"))
+        program = program_lines("notebook.md", program=driver, **installation)
     elif document == "tutorial":
         program = program_lines(program_of("first-model.md", "python").replace("digits", study.slug), **installation)
     elif not shutil.which("Rscript") or subprocess.run(R_PACKAGES, capture_output=True).returncode:
