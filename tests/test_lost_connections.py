@@ -107,6 +107,7 @@ def test_worker_beat_and_pages_are_well_again_after_a_cut(lost: str, tmp_path: P
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.exhaustive
 def test_sites_go_on_when_their_hub_was_cut(
     live_server: Any, settings: LazySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

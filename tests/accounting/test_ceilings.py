@@ -129,7 +129,9 @@ def test_all_studies_of_a_person_together_stay_within_the_ceiling(
         assert list(study_faults(study)) == []
 
 
-@pytest.mark.parametrize(("ceiling", "takes_part"), [(2 * CAP, True), (1.5 * CAP, False)])
+@pytest.mark.parametrize(
+    ("ceiling", "takes_part"), [pytest.param(2 * CAP, True, marks=pytest.mark.exhaustive), (1.5 * CAP, False)]
+)
 def test_holder_without_room_for_a_whole_share_joins_no_teacher(
     settings: Any, pair: tuple[Study, Study], ceiling: float, takes_part: bool
 ) -> None:
@@ -174,7 +176,7 @@ def check_answers_give(study: Study) -> None:
             services.check_answer_keep(holder=holder, form=form, place=question, right=True)
 
 
-@pytest.mark.parametrize("draw", [head_counts_draw, check_answers_count])
+@pytest.mark.parametrize("draw", [head_counts_draw, pytest.param(check_answers_count, marks=pytest.mark.exhaustive)])
 def test_what_is_drawn_in_the_middle_of_a_vote_leaves_room_for_the_rest_of_the_vote(
     settings: Any, pair: tuple[Study, Study], draw: Callable[..., object]
 ) -> None:
@@ -252,6 +254,7 @@ def test_a_share_that_another_study_opens_counts_from_the_next_batch_on(
     assert spent(one) == 0 < max(others_spent(one)), "charged from a batch that had begun before"
 
 
+@pytest.mark.exhaustive
 def test_an_account_that_is_linked_late_stops_what_is_still_to_come(settings: Any, hanna: User) -> None:
     settings.PERSON_CEILING = 0.7 * CAP
     one, two = study_of(hanna, "one"), study_with_table("two", levels="L", holders=6)
@@ -266,6 +269,7 @@ def test_an_account_that_is_linked_late_stops_what_is_still_to_come(settings: An
     assert [spent(one), spent(two)] == before
 
 
+@pytest.mark.exhaustive
 def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: tuple[Study, Study]) -> None:
     for study in pair:
         run_ask(run_start(study, share=0.7, **LOUD))
@@ -277,6 +281,7 @@ def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: 
     assert [spent(study) for study in pair] == before
 
 
+@pytest.mark.exhaustive
 def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(
     settings: Any, pair: tuple[Study, Study]
 ) -> None:
@@ -353,6 +358,7 @@ def somebody_waits_for_us() -> bool:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.exhaustive
 def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair: tuple[Study, Study]) -> None:
     """Of two votes that open at the same moment one has to see the other's share, whichever is first."""
     if connection.vendor == "sqlite":

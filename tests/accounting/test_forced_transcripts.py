@@ -57,7 +57,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 #: Those that share little with each other, for every suite.
-DAILY = ("teachers", "choices", "table")
+DAILY = ("teachers", "table")
 
 
 def script(text: str) -> list[Step]:
@@ -187,7 +187,8 @@ QUEUED = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param("no room", marks=pytest.mark.exhaustive), "leaving"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["no room", "leaving"])
 def test_the_order_of_two_runs_does_not_follow_from_one_holder(name: str) -> None:
     """It decides up to which share of their caps everybody may be charged."""
     ours, theirs = both(script(QUEUED[name]), chunks=2)

@@ -82,6 +82,7 @@ def test_promises_hold_after_the_journal_lost_decisions(tmp_path: Path) -> None:
     assert max(spent.values()) <= float(caps_of(3.0, study.delta)) * (1 + 1e-9)
 
 
+@pytest.mark.exhaustive
 def test_a_backup_that_an_earlier_restore_gave_up_is_named_as_such(tmp_path: Path) -> None:
     study, spent = study_open("drill"), 0.0
     choose(holder_create(study, "P-1"), Level.HIGH)
@@ -116,6 +117,7 @@ def test_a_withdrawal_counts_though_the_form_that_was_read_is_lost(tmp_path: Pat
     assert list(study_faults(new)) == []
 
 
+@pytest.mark.exhaustive
 def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(tmp_path: Path) -> None:
     """Its policy was lost. A decision made since the restore is kept."""
     study = study_open("drill")
@@ -146,6 +148,7 @@ def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(t
     assert promise is not None and promise.epsilon == 2.5
 
 
+@pytest.mark.exhaustive
 def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_good(
     tmp_path: Path, settings: Any
 ) -> None:

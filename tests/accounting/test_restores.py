@@ -82,6 +82,7 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     head_counts_draw(study=study, acting_user=olga)
 
 
+@pytest.mark.exhaustive
 def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
     study = study_with_table()
     backup = backup_of(study)
@@ -187,6 +188,7 @@ def test_rests_of_earlier_shares_count_as_spent_after_a_restore() -> None:
 
 
 @pytest.mark.parametrize("fields", [TABLE_RUN, COUNTS_RUN], ids=["model", "table"])
+@pytest.mark.exhaustive
 def test_what_was_withdrawn_after_the_backup_is_withdrawn_again(fields: dict[str, Any]) -> None:
     study, olga = study_with_table(), user_create("olga")
     encoder = Encoder.objects.create(

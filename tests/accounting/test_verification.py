@@ -357,6 +357,7 @@ def test_charges_that_the_assignment_does_not_explain_are_found_by_the_replay(st
     ballot_load.cache_clear()
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_replayed_of_a_run_that_ended_before_its_study_kept_votes() -> None:
     study = study_with_table(holders=9)
     run = run_ask(run_start(study, share=0.5, **ASKING_RUN))

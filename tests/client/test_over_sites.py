@@ -37,6 +37,7 @@ def installations(count: int) -> Installations:
     return there
 
 
+@pytest.mark.exhaustive
 def test_a_site_that_declines_ends_the_run_with_its_name(people: tuple[Site, Site]) -> None:
     there, (otto, olga) = installations(3), people
     run = there.propose(**STEPS)

@@ -267,6 +267,7 @@ def test_restore_without_loss_locks_and_changes_nothing(tmp_path: Path) -> None:
     head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
 
 
+@pytest.mark.exhaustive
 def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: Path) -> None:
     study = study_with_table()
     dataset = study.datasets.get(kind="private")
@@ -288,6 +289,7 @@ def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: 
     assert dataset.rows == owned - 1
 
 
+@pytest.mark.exhaustive
 def test_old_backups_forget_whoever_was_erased_with_the_next_copy_of_the_keys(tmp_path: Path) -> None:
     study = study_with_table()
     left = study.holders.earliest("pk")
@@ -325,6 +327,7 @@ def test_a_copy_of_keys_is_not_replaced_where_keys_are_missing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("journal", ["lost", pytest.param("older", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
 def test_everything_counts_as_used_with_a_shorter_journal(tmp_path: Path, journal: str) -> None:
     study = study_with_table()
     shutil.copytree(settings.JOURNAL_DIR, tmp_path / "older")

@@ -62,7 +62,7 @@ def graph_of(model: Model) -> bytes:
     return graph.to_bytes({"values": (model.to_graph(graph, records), 11, (model.classes,))}, {})
 
 
-@pytest.mark.parametrize("name", ["wavelets", "patches"])
+@pytest.mark.parametrize("name", ["wavelets", pytest.param("patches", marks=pytest.mark.exhaustive)])
 def test_encoders_of_images_give_the_same_bits_without_pytorch(name: str, request: pytest.FixtureRequest) -> None:
     images = np.random.default_rng(1).random((30, 33, 60, 3))
     with_it = representation_create(name).fit(images).transform(images)

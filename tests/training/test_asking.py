@@ -166,6 +166,7 @@ def test_the_first_of_two_rounds_leaves_the_second_its_half(exact: None) -> None
     assert (after[1] >= after[0]).all() and (after[1] > 0.25 * caps).any()
 
 
+@pytest.mark.exhaustive
 def test_later_rounds_use_the_layer_of_the_previous_student() -> None:
     study = study_with_data(retain_votes=True)
     network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
@@ -353,6 +354,7 @@ def test_a_finished_run_keeps_only_what_a_replay_needs(django_capture_on_commit_
     assert_whole(run)
 
 
+@pytest.mark.exhaustive
 def test_half_written_coordinates_and_files_that_only_a_restored_database_names_are_made_anew() -> None:
     study = small_study()
     run = begun(study, share=0.3)

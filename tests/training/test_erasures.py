@@ -321,6 +321,7 @@ def test_a_closed_study_asks_nobody_learns_nothing_and_is_kept_until_the_announc
     assert faults(study) == []
 
 
+@pytest.mark.exhaustive
 def test_after_their_last_day_no_private_record_is_left(
     django_capture_on_commit_callbacks: Commits, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -169,6 +169,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, study: Study, fields: dict[str, Any])
         pytest.param(STEPS_RUN | {"choices": {"steps": 6, "sigma": 4.0}}, id="steps"),
     ],
 )
+@pytest.mark.exhaustive
 def test_a_shifted_run_says_so_on_page_and_card(monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]) -> None:
     """The shifted run: of the public points a third is of each class, of the people 40, 16 and 4 of 60."""
     run = ended(monkeypatch, study_of_people(), fields)

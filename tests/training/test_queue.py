@@ -174,6 +174,7 @@ def broker(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: 
     return made
 
 
+@pytest.mark.exhaustive
 def test_a_small_run_does_not_wait_until_another_studys_large_one_is_done(
     broker: Broker, django_capture_on_commit_callbacks: Commits
 ) -> None:

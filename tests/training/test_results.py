@@ -216,6 +216,7 @@ def test_a_year_with_releases_is_reported_once(monkeypatch: pytest.MonkeyPatch) 
     assert mail_body.index("Who drinks") < mail_body.index("Who smokes")
 
 
+@pytest.mark.exhaustive
 def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
     study, olga = study_with_table(levels="HL-"), factories.user_create("olga")
     holder = held(study, "LOW")
@@ -255,6 +256,7 @@ def test_head_counts_are_told_and_the_limit_of_a_choice_is_no_limit_of_a_weaker_
     assert re.search(r"above \d+ unless weaker protection is chosen\.", shown)
 
 
+@pytest.mark.exhaustive
 def test_uses_list_runs_newest_first_with_shares_that_add_up() -> None:
     """And none that the holder was taken out of."""
     study = study_with_table(levels="A")
@@ -301,7 +303,7 @@ def test_uses_of_a_holder_begin_when_they_join() -> None:
     assert usage_of(late).mu_squared >= balances(study).of(np.array([late.pk]))[0]
 
 
-@pytest.mark.parametrize("is_guardian", [False, True])
+@pytest.mark.parametrize("is_guardian", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_holder_of_several_studies_reads_their_joint_limit_but_not_a_guardian(settings: Any, is_guardian: bool) -> None:
     settings.PERSON_CEILING = None  # which the page would say before anything was released
     user, my_studies = user_create("hanna"), reverse("consent:my_studies")

@@ -132,7 +132,10 @@ def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.Monkey
     assert (noisy[0] - plain[0] == 1000 / CLIP_STEPS).all()
 
 
-@pytest.mark.parametrize(("publish", "learner"), [("model", "linear"), ("student", "nearest_neighbour")])
+@pytest.mark.parametrize(
+    ("publish", "learner"),
+    [pytest.param("model", "linear", marks=pytest.mark.exhaustive), ("student", "nearest_neighbour")],
+)
 def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str) -> None:
     """And a published model that is not where the steps led to is found."""
     run = run_finish(learning_run(small_study(), choices=SLOW | {"publish": publish}))

@@ -139,7 +139,7 @@ def test_stop_is_independent_of_consents_and_spending(variant: str) -> None:
 # --- Charging -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["standard", "weighting", "upsampling"])
+@pytest.mark.parametrize("variant", [pytest.param("standard", marks=pytest.mark.exhaustive), "weighting", "upsampling"])
 def test_what_is_charged_is_the_closed_form(variant: str) -> None:
     """2(kw)²/σ² for a label and (kw)²/σ_T² for a check, to everybody in a teacher; to merged groups the same."""
     confident = {"name": "confident_gnmax", "sigma": 30.0, "sigma_threshold": 50.0, "threshold": 5.0}
@@ -430,6 +430,7 @@ def looked_at(aggregator: dict[str, Any], **fields: Any) -> Run:
     return run
 
 
+@pytest.mark.exhaustive
 def test_all_residual_votes_after_the_plain_one_are_paid_once() -> None:
     run = looked_at(RESIDUAL, batch_size=7, variant="standard")
     assert (run.position, run.labels, run.stop_reason) == (60, 60, Run.StopReason.USED_UP)

@@ -292,6 +292,7 @@ def wide(columns: int = 120, rows: int = 30) -> str:
     return "\n".join(",".join(line) for line in (names, *lines))
 
 
+@pytest.mark.exhaustive
 def test_many_columns_are_declared_page_by_page_and_several_at_once(client: Client, study: Study) -> None:
     url, begun = begin(client, wide(), kind="public", with_labels="on")
     page = client.get(f"{url}?from=50")
