@@ -4,7 +4,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -354,6 +354,9 @@ FEW_HOLDERS = 500
 def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndarray | None = None) -> Snapshot:
     """Return a study's participants with their levels and ε. Training learns only from this function who takes part.
 
+    Each process keeps the latest snapshot of large studies, because a run asks for it with every batch. It is used
+    again only while `consent_state` and the chains that determine it are unchanged.
+
     Args:
         at: the time; now by default.
         among: (A,) holder ids to which the snapshot is restricted; fast for up to ``FEW_HOLDERS``.
@@ -361,11 +364,44 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
     Returns:
         A snapshot that takes 17 bytes per holder, regardless of their history.
     """
-    at = at or timezone.now()
+    few = among is not None and len(among) <= FEW_HOLDERS
+    if at is not None or few:
+        snapshot = _snapshot(study, at or timezone.now(), among if few else None)
+    else:
+        snapshot = _latest_snapshot(study)
+    return snapshot if among is None else snapshot.of(among)
+
+
+def _latest_snapshot(study: Study) -> Snapshot:
+    now, state = timezone.now(), None
+    if study.pk in _kept_snapshots:
+        state = consent_state(study, now), *(chain.head(study.pk).hash for chain in _DECIDING)
+        kept_state, kept = _kept_snapshots[study.pk]
+        if kept_state == state:
+            return replace(kept, at=now)
+    snapshot = _snapshot(study, now)
+    if snapshot.sequence >= WORTH_KEEPING:
+        if len(_kept_snapshots) >= _MOST_KEPT:
+            _kept_snapshots.clear()
+        _kept_snapshots[study.pk] = state, snapshot
+    return snapshot
+
+
+#: Smallest number of decisions of a study whose snapshot is kept; fewer are read as fast as the state.
+WORTH_KEEPING = 2_000
+#: The chains whose rows determine a snapshot.
+_DECIDING = (ConsentEvent, Circumstance, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval)
+#: Each study's latest snapshot, with the state that determines it; None before a second snapshot was asked for.
+_kept_snapshots: dict[int, tuple[Hashable, Snapshot]] = {}
+_MOST_KEPT = 8
+
+
+def _snapshot(study: Study, at: datetime, among: np.ndarray | None = None) -> Snapshot:
+    """Return the snapshot at ``at``, read from the database; its arrays cannot be written."""
     rule = EpsilonRule(study, at)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at)
     sequence = events.aggregate(last=Max("sequence"))["last"] or 0
-    if among is not None and len(among) <= FEW_HOLDERS:
+    if among is not None:
         lapses = Lapses(study, at, among.tolist())
         last = _last_events(study, at).filter(holder_id__in=among.tolist())
     else:
@@ -383,17 +419,19 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
         dtype=[("holder", np.int64), ("level", np.int8), ("epsilon", np.float64)],
     )
     rows = rows[np.argsort(rows["holder"])]
-    snapshot = Snapshot(study.pk, at, sequence, rows["holder"], rows["level"], rows["epsilon"])
-    return snapshot if among is None else snapshot.of(among)
+    columns = [np.ascontiguousarray(rows[name]) for name in rows.dtype.names or ()]
+    for column in columns:
+        column.flags.writeable = False
+    return Snapshot(study.pk, at, sequence, *columns)
 
 
-def consent_state(study: Study) -> Hashable:
-    """Return the state that determines a snapshot taken now; while the state is unchanged, so is the snapshot.
+def consent_state(study: Study, at: datetime | None = None) -> Hashable:
+    """Return the state that determines a snapshot at ``at`` (default: now); while it is unchanged, so is the snapshot.
 
     Events and circumstances are never changed or removed, so equal numbers of them at two times mean the same rows.
     Changes that take effect on a date are counted as well.
     """
-    at = timezone.now()
+    at = at or timezone.now()
     policies = policies_in_force(study, at).values_list("pk", flat=True)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).count()
     return events, tuple(policies), _lapse_state(study, at)

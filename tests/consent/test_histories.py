@@ -285,7 +285,7 @@ class History:
         promises = {n: promise for n in range(HOLDERS) if (promise := self.naive.promise(n, now))}
         caps = {n: cap(epsilon, self.study.delta) for n, (_, epsilon) in promises.items()}
         too_much = any(self.naive.spent[n] + cost > most for n, most in caps.items())
-        snapshot = selectors.consent_snapshot(self.study, now)
+        snapshot = selectors.consent_snapshot(self.study)
         try:
             with transaction.atomic():
                 limits = caps_of(snapshot.epsilons, self.study.delta)
@@ -323,6 +323,8 @@ def replayed(monkeypatch: pytest.MonkeyPatch, steps: list[Any]) -> History:
 
 @pytest.mark.parametrize("number", [6, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_random_histories_keep_every_promise(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(selectors, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(selectors, "_kept_snapshots", {})
     lost = [("lose", "give", 0, "HIGH"), ("lose", "give", 0, "AVERAGE")]  # by two restores, one after the other
 
     @settings(max_examples=number)

@@ -6,6 +6,8 @@ from datetime import date, timedelta
 
 import numpy as np
 import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from consent import selectors, services
@@ -162,6 +164,29 @@ def test_a_decision_that_another_clock_dates_in_the_future_counts_from_then_on(c
     clock.days_pass(2)
     assert len(selectors.consent_snapshot(study)) == 2
     assert selectors.consent_state(study) != state
+
+
+def test_a_snapshot_is_read_again_only_after_a_change(db: None, give: Decide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(selectors, "_kept_snapshots", {})
+    study = factories.study_open("timed")
+    holders = [factories.holder_create(study, name) for name in ("anna", "ben")]
+    for holder in holders:
+        give(holder, "LOW")
+    first, _ = selectors.consent_snapshot(study), selectors.consent_snapshot(study)
+    with CaptureQueriesContext(connection) as queries:
+        again = selectors.consent_snapshot(study)
+    assert (again.holders.tolist(), again.sequence) == (first.holders.tolist(), first.sequence)
+    assert not [each for each in queries if '"level"' in each["sql"]], "no decision is read again"
+    services.consent_withdraw(holder=holders[0], acting_user=None)
+    assert selectors.consent_snapshot(study).holders.tolist() == [holders[1].pk]
+    with transaction.atomic():
+        services.consent_withdraw(holder=holders[1], acting_user=None)
+        assert selectors.consent_snapshot(study).holders.tolist() == []
+        transaction.set_rollback(True)
+    assert selectors.consent_snapshot(study).holders.tolist() == [holders[1].pk]
+    with pytest.raises(ValueError, match="read-only"):
+        selectors.consent_snapshot(study).epsilons[0] = 9.0
 
 
 #: Numbers of changes from which on a count is kept, and made anew.
