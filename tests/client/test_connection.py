@@ -3,10 +3,13 @@
 import asyncio
 import base64
 import hashlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 
 import httpx
 import ipate_client.connection
@@ -138,3 +141,38 @@ def test_the_site_for_asyncio_is_the_same() -> None:
     site.site, _ = site_with({"results": [document], "next": None})
     with ThreadPoolExecutor(1) as pool:  # a browser's tests leave a running loop in the thread of all tests
         assert pool.submit(asyncio.run, names_of(site)).result() == ["ward"]
+
+
+BARE = """
+import sys
+sys.modules |= dict.fromkeys(["pandas", "onnxruntime", "sklearn", "scipy", "mlflow", "onnx", "tokenizers", "tqdm"])
+import httpx, ipate_client.command
+from ipate_client import LocalModel, Plan, Site
+
+answers = iter(ANSWERS)
+site = Site("https://ipate.example", "token")
+site._http = httpx.Client(
+    base_url=site._http.base_url, transport=httpx.MockTransport(lambda _: httpx.Response(200, json=next(answers)))
+)
+assert site.study("ward").title == "Ward" and site.run("r").status == "draft" and site.budget_groups("ward") == []
+predicted = site.predict("r", [{"age": 1}])
+assert predicted.labels.tolist() == ["a"] and site.plan(study="ward")["outlook"] is None
+tables = predicted.frame, lambda: site.budget("ward"), lambda: Plan(forecasts=[]).forecasts
+for asked in (*tables, lambda: LocalModel.of(b"")):
+    try:
+        asked()
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_it_needs_httpx_and_numpy_alone() -> None:
+    """The rest works without pandas and ONNX Runtime, and says which extra is missing where they are needed."""
+    study = {"slug": "ward", "title": "Ward", "delta": 1e-5, "rehearsal": False}
+    answers = [study, RUN, {"groups": []}, PREDICTED | {"predictions": ["a"]}, {"outlook": None}, {"groups": []}]
+    program = BARE.replace("ANSWERS", repr(answers))
+    here = {"PYTHONPATH": str(Path(ipate_client.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", program], env=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    tables, models = "Tables need pandas: pip install ipate-client[pandas]", "pip install ipate-client[models]"
+    assert done.stdout.splitlines() == [*[tables] * 3, f"Models on this machine need onnxruntime: {models}"]
