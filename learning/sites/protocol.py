@@ -3,7 +3,7 @@
 1. The hub signs a run. Each site approves it with an agreement key made for it (`roster_of` checks all of them).
 2. The hub signs a question. Each participant that agrees with it endorses its digest (`endorse`).
 3. A participant that has all endorsements answers once (`answer`): the `Ledger` commits charge, release and answer
-before anything is sent.
+   before anything is sent.
 4. The hub decodes only the total over exactly these participants (`total`).
 """
 

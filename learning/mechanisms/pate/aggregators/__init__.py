@@ -1,4 +1,4 @@
-"""The aggregators, by name."""
+"""Aggregators by name."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -25,7 +25,7 @@ AGGREGATORS: Mapping[str, type[Aggregator]] = MappingProxyType(
 
 
 def aggregator_from_parameters(parameters: Mapping[str, Any]) -> Aggregator:
-    """Return the aggregator that `Aggregator.parameters` described.
+    """Return the aggregator from the result of `Aggregator.parameters`.
 
     Raises ValueError if the name is unknown, or a parameter is missing, unknown or out of range.
 
