@@ -262,8 +262,8 @@ class Proposals(Proposing):
             clip_norm: Clipping norm. Leave empty to let a rule choose it. From 0.0001 to 10000.
             step_size: Step size. Leave empty to let a rule choose it. From 1e-06 to 1e+06.
             publish: Published.
-            rounds: Rounds. In the second round, the model learns in the inner layer of the first round's student.
-                From 1 to 2. 1 if left out.
+            rounds: Rounds. In the second round, the model learns from the output of the inner layer of the first
+                round's student. From 1 to 2. 1 if left out.
             sigma: Noise multiplier σ. Leave empty to let a rule choose it. From 0.1 to 4096.
             ridge: Ridge. Added to the curvature of the public points, in units of a step's noise: directions
                 drowned out by noise are followed less. Leave empty to choose it by rule. From 0 to 1e+06.
@@ -417,8 +417,8 @@ class Proposals(Proposing):
             seed: For rehearsals only.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             across: Second column. People are counted for each pair of values.
-            bins: Bins of a column of numbers. Of equal width over the range declared in the schema. From 2 to 100.
-                10 if left out.
+            bins: Bins of a numeric column. Bins have equal width across the range declared in the schema. From 2 to
+                100. 10 if left out.
             weighing: How people are counted. By their promise: this adds the least noise, but numbers of people are
                 estimates. Equally: everyone counts as one, with the noise that the smallest ε needs. promise if
                 left out.
@@ -461,7 +461,7 @@ class Proposals(Proposing):
             seed: For rehearsals only.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
             rows: Synthetic rows. The number of rows does not change what people are charged. From 100 to 200000.
-            bins: Bins of a column of numbers. Bins have equal width over the range declared in the schema. Numbers
+            bins: Bins of a numeric column. Bins have equal width across the range declared in the schema. Numbers
                 in synthetic rows are only as precise as these bins. From 2 to 100. 100 if left out.
         """
         given = {**locals(), "variant": "marginals"}
@@ -505,8 +505,8 @@ class Proposals(Proposing):
             batch_size: Queries or steps that are released together.
             seed: For rehearsals only.
             rehearsed: Settings of a rehearsal: levels, accounting, conversion.
-            released: Rows to release. Each row has a cost of its own. The plan shows the total. From 1 to 100000.
-                1000 if left out.
+            released: Rows to release. Each row has its own cost. The plan shows the total. From 1 to 100000. 1000
+                if left out.
             plausible: Plausible seeds (k). A row is released only if about this many records could equally well
                 have been its seed. From 2 to 100000. 50 if left out.
             gamma: How similar plausible seeds are (γ). Their probabilities of producing the row lie between the
@@ -515,8 +515,9 @@ class Proposals(Proposing):
                 1/ε₀. From 0.01 to 100. 1.0 if left out.
             fewest: Minimum number of redrawn columns (ω). The others are copied from the seed. The classes count as
                 a column. From 0 to 1000.
-            most: Redrawn columns, at most (ω). For each row, the number is drawn between the two. From 0 to 1000.
-            values: Values of a column of numbers. Bins of equal width over the range declared in the schema. From 2
+            most: Maximum number of redrawn columns (ω). For each row, the number is drawn between the two. From 0
+                to 1000.
+            values: Values of a numeric column. Bins of equal width across the range declared in the schema. From 2
                 to 100. 20 if left out.
             network: Ε of the network. For the quarter of the records that determines its structure, and for the
                 quarter that determines its parameters. From 0.01 to 100. 1.0 if left out.

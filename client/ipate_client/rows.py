@@ -123,8 +123,8 @@ def text_contents(schema: Mapping[str, Any], rows: Rows) -> list[bytes]:
     ((column, cells),) = _columns(schema, rows)
     for place, value in enumerate(cells, 1):
         if not isinstance(value, str):
-            remedy = "Enter a text, or an empty one if there is none."
-            raise RowsError(f"{_shown(repr(value))} is not a text.", remedy, row=place, column=column["name"])
+            remedy = "Provide text, or an empty string if there is none."
+            raise RowsError(f"{_shown(repr(value))} is not text.", remedy, row=place, column=column["name"])
     return [_text_bytes(value, column["length"]) for value in cells]
 
 
@@ -247,7 +247,7 @@ class _Column:
             problem = f"{value} has more than 15 digits, so the file may have lost some of them."
             return problem, "Save the column as text."
         if self.codes is not None:
-            problem = f"“{value}” is not a code of {self.codes['name']}."
+            problem = f"“{value}” is not a valid {self.codes['name']} code."
             return problem, f"Write a code such as {self.codes['examples']}."
         values = self.declared["values"]
         declared = ", ".join(values[:_SHOWN]) + (", …" if len(values) > _SHOWN else "")

@@ -102,7 +102,7 @@ def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     client, holder = invited(study)
     assert "stored records will then be erased here within" in client.get(url("study")).text
     page = client.get(url("withdraw")).text
-    assert 'name="records"' not in page and "then erased here" in page
+    assert 'name="records"' not in page and "then be erased here" in page
     client.post(url("withdraw"))
     assert holders_waiting(study) == {holder.pk}
     page = client.get(url("choice")).text

@@ -62,7 +62,7 @@ def test_a_study_opens_only_with_complete_information(db: None) -> None:
         assert f'id="id_{field}"' in as_("olga").get(f"/studies/digits/edit/?field={field}").text
     for name, label in UNSAID.items():
         services.study_update(study=study, **factories.FACTS | {name: False if name.startswith("without") else ""})
-        with pytest.raises(ValidationError, match=f"the study does not say it yet: {label}"):
+        with pytest.raises(ValidationError, match=f"which the study does not say yet: {label}"):
             factories.form_publish(study)
     factories.policy_approve(study)
     assert not services.is_study_fixed(study)
@@ -128,7 +128,7 @@ def test_changed_facts_come_with_a_version_that_asks_again(study, holder, give, 
     event = give(holder, "HIGH")
     facts, before = facts_of(study) | changed, facts_of(study)
     for renewal in (Renewal.NOT_ASKED, Renewal.ASKED):
-        with pytest.raises(ValidationError, match=rf"People consented to other facts \({label}"):
+        with pytest.raises(ValidationError, match=rf"People consented to different facts \({label}"):
             factories.form_publish(study, CORRECT, renewal=renewal, facts=facts)
     form = factories.form_publish(study, CORRECT, renewal=Renewal.REQUIRED, facts=facts)
     study.refresh_from_db()

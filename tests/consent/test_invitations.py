@@ -62,7 +62,7 @@ def test_everyone_not_yet_invited_is_invited_at_once(study: Study, client: Clien
     made = client.post(url).context["letters"]
     assert [new.pseudonym for new, _qr in made] == ["P-3", "P-4"]
     assert "Everyone in the data has been invited, has an account," in client.get(url).content.decode()
-    assert "not invited yet" not in client.get(f"/studies/{study.slug}/invitations/").content.decode()
+    assert "not been invited yet" not in client.get(f"/studies/{study.slug}/invitations/").content.decode()
 
 
 @pytest.fixture

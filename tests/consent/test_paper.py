@@ -139,7 +139,7 @@ def test_faults_are_reported_by_row_and_nothing_is_recorded(study: Study) -> Non
         (row(records="yes"), "Row 2: records is “yes”. Write keep for a person who withdraws, or leave it empty."),
         (row(records="keep"), "Row 2: records is “keep”. Write keep for a person who withdraws, or leave it empty."),
         (row("P-3"), "Row 2: “P-3” is also in row 1"),
-        (row("P-2"), f"In authority, write which right they ticked next to the statement, {rights}"),
+        (row("P-2"), f"write the right that they ticked next to the statement ({rights}"),
         (row("P-2", authority="power"), rights),
         (row(authority="parents"), "“P-1” answered for themselves according to our records. Leave authority empty."),
         (row("P-2", authority="parents", text="fr"), "version 1 of the form has no text “fr”. Write one of de, en"),

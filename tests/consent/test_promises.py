@@ -80,7 +80,7 @@ def test_a_service_weakens_nothing_without_the_argument(high: DataHolder) -> Non
         services.consent_keep(holder=high, epsilon=2.0, form=form, acting_user=None)
     assert epsilon_of(high) == 1
     services.consent_withdraw(holder=high, acting_user=None)
-    with pytest.raises(ValidationError, match="separate yes"):
+    with pytest.raises(ValidationError, match="agree to it separately"):
         services.consent_give(holder=high, level="HIGH", form=form, acting_user=None)
     services.consent_keep(holder=high, epsilon=1.0, form=form, acting_user=None)
     assert epsilon_of(high) == 1, "who returns has their earlier promise"

@@ -128,7 +128,7 @@ def test_small_groups_are_merged_or_left_out_as_chosen_and_warned_of(study: Stud
     assert without.plan.left_out == ("LOW",) and any("left out" in note for note in without.notes)
     assert [(promise.level, promise.group) for promise in without.promises][-1] == ("LOW", -1)
     run = run_draft(study, **TABLE_RUN)
-    assert not [note for note in forecast(run).notes if "hides among few" in note or "drawn with noise" in note]
+    assert not [note for note in forecast(run).notes if "hidden among only a few" in note or "drawn with noise" in note]
     HeadCount.objects.filter(study=study, level="LOW").update(count=4)
     HeadCount.objects.filter(study=study, level="HIGH").update(count=12, sigma=8.0)
     notes = "\n".join(forecast(run).notes)
@@ -155,7 +155,7 @@ def test_head_counts_count_every_promise_that_can_have_been_given_if_drawn_and_t
     )
     assert not any("The run may use everything that is left of" in note for note in teachers_plan(draft, 0.5).notes)
     run_start(study, share=share_free(study), **TABLE_RUN)
-    with pytest.raises(PlanError, match="cap is used or reserved for other runs"):
+    with pytest.raises(PlanError, match="cap is fully used or reserved"):
         teachers_plan(draft)
 
 

@@ -88,7 +88,7 @@ def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
     assert after > 50
     assert "All these numbers assume that both answers are equally likely beforehand." in page
     assert f"is yours. They would be right at most {usage_of(holder).right_record_guesses} times in 100" in page
-    assert f"was right at most 50 times in 100 before. It is right at most {after} times in 100 now." in page
+    assert f"was right at most 50 times in 100. Now it is right at most {after} times in 100." in page
     for other in ("choice", "study"):
         links = as_(holder.user).get(reverse(f"consent:{other}", args=[study.slug])).text
         assert reverse("consent:uses", args=[study.slug]) in links
@@ -125,7 +125,7 @@ def test_results_count_the_uses_of_a_model_and_say_that_it_was_withdrawn() -> No
     page = page_of(holder)
     assert "It was withdrawn on" in page and "It misreads ages." in page
     assert "How good it is" not in page
-    assert f"at most {usage_of(holder).right_guesses} times in 100 now." in page
+    assert f"Now it is right at most {usage_of(holder).right_guesses} times in 100." in page
     assert "This is permanent, because released results cannot be taken" in page
 
 

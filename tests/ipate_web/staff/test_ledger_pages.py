@@ -85,9 +85,11 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
     for group in page.context["groups"]:
         assert 0 < group.spent_share <= group.allowed_share
         assert f'<td class="number">{group.cap:.4f}</td>' in page.text
-    assert f"; {100 * run.student.accuracy:.0f} % right on the test data" in text(page), "no decimal for 21 points"
+    assert f"; {100 * run.student.accuracy:.0f} % correct on the test data" in text(page), "no decimal for 21 points"
     assert page.context["history"].rows[-1][:2] == (12, 12)
-    assert re.search(r'Report made</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>', page.text)
+    assert re.search(
+        r'Report created</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>', page.text
+    )
     waiting = url("ledger_report", run.study, run_start(run.study, share=0.1, **RUN).pk)
     assert "This run has not released anything yet" in as_("auditor").get(waiting).text
 

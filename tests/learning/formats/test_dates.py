@@ -94,7 +94,7 @@ def test_a_schema_says_what_dates_are_counted_from_and_is_written_as_it_was_read
     for change, words in (
         *(({"until": value}, "which date to count from") for value in (None, "born")),
         ({"since": "2026-01-01"}, "which date to count from"),
-        *(({"until": value}, "which is not a column of dates") for value in ("back", "2026-02-30")),
+        *(({"until": value}, "which is not a date column") for value in ("back", "2026-02-30")),
         *(({name: value}, name) for name, value in (("unit", "weeks"), ("written", "iso"))),
     ):
         with pytest.raises(DataError) as error:
