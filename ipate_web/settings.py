@@ -482,7 +482,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-# Keys for signing in, and copying a token; the site asks for nothing else on the device.
+# Passkeys for signing in, and copying a token; the site uses no other feature of the device.
 PERMISSIONS_POLICY: dict[str, list[str] | str] = {
     **{name: [] for name in ("browsing-topics", "camera", "display-capture", "geolocation", "microphone")},
     **{name: [] for name in ("payment", "usb")},

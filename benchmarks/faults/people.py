@@ -21,7 +21,7 @@ class Deed:
         path: Path of the page.
         fields: Fields of the form.
         cookies: Session of the person.
-        accepted: Status that confirms it.
+        accepted: Status that confirms the act.
         done: How often it was done, according to the database.
     """
 

@@ -27,7 +27,7 @@ SAMPLES: dict[str, Any] = {"choices": {"steps": 100, "expected": 9_600.0, "netwo
 STUDENT: dict[str, Any] = {"student_learner": "random_forest", "student_parameters": {"trees": 100}}
 #: Entered number of holders at each level, so that a batch is asked in several shards.
 HEAD_COUNT = 8_000
-#: Smaller than one in the number of people.
+#: Smaller than one over the number of people.
 DELTA = 4e-5
 #: Number of points put to the vote, for enough batches that kills can hit them.
 POINTS = 120

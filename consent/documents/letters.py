@@ -45,7 +45,7 @@ TEMPLATE = Path(__file__).with_name("letters.typ")
 
 @dataclass(frozen=True)
 class LetterWritten:
-    """Letter to make: a link, why it is sent, and to whom.
+    """Letter to create: a link, the reason for sending it, and the recipient.
 
     Attributes:
         issued: the invitation with its code.

@@ -89,7 +89,7 @@ def withdrawn_records_erase(study: Study, holders: Collection[int], *, keep: boo
     """Have records erased after recorded withdrawals; the caller holds the study's lock.
 
     Without consent there is no legal basis for storing them (EDPB Guidelines 05/2020, paragraphs 117 to 119). They are
-    kept only if the study gives holders that choice and the holder chooses it, and record this.
+    kept only if the study gives holders that choice and the holder makes it; this is recorded.
 
     Args:
         holders: ids of the holders who withdrew.

@@ -154,14 +154,14 @@ def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _renewal(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Return decisions that are, or were, soon to be renewed and can be."""
+    """Return decisions whose renewal is possible and due soon or overdue."""
     begins = ExpressionWrapper(F("renew_by") - REMINDED, DateTimeField())
     soon = _unreached(studies).filter(~ends_with_form(), renew_by__lte=timezone.now() + REMINDED)
     return _about_itself(soon, begins)
 
 
 def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
-    """Return people for whom someone else now answers who has neither a link nor an account yet."""
+    """Return people whose new answerer has neither a link nor an account yet."""
     links = Invitation.objects.filter(holder=OuterRef("holder"), revoked_at=None)
     kinds = (Circumstance.Kind.PERSON, Circumstance.Kind.GUARDIAN, Circumstance.Kind.PROXY)
     waiting = circumstances_last(*studies).filter(~Exists(links), kind__in=kinds, holder__user=None)

@@ -1,4 +1,4 @@
-"""Mail and news to people, stored with their cause, delivered by a worker with retries, and logged; their addresses.
+"""Mail and news to people, stored with their cause, delivered by a worker with retries, and logged; mail addresses.
 
 A mail is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
 contains it or its links. It goes only to a confirmed address, of an account or left by a person without one, because a

@@ -84,7 +84,7 @@ class BudgetOverview:
 
     @property
     def low_words(self) -> str:
-        """The same in words: "High protection 8.2 %, Low protection 9.0 %"."""
+        """These groups in words: "High protection 8.2 %, Low protection 9.0 %"."""
         return ", ".join(f"{row.name} {percent(row.group.share_left)}" for row in self.low)
 
     @cached_property
