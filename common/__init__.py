@@ -1,4 +1,4 @@
 """Foundations that every part uses: append-only tables, bulk inserts, row hashes, logging."""
 
 #: Version of iPATE (https://semver.org); CONTRIBUTING.md lists the other places that contain it.
-__version__ = "0.9.0"
+__version__ = "1.0.0-rc.1"
