@@ -138,14 +138,14 @@ def _represented(issued: IssuedInvitation) -> list[str]:
 
 
 def deadline(answer_by: date | None) -> list[str]:
-    """Return a sentence with the date by which an answer is requested."""
+    """Return a sentence with the deadline for an answer."""
     if answer_by is None:
         return []
     return [_("Please answer by %(day)s. You can also answer later.") % {"day": date_format(answer_by, "DATE_FORMAT")}]
 
 
 def _deadline(kind: str, answer_by: date | None) -> list[str]:
-    """Return the date by which to answer and, in a first letter, what happens to the records until then."""
+    """Return the deadline for an answer and, in a first letter, what happens to the records until then."""
     sentence = deadline(answer_by)
     return (
         [" ".join([*sentence, _("Until you answer, your records will not be used.")])]
@@ -257,7 +257,7 @@ def letters_pdf(
     """Return letters as one tagged PDF, in which each letter begins on a new page.
 
     Args:
-        answer_by: the day by which an answer is requested, if any.
+        answer_by: the deadline for an answer, if any.
         forms: a paper form to print after each letter, from :meth:`consent.documents.letters.FormsOnPaper.context`.
     """
     return _pdf(study, letters, letterhead_of(study), answer_by, forms)

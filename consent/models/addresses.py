@@ -61,8 +61,7 @@ class HolderAddress(Recorded):
 class Mail(models.Model):
     """Email to an account's owner or to an address that someone left: its kind, subject, time and state.
 
-    The text is not stored. It is written on delivery from ``kind``, ``study`` and ``about``, none of which reveals a
-    level.
+    The text is not stored. It is written on delivery from ``kind``, ``study`` and ``about``, which reveal no level.
     """
 
     class State(models.TextChoices):

@@ -23,14 +23,14 @@ class LawfulBasis(models.TextChoices):
 
 
 class Afterwards(models.TextChoices):
-    """What happens to a consent when the person dies or can no longer decide."""
+    """Effect on a consent if the person dies or can no longer decide."""
 
     ENDS = "ends", _("consent ends: the records will not be used for anything new")
     STANDS = "stands", _("consent remains valid")
 
 
 class AfterWithdrawal(models.TextChoices):
-    """What happens to a person's stored records when they withdraw."""
+    """Effect of a withdrawal on the person's stored records."""
 
     ERASED = "erased", _("they are erased")
     ASKED = "asked", _("the person decides whether they are erased")

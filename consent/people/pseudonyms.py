@@ -113,10 +113,10 @@ def holder_named(study: Study, pseudonym: str) -> DataHolder:
 
 
 def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str, ...]]:
-    """Return groups of pseudonyms that look alike, each with one that would be registered for a new person.
+    """Return groups of similar-looking pseudonyms, each with one that would be registered for a new person.
 
-    The others of a group are also in the list, or already registered. Memory holds only hashes of the pseudonyms, of
-    which there may be millions, and the names that look alike.
+    The others of a group are also in the list, or already registered. Because there may be millions of pseudonyms,
+    memory holds only their hashes, and the similar names.
     """
     registered = DataHolder.objects.filter(study=study, erased_at=None).order_by().values_list("pseudonym", flat=True)
     looks = _looks_shared(study, pseudonyms, registered)
@@ -130,7 +130,7 @@ def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str,
 
 
 def _looks_shared(study: Study, pseudonyms: Collection[str], registered: QuerySet[DataHolder, str]) -> set[int]:
-    """Return the `resemblance` hashes shared by different pseudonyms of which at least one is new."""
+    """Return the `resemblance` hashes shared by different pseudonyms, at least one of them new."""
     names, looks = np.empty((2, len(pseudonyms)), np.int64)
     is_new, count, rest = np.empty(len(pseudonyms), bool), 0, iter(pseudonyms)
     while some := list(dict.fromkeys(islice(rest, _HASHED_AT_ONCE))):
@@ -159,7 +159,7 @@ def _looks(names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def look_alikes_text(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:
-    """Return one line for each group of pseudonyms that look alike."""
+    """Return one line for each group of similar-looking pseudonyms."""
     lines = [", ".join(_("“%(name)s”") % {"name": name} for name in group) for group in groups[:most]]
     rest = len(groups) - len(lines)
     return [*lines, *([_("And %(rest)d more.") % {"rest": rest}] if rest else [])]

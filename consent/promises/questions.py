@@ -1,4 +1,4 @@
-"""Questions with which a holder can check whether they understood the information.
+"""Questions that let a holder check whether they understood the information.
 
 Of the answers that they open, only whether the first answer to each question was right is kept, until it is counted
 with noise; see :mod:`training.services.drawings`.

@@ -54,8 +54,8 @@ def staff() -> QuerySet[User]:
 def account_of_staff(username: str) -> User | None:
     """Return the open account with this name that can be given a role.
 
-    Holders sign in with an address. Nobody can find out whether such an account exists, not even by giving it a role: a
-    name with an @ is found only if the account already has a role, or was created by an administrator.
+    Holders sign in with an address. The existence of such an account must stay secret, even from people who try to give
+    it a role: a name with an @ is found only if the account already has a role, or was created by an administrator.
     """
     accounts = staff() if "@" in username else User.objects.all()
     return accounts.filter(username=username, is_active=True).first()

@@ -181,7 +181,7 @@ def not_rejected_check(**about: Any) -> None:
 
 
 def answer_day(wish: date | None) -> date:
-    """Return the day by which an answer is wanted, by default in two weeks. Raises ValidationError if out of range."""
+    """Return the deadline for an answer, by default in two weeks. Raises ValidationError if out of range."""
     today = day_of(timezone.now())
     day = wish or today + timedelta(days=ANSWER_DAYS)
     if not today <= day <= today + timedelta(days=MOST_ANSWER_DAYS):

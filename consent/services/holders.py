@@ -173,8 +173,8 @@ def circumstance_record(
         The new record, or the last one if it is the same.
 
     Raises:
-        ValidationError: the pseudonym is unknown, the reason is empty, the day is missing, not allowed or in the past,
-            or the circumstance cannot follow the last one.
+        ValidationError: the pseudonym is unknown, the reason is empty, the day is missing, not allowed or over, or the
+            circumstance cannot follow the last one.
     """
     study_lock(study.pk)
     holder = holder_named(study, pseudonym)

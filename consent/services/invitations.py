@@ -1,4 +1,4 @@
-"""Invitations: links with which data holders can decide, and view, change and withdraw decisions, without an account.
+"""Invitations: links that let data holders decide, and view, change and withdraw decisions, without an account.
 
 A code is shown once, to the operator who created it. It has 80 random bits, few enough to type from paper. The database
 stores its HMAC under the installation's signing key, so a copy of the database does not help in guessing codes;

@@ -142,7 +142,7 @@ def epsilon_policy_approve(
     """Give the last approval that a policy needs, so that it takes effect at once or later.
 
     Args:
-        effective_from: when it takes effect; at once if None or in the past.
+        effective_from: when it takes effect; at once if None or earlier than now.
         conditions: recorded conditions of the approval; may be empty.
 
     Raises:

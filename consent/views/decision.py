@@ -315,7 +315,7 @@ def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
 @require_safe
 @holder_page
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the current decision, the date from which it is valid, and earlier decisions."""
+    """Show the current decision, its first day of validity, and earlier decisions."""
     events = events_of(holder)
     stands, current, usage = standing(holder), events[0] if events else None, usage_of(holder)
     context = {

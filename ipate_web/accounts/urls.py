@@ -1,4 +1,4 @@
-"""Account URLs: the django-allauth views that the site uses, under the names by which allauth looks them up."""
+"""Account URLs: the django-allauth views that the site uses, under the names that allauth looks up."""
 
 from allauth.account import views as allauth_views
 from allauth.socialaccount import views as social_views

@@ -76,7 +76,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
     """Confirm an address for a user who is signed in to its account.
 
-    The mail alone is not enough, because a holder may have mistyped the address and sent it to someone else.
+    The mail is not enough, because a holder may have mistyped the address and sent it to someone else.
     """
     confirmation = get_emailconfirmation_model().from_key(key)
     if confirmation is not None and confirmation.email_address.user_id != request.user.pk:

@@ -29,7 +29,7 @@ def _in_time() -> date:
 
 
 class AnswerField(DayField):
-    """Field for the day by which the ethics committee should answer a proposal; two weeks from now by default."""
+    """Field for the ethics committee's deadline for answering a proposal; two weeks from now by default."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,1 +1,1 @@
-"""API tokens, with which a program uses the REST API on behalf of a user."""
+"""API tokens, which let a program use the REST API on behalf of a user."""
