@@ -5,7 +5,10 @@ They need no database and no site. docs/estimators.md states what they guarantee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -15,22 +18,29 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from accounting.privacy import available_delta, promise_caps
 from common.noise import JOINT_NORMAL_DISTANCE, Noise, SimulationNoise, SystemNoise
-from learning.learners import Model
-from learning.mechanisms.counts.table_plan import CLASSES, CountedColumn, Counts, plan_counts
+from learning.formats import TabularSchema
+from learning.formats.columns import CategoricalColumn, NumericColumn
+from learning.learners import Model, learner_create
+from learning.mechanisms.counts.table_plan import CLASSES, CountedColumn, Counts, feature_columns, plan_counts
 from learning.mechanisms.counts.tables import CountsQuestion, CountTable
 from learning.mechanisms.head_counts import HeadCountQuestion
 from learning.mechanisms.neighbours.forecast import expected_voters
 from learning.mechanisms.neighbours.released_counts import VotesQuestion
 from learning.mechanisms.neighbours.rounds import plan_rounds
 from learning.mechanisms.neighbours.votes import radii
-from learning.mechanisms.protocol import Draws, PartRelease, People, PlannedLevel, Question, Records
+from learning.mechanisms.pate import LEFT_OUT, NO_VOTE, NoisyCounts, Plan, PrivacyGroup, make_plan
+from learning.mechanisms.pate.ballots import Ballot, TeachersQuestion, VoteBudget
+from learning.mechanisms.pate.partition import assign_keyed, teacher_seed
+from learning.mechanisms.pate.teachers import teacher_classes
+from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, PlannedLevel, Question, Records
 from learning.mechanisms.steps.descent import Descent, StepsQuestion
 from learning.mechanisms.steps.steps_plan import Steps, plan_steps, strength_of
+from learning.mechanisms.synthesis.rounds import ROUNDS, Marginals, plan_synthesis, rows_draw
 from learning.outcomes import Classes
 from learning.representations import default_representation
 from learning.students import labelled, student_create, student_learn
 
-__all__ = ["IndividualDPClassifier", "IndividualDPCounts"]
+__all__ = ["IndividualDPClassifier", "IndividualDPCounts", "IndividualDPSynthesis"]
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +50,11 @@ COUNT_NOISE = 20.0
 """Standard deviation of the noise of each head count, if head counts are not public."""
 _DRAWS = 10**18
 _CLEAR = 2.0
+_ROUNDING = 1e-9
+_ROWS_OF_A_TEACHER = 13
+_FEWEST_QUERIES = 20
+_TEACHERS_PER_NOISE = 4
+"""Smallest ratio of teachers to the noise of a vote if there are more queries than the fewest."""
 
 
 class _Asked:
@@ -113,11 +128,32 @@ class _Asked:
             part, state = question.part(batch, start, most), question.state(released)
             answer = question.answer(part, state, people, lambda: records, alone=True, draws=Draws(self._noise))
             release = question.release(part, state, [answer], self._noise)
-            self.spent = self.spent + answer["charge"]
+            self._charge(release, answer, records)
             if isinstance(question, HeadCountQuestion):
                 self._counted = question.charge
             yield release
             released, start, batch = release.arrays, start + release.size, batch + 1
+
+    def planned_groups(self, levels: list[PlannedLevel], share: float) -> tuple[list[PlannedLevel], NDArray[np.int64]]:
+        """Return the levels that can pay this share in addition to their head count, and each row's place among them.
+
+        A row counts for the largest level that its account covers, and has the place -1 if it covers none.
+        """
+        able = [level for level in levels if level.cap * (1.0 - share) >= self._counted * (1.0 - _ROUNDING)]
+        if not able:
+            raise ValueError("No level can pay for votes after the head counts: use larger ε, or public head counts.")
+        return able, np.searchsorted([level.cap for level in able], self.caps, side="right") - 1
+
+    def _charge(self, release: PartRelease, answer: Arrays, records: Any) -> None:
+        charge = np.zeros(len(self.caps))
+        if "charge" in answer:
+            charge += answer["charge"]
+        else:  # it is public, and the same for all members of a group's teachers
+            assert release.charges is not None, "either the answer or the release has charges"
+            charge[records.members] = np.asarray(release.charges)[answer["group"]]
+        if (self.spent + charge > self.caps)[charge > 0].any():
+            raise RuntimeError("A row would be charged more than its account has left, so nothing was released.")
+        self.spent = self.spent + charge
 
     _counted = 0.0
 
@@ -189,6 +225,88 @@ class IndividualDPCounts(BaseEstimator):
         return self
 
 
+class IndividualDPSynthesis(BaseEstimator):
+    """Rows of people who do not exist, drawn from noisy counts in which no row spends more than its own ε.
+
+    Args:
+        epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
+        delta: δ of all promises.
+        columns: At least two columns by name, each with the smallest and the largest number, or with its categories.
+        classes: All classes.
+        rows: Number of rows to draw; if None, about as many as there are rows.
+        bins: Number of bins of a column of numbers.
+        head_counts: Numbers of rows by ε, if they are public; otherwise they are counted with noise, at a small cost.
+        seed: Seed of the noise, for experiments whose results stay secret.
+
+    Attributes:
+        rows_: Drawn values (rows,) of each column by name: numbers, or categories.
+        classes_of_rows_: (rows,) class of each drawn row.
+        description_: Public description of the tables behind the rows, with their errors.
+        caps_: (n,) cap of each row's account in μ², determined by its ε.
+        spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
+
+    >>> rng = np.random.default_rng(0)
+    >>> people = {"age": rng.uniform(0, 100, 4000), "smoker": rng.choice(["no", "yes"], 4000)}
+    >>> ill = np.where(people["age"] > 50, "ill", "well")
+    >>> columns = {"age": (0, 100), "smoker": ["no", "yes"]}
+    >>> drawn = IndividualDPSynthesis(2.0, columns=columns, classes=["ill", "well"], bins=10, seed=1).fit(people, ill)
+    >>> bool(drawn.rows_["age"][drawn.classes_of_rows_ == "ill"].mean() > 65)
+    True
+    """
+
+    def __init__(
+        self,
+        epsilons: ArrayLike = 1.0,
+        *,
+        delta: float = 1e-5,
+        columns: Mapping[str, Sequence[Any]] | None = None,
+        classes: Sequence[str] = (),
+        rows: int | None = None,
+        bins: int = 100,
+        head_counts: Mapping[float, float] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.epsilons, self.delta, self.columns, self.classes = epsilons, delta, columns, classes
+        self.rows, self.bins, self.head_counts, self.seed = rows, bins, head_counts, seed
+
+    def fit(self, X: Any, y: ArrayLike, epsilons: ArrayLike | None = None) -> Self:  # noqa: N803
+        """Count the rows in three rounds, and draw rows from the counts.
+
+        Args:
+            X: A data frame, or the values (n,) of each column by name.
+            y: (n,) classes of the rows.
+            epsilons: (n,) ε of each row, replacing the ones set before.
+        """
+        features = tuple(_declared(name, values) for name, values in (self.columns or {}).items())
+        schema = TabularSchema(features, tuple(self.classes))
+        codes = schema.encode_labels(np.asarray(y).tolist())
+        given = {each.name: np.asarray(X[each.name]).tolist() for each in features}
+        records = Records(schema.encode_columns(given, len(codes)), codes, np.arange(len(codes)))
+        asked = _Asked(self.epsilons if epsilons is None else epsilons, len(codes), self.delta, self.seed)
+        levels, columns = asked.levels(self.head_counts), len(feature_columns(schema, self.bins))
+        plan = plan_synthesis(levels, columns=columns, share=asked.share(levels), rows=self.rows, bins=self.bins)
+        counts = Marginals(schema, plan, tuple(level.cap for level in levels))
+        for index in range(ROUNDS):
+            (released,) = asked.ask(counts.question(index), records)
+            counts = counts.after(released.arrays["sums"])
+        drawn = rows_draw(counts)
+        self.rows_ = {
+            each.name: np.array(values, np.float64 if isinstance(each, NumericColumn) else None)
+            for each, values in zip(features, drawn.values(), strict=True)
+        }
+        self.classes_of_rows_ = np.array(schema.classes)[drawn.classes]
+        self.description_ = drawn.to_json()
+        self.caps_, self.spent_ = asked.caps, asked.spent
+        return self
+
+
+def _declared(name: str, values: Sequence[Any]) -> NumericColumn | CategoricalColumn:
+    """Return a column of numbers between two numbers, or of these categories."""
+    if len(values) == 2 and not any(isinstance(value, str) for value in values):
+        return NumericColumn(name, float(values[0]), float(values[1]))
+    return CategoricalColumn(name, tuple(map(str, values)))
+
+
 class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     """Classifier in which no row spends more than its own ε.
 
@@ -199,18 +317,21 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
         delta: δ of all promises.
         public: (P, d) points, or (P, height, width) images, that are not secret and are distributed like the rows.
-        method: “steps” for a linear model trained by private gradient steps, or “neighbours”, where every row near a
-            public point votes for its class, and a student learns from the noisy counts.
+        method: “steps” for a linear model trained by private gradient steps; “neighbours”, where every row near a
+            public point votes for its class; or “pate”, where teachers vote that each learn from a few rows. A student
+            learns from the noisy votes.
         head_counts: Numbers of rows by ε, if they are public; otherwise they are counted with noise, at a small cost.
         classes: All classes; if None, the classes that occur, which makes them public.
-        student: Student that learns from the votes of neighbours.
+        student: Student that learns from the votes.
+        learner: Learner of each teacher: nearest_neighbour, logistic_regression or random_forest.
+        teachers: Number of teachers; if None, one per 13 rows.
         seed: Seed of the noise, for experiments whose results stay secret.
 
     Attributes:
         classes_: Classes, in the order of `predict_proba`.
         caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
-        plan_: Public plan of the steps, or of the round of votes.
+        plan_: Public plan of the steps, of the round of votes, or of the teachers.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.random((3000, 2)); y = np.where(x[:, 0] > 0.5, "old", "young")
@@ -230,10 +351,13 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         head_counts: Mapping[float, float] | None = None,
         classes: ArrayLike | None = None,
         student: str = "random_forest",
+        learner: str = "nearest_neighbour",
+        teachers: int | None = None,
         seed: int | None = None,
     ) -> None:
         self.epsilons, self.delta, self.public, self.method = epsilons, delta, public, method
         self.head_counts, self.classes, self.student, self.seed = head_counts, classes, student, seed
+        self.learner, self.teachers = learner, teachers
 
     def fit(self, X: ArrayLike, y: ArrayLike, epsilons: ArrayLike | None = None) -> Self:  # noqa: N803
         """Learn from rows, charging each row to its own account.
@@ -312,14 +436,72 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
             sigma=planned.sigma,
         )
         records = Records(fitted.transform(x), codes, np.arange(len(x)))
-        releases = list(asked.ask(question, records))
+        return planned, self._student(asked.ask(question, records), public)
+
+    def _pate(
+        self, asked: _Asked, levels: list[PlannedLevel], public: Floats, x: Floats, codes: NDArray[np.int64]
+    ) -> tuple[Any, Model]:
+        """Return the plan of teachers, and a student of their noisy votes."""
+        share, number = asked.share(levels) * (1.0 - _ROUNDING), len(self.classes_)
+        able, place = asked.planned_groups(levels, share)
+        groups = [PrivacyGroup(each.name, float(each.name), max(1, round(each.holders))) for each in able]
+        usual = round(sum(group.holders for group in groups) / _ROWS_OF_A_TEACHER)
+        caps = {each.name: share * each.cap for each in able}
+        about: dict[str, Any] = {
+            "variant": "weighting",
+            "teachers": self.teachers or max(2, usual),
+            "weight_scheme": "gdp",
+        }
+        plan = make_plan(groups, aggregator=NoisyCounts(sigma=1.0), delta=self.delta, **about)
+        dearest = max(plan.aggregator.charge(group.sensitivity).label / caps[group.name] for group in plan.groups)
+        wanted = max(_FEWEST_QUERIES, int((plan.teachers / _TEACHERS_PER_NOISE) ** 2 / dearest))
+        rows = np.unique(np.linspace(0, len(public) - 1, min(len(public), wanted)).astype(np.int64))
+        counted = NoisyCounts(sigma=(len(rows) * dearest) ** 0.5 * (1.0 + _ROUNDING))
+        plan = make_plan(groups, aggregator=counted, delta=self.delta, **about)
+        budgets = tuple(
+            VoteBudget(caps[each.name], caps[each.name], **asdict(counted.charge(each.sensitivity)))
+            for each in plan.groups
+        )
+        digest = hashlib.sha256(public[rows].tobytes()).hexdigest()
+        question = TeachersQuestion(plan, budgets, len(rows), number, digest)
+        group_of = np.array([*(plan.index_of(group.name) for group in groups), LEFT_OUT])[place]
+        ballot = self._ballot(plan, group_of, public[rows], x, codes)
+        return plan, self._student(asked.ask(question, ballot), public, rows)
+
+    def _ballot(
+        self, plan: Plan, group_of: NDArray[np.int64], points: Floats, x: Floats, codes: NDArray[np.int64]
+    ) -> Ballot:
+        """Return the predictions of all teachers. A secret key decides which teacher learns from a row."""
+        key = os.urandom(32) if self.seed is None else np.random.default_rng(self.seed).bytes(32)
+        row, teacher = assign_keyed(plan, np.arange(len(x)), group_of, key)
+        learner, least, most = learner_create(self.learner, {}), points.min(axis=0), points.max(axis=0)
+        scaled, asked = ((each - least) / np.maximum(most - least, _ROUNDING) for each in (x, points))
+        predictions = np.full((plan.teachers, len(points)), NO_VOTE, np.int64)
+        for place in np.unique(teacher).tolist():
+            own, seed = row[teacher == place], teacher_seed(key, place)
+            try:
+                predictions[place] = teacher_classes(
+                    learner, scaled[own], codes[own], asked, None, classes=len(self.classes_), seed=seed
+                )
+            except Exception:  # noqa: S112 - whether it can learn depends on its rows, so it casts no vote
+                continue
+        return Ballot(predictions, row, teacher, group_of[row])
+
+    def _student(
+        self, releases: Iterable[PartRelease], public: Floats, places: NDArray[np.int64] | None = None
+    ) -> Model:
+        """Return a student of the released labels, whose rows are among these places of the public points."""
         answers = [pair for release in releases for pair in zip(release.rows, release.labels, strict=True)]
         rows, labels = zip(*[(row, label) for row, label in answers if label is not None], strict=True)
-        learned = labelled(rows, labels, classes=len(names))
-        return planned, student_learn(student_create(self.student), public, learned, seed=0)
+        learned = labelled(rows if places is None else places[list(rows)], labels, classes=len(self.classes_))
+        return student_learn(student_create(self.student), public, learned, seed=0)
 
 
-_WAYS = {"steps": IndividualDPClassifier._steps, "neighbours": IndividualDPClassifier._neighbours}
+_WAYS = {
+    "steps": IndividualDPClassifier._steps,
+    "neighbours": IndividualDPClassifier._neighbours,
+    "pate": IndividualDPClassifier._pate,
+}
 
 
 def _points(rows: ArrayLike) -> Floats:

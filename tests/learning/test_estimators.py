@@ -22,16 +22,20 @@ def data() -> dict[str, Any]:
 
 
 def fitted(data: dict[str, Any], method: str, **more: Any) -> Any:
-    from learning.estimators import IndividualDPClassifier, IndividualDPCounts
+    from learning.estimators import IndividualDPClassifier, IndividualDPCounts, IndividualDPSynthesis
 
     given = {"delta": DELTA, "head_counts": {0.3: 150, 1.0: 130, 2.5: 120}, "seed": 2} | more
     if method == "counts":
         return IndividualDPCounts(data["epsilons"], cells=[0, 1], **given).fit(data["y"])
+    if method == "synthesis":
+        columns, rows = {"a": (0, 1), "b": (0, 1)}, dict(zip("ab", data["x"].T, strict=True))
+        drawn = IndividualDPSynthesis(data["epsilons"], columns=columns, classes=["0", "1"], bins=4, **given)
+        return drawn.fit(rows, data["y"].astype(str))
     estimator = IndividualDPClassifier(data["epsilons"], public=data["public"], method=method, **given)
     return estimator.fit(data["x"], data["y"])
 
 
-@pytest.mark.parametrize("method", ["steps", "neighbours", "counts"])
+@pytest.mark.parametrize("method", ["steps", "neighbours", "pate", "counts", "synthesis"])
 @pytest.mark.parametrize("counted", [False, True])
 def test_no_row_spends_more_than_its_epsilon(data: dict[str, Any], method: str, counted: bool) -> None:
     """δ of what was spent, at the promised ε, by the formula of Dong, Roth and Su (2022), is at most the promised δ."""
@@ -58,6 +62,26 @@ def test_votes_are_charged_one_by_one(data: dict[str, Any]) -> None:
             if spent[row] + cost <= found.caps_[row]:
                 spent[row] += cost
     assert found.spent_ == pytest.approx(spent, rel=1e-9)
+
+
+def test_members_of_teachers_are_charged_by_the_weight_of_their_vote(data: dict[str, Any]) -> None:
+    """Each of the queries costs 2 w² / σ² (a vote moves from one count to another), until a cap is used up."""
+    found = fitted(data, "pate", teachers=8)
+    plan, labels = found.plan_, len(data["public"])
+    weights = {float(group.name): group.weight for group in plan.groups}
+    for spent, epsilon in zip(found.spent_, data["epsilons"], strict=True):
+        cost = 2 * (weights[epsilon] / plan.aggregator.sigma) ** 2
+        assert spent / cost == pytest.approx(round(spent / cost)) and 20 <= round(spent / cost) <= labels
+    assert (found.spent_ / found.caps_).max() == pytest.approx(1.0, rel=1e-6)
+    refused = fitted(data, "pate", head_counts={64.0: 400})
+    assert not refused.spent_.any(), "no account covers this level"
+
+
+def test_synthetic_rows_are_within_the_columns(data: dict[str, Any]) -> None:
+    found = fitted(data, "synthesis", rows=150, head_counts={0.3: 400})
+    assert len(found.classes_of_rows_) == 150 and set(found.classes_of_rows_) <= {"0", "1"}
+    assert all(((values >= 0) & (values <= 1)).all() for values in found.rows_.values())
+    assert found.description_["rows"] == 150
 
 
 def test_they_are_estimators(data: dict[str, Any]) -> None:

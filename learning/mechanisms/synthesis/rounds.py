@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations
@@ -390,13 +390,17 @@ class SyntheticRows(Generic[S]):
     def to_json(self) -> dict[str, Any]:
         return self.said.to_json()
 
+    def values(self) -> Iterator[list[str]]:
+        """Yield the values of each column as they are written in files."""
+        start = 0
+        for column in self.schema.features:
+            yield _written(column, self.x[:, start : start + len(column.features)])
+            start += len(column.features)
+
     def to_csv(self) -> str:
         """Return a heading and a line for each row in the schema's file format, safe from spreadsheet formulas."""
-        text, columns, start = io.StringIO(), [], 0
-        for column in self.schema.features:
-            columns.append(_written(column, self.x[:, start : start + len(column.features)]))
-            start += len(column.features)
-        columns.append([self.schema.classes[number] for number in self.classes.tolist()])
+        text = io.StringIO()
+        columns = [*self.values(), [self.schema.classes[number] for number in self.classes.tolist()]]
         lines = CsvWriter(text)
         lines.writerow([*(column.name for column in self.schema.features), self.said.columns[-1]])
         lines.writerows(zip(*columns, strict=True))
