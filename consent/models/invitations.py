@@ -84,7 +84,7 @@ class Letterhead(Recorded):
 
 
 class Letter(models.Model):
-    """Letter on paper to a holder without email: its kind and subject, the time of printing, and the user."""
+    """Letter on paper to a holder without email: its kind, subject, time of printing, and the user who printed it."""
 
     class Kind(models.TextChoices):
         NEW_FORM = "new_form", _("new information: decide again")
