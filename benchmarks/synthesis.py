@@ -170,7 +170,7 @@ def main() -> None:
         clock, found, pairs = time.process_time(), [], []
         for seed in range(options.draws):
             rows = draw(splits.schema, records, promise, seed)
-            pairs.append(rows.said.pairs)
+            pairs.append(rows.description.pairs)
             found.append(judged(rows.x, rows.classes, test, truth))
         each = (time.process_time() - clock) / options.draws
         means, deviations = np.mean(found, axis=0), np.std(found, axis=0, ddof=min(1, options.draws - 1))

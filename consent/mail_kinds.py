@@ -15,7 +15,7 @@ from consent.models import (
     RoleChange,
 )
 from consent.people.circumstances import last_day
-from consent.promises.standing import level_changes
+from consent.promises.status import level_changes
 from consent.promises.uses import results_of
 from consent.selectors import consent_current, is_waiting
 from consent.services.checkpoints import checkpoint_extension

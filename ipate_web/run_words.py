@@ -281,7 +281,7 @@ def charged_words(run: Run) -> str:
 @register.filter
 def counted_words(run: Run) -> str:
     """Return a description of how the rehearsal counted its costs."""
-    return said(method_of(run).counted(run))
+    return translated(method_of(run).counted(run))
 
 
 @register.filter
@@ -293,7 +293,7 @@ def curves_words(run: Run) -> str:
 @register.filter
 def tiles(run: Run) -> list[tuple[str, int, str]]:
     """Return numbers about the run's releases so far, each with its label and a note."""
-    return [(_(label), value, said(note) if note else "") for label, value, note in method_of(run).tiles(run)]
+    return [(_(label), value, translated(note) if note else "") for label, value, note in method_of(run).tiles(run)]
 
 
 @register.filter
@@ -465,7 +465,7 @@ def choice_facts(run: Run) -> list[tuple[str, str]]:
         if choice.name in run.choices and _is_fact(choice, run)
     ]
     details = [
-        (_(label), format_html_join("; ", "{}", ((said(sentence),) for sentence in sentences)))
+        (_(label), format_html_join("; ", "{}", ((translated(sentence),) for sentence in sentences)))
         for label, sentences in method.facts(run)
     ]
     batch = [(_(method.batch_label), str(run.batch_size))] if method.batch_label else []
@@ -535,7 +535,7 @@ def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
         return "%"
     value = values[place["name"]]
     if isinstance(value, Sentence):
-        return said(value)
+        return translated(value)
     if isinstance(value, str):
         return group_label(value)
     text = place[0] % values
@@ -555,7 +555,7 @@ def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[st
     whole: dict[str, dict[str, Any]] = {}
     for part in balance:
         if part["seen"] and part["seen"] == part["left"] and len(part["left_out"]) == 1:
-            reason = said(part["left_out"][0]["reason"])
+            reason = translated(part["left_out"][0]["reason"])
             group = whole.setdefault(reason, {"reason": reason, "count": 0, "parts": []})
             group["count"] += part["left"]
             group["parts"].append(part)
@@ -570,7 +570,7 @@ def balance_rows(balance: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[st
 
 
 @register.filter
-def said(sentence: str | dict[str, Any]) -> str:
+def translated(sentence: str | dict[str, Any]) -> str:
     """Return a sentence, possibly stored in a plan, in the reader's language, or marked as English."""
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)

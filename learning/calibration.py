@@ -169,15 +169,15 @@ def fit_to_sums(
     noise = np.full(classes + 1, np.mean([check.noise_intercept for check in checks]) ** 2 / steps)
     noise[0] = np.mean([check.noise_along**2 for check in checks]) / steps
 
-    def said(values: Floats) -> Floats:
+    def probabilities(values: Floats) -> Floats:
         return np.asarray(softmax(values[0] / spread * centred + values[1:] - values[1:].mean(), axis=1), np.float64)
 
     def expected(values: Floats) -> Floats:
-        return np.asarray(np.einsum("py,pym->pm", said(values), outcomes), np.float64)
+        return np.asarray(np.einsum("py,pym->pm", probabilities(values), outcomes), np.float64)
 
     begin = np.append(spread, np.zeros(classes))
     usual = expected(begin)
-    chance = np.einsum("py,pym->pm", said(begin), outcomes**2).mean(axis=0) - usual.mean(axis=0) ** 2
+    chance = np.einsum("py,pym->pm", probabilities(begin), outcomes**2).mean(axis=0) - usual.mean(axis=0) ** 2
     noise = np.sqrt(noise + usual.var(axis=0) / points + chance / people + 1e-24)
 
     def differences(values: Floats) -> Floats:

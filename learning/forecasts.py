@@ -108,7 +108,7 @@ def judged_forecast(
     noiseless: float,
     *,
     judged: int,
-    standing: int,
+    stand_ins: int,
     rests_on: Sentence,
     measured: int | None = None,
 ) -> Forecast:
@@ -122,11 +122,11 @@ def judged_forecast(
         of: `LABELS` or `MODEL`.
         right: Share of correct results.
         judged: Number of points on which it was tested, at least 1.
-        standing: Number of points that represented people, at least 1.
+        stand_ins: Number of points that represented people, at least 1.
         measured: Number of other points on which the share will be measured; None if chance hardly affects so many.
     """
     low, high = wilson(right, judged if not measured else max(1, judged * measured // (judged + measured)))
-    error = standing_error(standing)
+    error = stand_in_error(stand_ins)
     return Forecast(of, right, max(0.0, low - error), min(1.0, high + error), noiseless, judged, rests_on)
 
 
@@ -146,9 +146,9 @@ def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
     return (Sentence(_USELESS, low=low, high=high, majority=majority),)
 
 
-def standing_error(standing: int) -> float:
+def stand_in_error(stand_ins: int) -> float:
     """Return how much a forecast depends on which public points represent people."""
-    return _ROOT / math.sqrt(standing)
+    return _ROOT / math.sqrt(stand_ins)
 
 
 def headline(forecasts: Sequence[Forecast]) -> Forecast | None:

@@ -102,8 +102,8 @@ def cautions(evaluation: Mapping[str, Any] | None, scale: float) -> list[Sentenc
     """
     if evaluation is None or "classes" not in evaluation:
         return []
-    said = [each["class"] for each in evaluation["classes"] if each["precision"] is not None]
-    found = [Sentence(ONE_CLASS, name=said[0])] if len(said) == 1 else []
+    predicted = [each["class"] for each in evaluation["classes"] if each["precision"] is not None]
+    found = [Sentence(ONE_CLASS, name=predicted[0])] if len(predicted) == 1 else []
     confidence, accuracy = evaluation["confidence"], evaluation["accuracy"]
     if accuracy is not None and confidence > evaluation["interval"][1]:
         found.append(Sentence(TOO_SURE, confidence=round(100 * confidence), accuracy=round(100 * accuracy)))

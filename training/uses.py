@@ -266,8 +266,8 @@ def _is_taken(release: Release) -> bool:
 
 def _last(released: list[Release], kind: str, **content: Any) -> datetime | None:
     """Return the time of the last entry of a kind with this ``content``; None if there is none."""
-    said = (each for each in reversed(released) if each.kind == kind and content.items() <= each.content.items())
-    return next((each.recorded_at for each in said), None)
+    matching = (each for each in reversed(released) if each.kind == kind and content.items() <= each.content.items())
+    return next((each.recorded_at for each in matching), None)
 
 
 def _quality(model: StudentModel) -> dict[str, Any]:

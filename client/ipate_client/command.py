@@ -88,8 +88,8 @@ def _write_to(file: TextIO, predictions: Predictions) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["label", *predictions.classes, "outside"])
     for label, values, outside in zip(predictions.labels, predictions.probabilities, predictions.outside):
-        said = " ".join(label) if isinstance(label, list) else label
-        writer.writerow([said, *(f"{value:.6g}" for value in values), " ".join(outside)])
+        name = " ".join(label) if isinstance(label, list) else label
+        writer.writerow([name, *(f"{value:.6g}" for value in values), " ".join(outside)])
 
 
 if __name__ == "__main__":

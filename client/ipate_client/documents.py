@@ -304,12 +304,12 @@ class Run:
 
     def __repr__(self) -> str:
         right = "" if self.accuracy is None else f", {right_ones(self.accuracy, self.majority)}"
-        return f"<Run {self.id} “{self.title}” of {self.study}: {self.standing}{right}>"
+        return f"<Run {self.id} “{self.title}” of {self.study}: {self.status_text}{right}>"
 
     def _repr_html_(self) -> str:
         right = "" if self.accuracy is None else right_ones(self.accuracy, self.majority)
         facts: list[tuple[str, Any]] = [
-            ("Status", self.standing),
+            ("Status", self.status_text),
             ("Method", f"{self.method} {self.variant}".strip()),
             ("Result", right),
         ]
@@ -321,7 +321,7 @@ class Run:
         return charts.block(self.title, self.study, bar, charts.facts(facts), drawn, expected)
 
     @property
-    def standing(self) -> str:
+    def status_text(self) -> str:
         """Its status in words; for an approved run that waits, also its place and expected start."""
         if self.status == "draft":
             return f"draft: {self.reason or 'an operator has to approve it'}"

@@ -349,15 +349,15 @@ class LocalSurvivalModel(LocalModel):
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
         """Return the median times; None for a median beyond the end of the last interval."""
         ends = np.append(0.0, self.unique_times_)
-        said: list[float | None] = []
+        answers: list[float | None] = []
         for left in np.hstack([np.ones((len(values), 1)), values]):
             after = int(np.searchsorted(-left, -0.5))
             if after >= len(left):
-                said.append(None)
+                answers.append(None)
                 continue
             share = (left[after - 1] - 0.5) / max(left[after - 1] - left[after], 1e-12)
-            said.append(float(ends[after - 1] + share * (ends[after] - ends[after - 1])))
-        return _objects(said)
+            answers.append(float(ends[after - 1] + share * (ends[after] - ends[after - 1])))
+        return _objects(answers)
 
 
 def concordance(happened: npt.NDArray[np.bool_], time: Floats, risk: Floats) -> float:

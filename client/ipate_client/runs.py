@@ -187,5 +187,5 @@ def _show(run: Run, seconds: float) -> None:
     """Write a run's progress over the last line of a terminal."""
     filled = round(20 * run.done)
     bar = f"{100 * run.done:3.0f}%|{'█' * filled}{' ' * (20 - filled)}| {seconds // 60:02.0f}:{seconds % 60:02.0f}"
-    sys.stderr.write(f"\r\x1b[K{run.standing}: {bar}" + "\n" * run.has_ended)
+    sys.stderr.write(f"\r\x1b[K{run.status_text}: {bar}" + "\n" * run.has_ended)
     sys.stderr.flush()

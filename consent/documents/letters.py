@@ -27,7 +27,7 @@ from consent.forms import options
 from consent.languages import language_of
 from consent.models import AUTHORITIES, Invitation, Letter, Letterhead, Study
 from consent.people.circumstances import Answering
-from consent.promises.standing import level_changes
+from consent.promises.status import level_changes
 from consent.promises.uses import results_of
 from consent.selectors import consent_form_in_force, policy_in_force
 from consent.services.decisions import declaration_statement

@@ -33,13 +33,13 @@ from consent.languages import language_of, own_name
 from consent.models import Answerer, ConsentEvent, DataHolder, Disposal, Letterhead, Level, Study
 from consent.people.circumstances import answering_for, last_day, renew_by
 from consent.promises.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at
-from consent.promises.standing import (
+from consent.promises.status import (
     ComparisonColumn,
     columns_of_answer,
+    holder_status,
     odds_words,
     promise_of,
     record_odds_words,
-    standing,
 )
 from consent.selectors import consent_form_in_force, policy_in_force, promise_before
 from consent.services.letters import letterhead_of
@@ -347,7 +347,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA,
         "receipt_id": receipt_number(last.hash),
-        "extension": {"issued_at": timezone.now().isoformat(), "counts_when_issued": standing(last.holder).counts},
+        "extension": {"issued_at": timezone.now().isoformat(), "counts_when_issued": holder_status(last.holder).counts},
         "consent_record": {
             "schema_version": SCHEMA,
             "record_id": receipt_number(last.hash),
@@ -397,8 +397,8 @@ def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address
     # The table already shows the earlier promise.
     facts = [(term, value) for term, value in _meaning(event) if term != _("Before this decision")]
     if event.holder.pk:
-        stands = _("Status on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
-        facts.append((stands, str(standing(event.holder))))
+        term = _("Status on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
+        facts.append((term, str(holder_status(event.holder))))
     return {
         "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
         "sender": sender(study, head),

@@ -295,14 +295,14 @@ class _Paper:
         """Return the last recorded circumstance by holder, for holders who have one."""
         return {each.holder_id: each for each in Circumstance.objects.filter(holder__in=list(holders))}
 
-    def _standing(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
+    def _last_decisions(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
         """Return pseudonym → holder id, and holder id → last event, for the holders in some rows."""
         pseudonyms = [consent.pseudonym for consent in consents]
         holders = holders_by_pseudonym(self.study, pseudonyms)
         events = ConsentEvent.objects.filter(holder__in=holders.values()).order_by()
         last = events.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
-        standing = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
-        return holders, {event.holder_id: event for event in standing}
+        last_decisions = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
+        return holders, {event.holder_id: event for event in last_decisions}
 
     def _promises(self, holders: Mapping[str, int]) -> dict[int, ConsentEvent]:
         """Return the last consent of each given holder, even if it was withdrawn."""
@@ -325,7 +325,7 @@ class _Paper:
         return min(self._policies_since(day), key=lambda policy: policy.epsilon(level))
 
     def problems(self, consents: Sequence[PaperConsent], scans: Mapping[str, bytes]) -> Iterator[Problem]:
-        holders, standing = self._standing(consents)
+        holders, last_decisions = self._last_decisions(consents)
         circumstances = self._answering(holders.values())
         for consent in consents:
             answered = _answered(consent, circumstances.get(holders.get(consent.pseudonym, 0)))
@@ -337,7 +337,7 @@ class _Paper:
                 )
                 fault = spelling_fault(consent.pseudonym)
                 yield Problem(consent.row, fault or message % {"name": consent.pseudonym})
-            elif (event := standing.get(holders[consent.pseudonym])) and consent.signed_on <= _decided_on(event):
+            elif (event := last_decisions.get(holders[consent.pseudonym])) and consent.signed_on <= _decided_on(event):
                 message = _("“%(name)s” made a newer decision on %(day)s. Remove this row.")
                 yield Problem(consent.row, message % {"name": consent.pseudonym, "day": _decided_on(event).isoformat()})
             if consent.level not in ANSWERS:
@@ -372,12 +372,12 @@ class _Paper:
     def events(
         self, consents: Sequence[PaperConsent], digests: Mapping[str, str], acting_user: AbstractBaseUser
     ) -> list[ConsentEvent]:
-        holders, standing = self._standing(consents)
+        holders, last_decisions = self._last_decisions(consents)
         circumstances, promises = self._answering(holders.values()), self._promises(holders)
         events = []
         for consent in consents:
             holder = holders[consent.pseudonym]
-            event = self._event(consent, holder, standing, digests[consent.evidence], acting_user)
+            event = self._event(consent, holder, last_decisions, digests[consent.evidence], acting_user)
             event.answered_by = _answered(consent, circumstances.get(holder)).role
             if consent.authority and event.grants:
                 event.authority, event.statement = consent.authority, self._statement(consent.text)
@@ -402,11 +402,11 @@ class _Paper:
         self,
         consent: PaperConsent,
         holder_id: int,
-        standing: Mapping[int, ConsentEvent],
+        last_decisions: Mapping[int, ConsentEvent],
         digest: str,
         acting_user: AbstractBaseUser,
     ) -> ConsentEvent:
-        takes_part, current = consent.level != NOT_TAKING_PART, standing.get(holder_id)
+        takes_part, current = consent.level != NOT_TAKING_PART, last_decisions.get(holder_id)
         kinds = ConsentEvent.Kind
         if current and current.grants:
             kind = kinds.CHANGED if takes_part else kinds.WITHDRAWN

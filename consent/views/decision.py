@@ -25,7 +25,7 @@ from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy,
 from consent.people.circumstances import answering_for
 from consent.promises.odds import CHANCE, right_guesses_at
 from consent.promises.questions import KEYS, CheckQuestion, questions
-from consent.promises.standing import Standing, columns_of_answer, next_correction, promise_of, standing
+from consent.promises.status import HolderStatus, columns_of_answer, holder_status, next_correction, promise_of
 from consent.promises.uses import results_of, right_guesses_together, usage_of
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.mail import confirmed_address
@@ -72,12 +72,12 @@ def closed_page(request: HttpRequest, study: Study, holder: DataHolder | None) -
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: str | None = None) -> HttpResponse:
     """Return the page for reading and answering; ``chosen`` is preselected if the form has not been submitted."""
     text = consent_text(form.consent_form, request.GET.get("text") or get_language() or "")
-    stands = standing(holder)
+    status = holder_status(holder)
     context = {
-        "standing": stands,
-        "changes": stands.changes(get_language() or ""),
+        "status": status,
+        "changes": status.changes(get_language() or ""),
         "announced": next_correction(holder.study, get_language() or ""),
-        "columns": stands.columns,
+        "columns": status.columns,
         "questions": questions(holder, form.high.right_guesses),
         "study": holder.study,
         "form": form,
@@ -103,7 +103,7 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
     return {
         "preview": True,
         "study": study,
-        "standing": Standing(),
+        "status": HolderStatus(),
         "questions": questions_of(study, policy),
         "form": form,
         "text": consent_text(consent_form, language),
@@ -116,30 +116,30 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
     """List the studies of all people for whom the reader answers, with their decisions."""
-    known = [(holder, standing(holder)) for holder in holders]
+    known = [(holder, holder_status(holder)) for holder in holders]
     usages = [usage_of(holder) for holder, _stands in known] if len(known) > 1 else []
     pairs = list(zip(known, usages, strict=False))
     # The costs of releases about different people do not add up.
-    own = [usage for (_holder, stands), usage in pairs if not stands.answering.represents]
+    own = [usage for (_holder, status), usage in pairs if not status.answering.represents]
     ceiling = settings.PERSON_CEILING
     context = {
         "ceiling": right_guesses_at(math.sqrt(ceiling)) if ceiling is not None and usages else None,
         "full": [holder.study for (holder, _stands), usage in pairs if usage.is_full],
         "cards": [_card(*each) for each in known if not each[1].is_closed],
         "closed": [_card(*each) for each in known if each[1].is_closed],
-        "represents": any(stands.answering.represents for _holder, stands in known),
+        "represents": any(status.answering.represents for _holder, status in known),
         "together": right_guesses_together(own) if sum(usage.mu_squared > 0 for usage in own) > 1 else None,
     }
     return render(request, "consent/my_studies.html", context)
 
 
-def _card(holder: DataHolder, stands: Standing) -> str:
+def _card(holder: DataHolder, status: HolderStatus) -> str:
     """Return a study's entry in the list of studies, about the person for whom the reader answers."""
-    represents = stands.answering.represents
+    represents = status.answering.represents
     context = {
         "study": holder.study,
-        "standing": stands,
-        "represented": (holder, stands.answering) if represents else None,
+        "status": status,
+        "represented": (holder, status.answering) if represents else None,
     }
     with voice(holder.known_as if represents else None):
         return render_to_string("consent/holding.html", context)
@@ -162,8 +162,8 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     answer = answer_kept(request, holder)
     draft = _decision_form(holder, answer) if answer else None
     # If a level's meaning has changed, it is not the holder's choice any more.
-    stands = answer is not None and draft is not None and draft.is_valid()
-    return _read(request, holder, form, chosen=answer["choice"] if answer and stands else None)
+    is_complete = answer is not None and draft is not None and draft.is_valid()
+    return _read(request, holder, form, chosen=answer["choice"] if answer and is_complete else None)
 
 
 def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
@@ -197,10 +197,10 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     confirmation.
     """
     answer = answer_kept(request, holder)
-    stands = standing(holder)
+    status = holder_status(holder)
     form = _decision_form(holder, answer) if answer and not holder.study.is_closed else None
     confirmable = form is not None and form.is_valid()
-    if answer and not confirmable and stands.grants and answer["choice"] == NOT_TAKING_PART:
+    if answer and not confirmable and status.grants and answer["choice"] == NOT_TAKING_PART:
         return redirect("consent:withdraw", holder.study.slug)
     if answer is None or form is None:
         return redirect("consent:study", holder.study.slug)
@@ -227,7 +227,7 @@ def _check(
         "study": holder.study,
         "form": form,
         "declaration": declaration,
-        "standing": standing(holder),
+        "status": holder_status(holder),
         "columns": columns_of_answer(last, chosen) if last and chosen.epsilon else [],
         "promised": promise_of(last) if last else None,
         "records": records,
@@ -317,19 +317,19 @@ def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the current decision, its first day of validity, and earlier decisions."""
     events = events_of(holder)
-    stands, current, usage = standing(holder), events[0] if events else None, usage_of(holder)
+    status, current, usage = holder_status(holder), events[0] if events else None, usage_of(holder)
     context = {
         "study": holder.study,
         "events": events,
         "current": current,
         "consent_form": selectors.consent_form_in_force(holder.study),
-        "standing": stands,
-        "changes": stands.changes(get_language() or ""),
+        "status": status,
+        "changes": status.changes(get_language() or ""),
         "announced": next_correction(holder.study, get_language() or ""),
-        "columns": stands.columns,
+        "columns": status.columns,
         "option": option_in_force(current) if current and current.grants else None,
         "erasure": erasure_state(holder),
-        "stores_records": not stands.grants and bool(usage.records()),
+        "stores_records": not status.grants and bool(usage.records()),
         "so_far": usage.right_guesses,
         "results": results_of(holder.study),
         "links": LinkReissue.objects.filter(holder=holder).order_by("-sequence"),

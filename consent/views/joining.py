@@ -25,7 +25,7 @@ from common.requests import client_address
 from common.throttle import TooManyTriesError
 from consent.forms import AccountForm, HolderAddressForm, InvitationCodeForm, LaterForm
 from consent.models import DataHolder, HolderAddress, Invitation, Study
-from consent.promises.standing import standing
+from consent.promises.status import holder_status
 from consent.selectors import consent_current
 from consent.services import invitations, mail
 from consent.services.mail import address_by_link, is_reached, reminder_ask
@@ -90,8 +90,8 @@ def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
 
 def _page_first(holder: DataHolder) -> str:
     """Return the page that a link opens: the choice, if already decided and not asked again, or else the form."""
-    stands = standing(holder)
-    return "consent:study" if stands.current is None or stands.asks else "consent:choice"
+    status = holder_status(holder)
+    return "consent:study" if status.current is None or status.asks else "consent:choice"
 
 
 @never_cache

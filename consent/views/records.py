@@ -29,7 +29,7 @@ from consent.models import (
     Mail,
 )
 from consent.promises.questions import KEYS
-from consent.promises.standing import agreement_of, offer_of, promise_of, standing
+from consent.promises.status import agreement_of, holder_status, offer_of, promise_of
 from consent.promises.uses import results_of, timeline, usage_of
 from consent.selectors import consent_form_in_force
 from consent.services.checkpoints import checkpoint_over, proof_of
@@ -70,7 +70,7 @@ def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
         "read": event.form is not None,
         "facts": receipt_facts(event),
         "digests": receipt_digests(event),
-        "standing": standing(event.holder),
+        "status": holder_status(event.holder),
         "checkpoint": checkpoint_over(event),
         "has_checkpoints": bool(settings.CHECKPOINT_KEYS),
     }
@@ -124,11 +124,11 @@ def receipt_as_json(request: HttpRequest, events: list[ConsentEvent]) -> HttpRes
 @holder_page
 def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the runs that used the holder's data, their publications, and the most that each can have cost them."""
-    usage, stands = usage_of(holder), standing(holder)
-    option = option_in_force(stands.current) if stands.current is not None and stands.grants else None
+    usage, status = usage_of(holder), holder_status(holder)
+    option = option_in_force(status.current) if status.current is not None and status.grants else None
     context = {
         "study": holder.study,
-        "standing": stands,
+        "status": status,
         "uses": usage.uses,
         "entries": timeline(usage.uses, results_of(holder.study)),
         "so_far": usage.right_guesses,
@@ -222,8 +222,8 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
     The amount itself depends on the holder's records, so anyone who made a holder show it would learn something that no
     release reveals. The bound depends only on public information and on the holder's choice; see docs/rights.md.
     """
-    stands = standing(holder)
-    last = stands.promise if stands.grants else None
+    status = holder_status(holder)
+    last = status.promise if status.grants else None
     return {
         "right_guesses_in_100_promised_when_decided": agreement_of(last).right_guesses if last else None,
         "right_guesses_in_100_promised_at_most": promise_of(last).right_guesses if last else None,

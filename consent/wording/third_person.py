@@ -54,13 +54,13 @@ def third_person(message: str) -> str | None:
     person = _spoken_about.get()
     if person is None or not message:
         return None
-    said = texts_in(translation.get_language() or settings.LANGUAGE_CODE).gettext(message)
-    if said == message:
+    text = texts_in(translation.get_language() or settings.LANGUAGE_CODE).gettext(message)
+    if text == message:
         return None
     name = person.translate(_MARKS) or translation.gettext(_NAMELESS)
-    if said.startswith(_NAME):
-        said = (name if person else name[:1].upper() + name[1:]) + said.removeprefix(_NAME)
-    return said.replace(_NAME, name)
+    if text.startswith(_NAME):
+        text = (name if person else name[:1].upper() + name[1:]) + text.removeprefix(_NAME)
+    return text.replace(_NAME, name)
 
 
 def gettext(message: str) -> str:

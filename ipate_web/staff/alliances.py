@@ -24,7 +24,7 @@ from ipate_web.staff.templatetags.moments import moment
 from training.alliances import renewals, services
 from training.alliances.approvals import form_tells
 from training.alliances.runs import joint_run_decline, joint_run_go_on, joint_run_propose, joint_run_take
-from training.alliances.selectors import hub_fingerprint, left_without, participant_rows, waits_for
+from training.alliances.selectors import hub_fingerprint, left_without, participant_rows, pending_sites
 from training.alliances.services import private_datasets
 from training.alliances.wire import invitation_write
 from training.models import Alliance, Dataset, JointRun, Run
@@ -332,7 +332,7 @@ def joint_run_new(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
 def joint_run_without(request: SignedInRequest, study: Study, pk: str, place: int) -> HttpResponse:
     """Explain what continuing without a site that a run waits for means, and do it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk, alliance__own_name="")
-    waiting = next((each for each in waits_for(run) if each.place == place), None)
+    waiting = next((each for each in pending_sites(run) if each.place == place), None)
     if waiting is None:
         messages.info(request, _("The run no longer waits for this site."))
         return redirect("staff:run", study.slug, run.pk)

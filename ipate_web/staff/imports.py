@@ -198,14 +198,14 @@ def _is_public(of: DatasetImport, document: Mapping[str, Any]) -> bool:
     if public is None:
         return False
     try:
-        said, known = schema_from_json(dict(document)), schema_from_json(public.schema)
+        declared, known = schema_from_json(dict(document)), schema_from_json(public.schema)
     except DataError:
         return False
-    if not (isinstance(said, TabularSchema) and isinstance(known, TabularSchema)):
+    if not (isinstance(declared, TabularSchema) and isinstance(known, TabularSchema)):
         return False
     columns, answers = {each.name: each for each in known.features}, (known.text, known.answers, known.outcome)
-    return (said.text, said.answers, said.outcome) == answers and all(
-        columns.get(each.name) == each for each in said.features
+    return (declared.text, declared.answers, declared.outcome) == answers and all(
+        columns.get(each.name) == each for each in declared.features
     )
 
 

@@ -251,11 +251,11 @@ def people_new(request: SignedInRequest, study: Study) -> HttpResponse:
         row.empty_permitted = True
     leave = LeaveForm(data, initial={"leaves": request.user.is_superuser})
     if data is not None and rows.is_valid() and leave.is_valid():
-        told = [row.cleaned_data for row in rows if row.has_changed() and row.cleaned_data.get("username")]
+        appointed = [row.cleaned_data for row in rows if row.has_changed() and row.cleaned_data.get("username")]
         with faults_in(leave):
             waiting = services.people_appoint(
                 study=study,
-                appointments=[services.Appointment(**each) for each in told],
+                appointments=[services.Appointment(**each) for each in appointed],
                 acting_user=request.user,
                 leaves=leave.cleaned_data["leaves"],
             )

@@ -38,7 +38,7 @@ from consent.models import (
 )
 from consent.people.circumstances import Lapse, answering_for
 from consent.people.pseudonyms import holder_named
-from consent.promises.standing import standing
+from consent.promises.status import holder_status
 from consent.selectors import consent_current
 from consent.services.erasures import erasure_ask
 from consent.services.holders import circumstance_record, holder_level_access
@@ -300,7 +300,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
             event = holder_level_access(study=study, acting_user=request.user, **form.cleaned_data)
             context["current"] = event
             if event is not None and event.grants:
-                context["stands"] = _SAID[standing(event.holder).lapse]
+                context["status"] = _SAID[holder_status(event.holder).lapse]
             context["looked_at"] = form.cleaned_data["pseudonym"]
     return render_page(request, study, "staff/people/holder_look.html", context)
 

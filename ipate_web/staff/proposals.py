@@ -21,7 +21,7 @@ from common.requests import SignedInRequest
 from common.slots import NoSlotError, slot
 from consent.models import Level, Study
 from consent.permissions import members_with_permission
-from ipate_web.run_words import said
+from ipate_web.run_words import translated
 from ipate_web.staff.charts import plan_charts
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.fields import (
@@ -251,7 +251,7 @@ def _suggested(study: Study) -> str:
     suggested = suggestion_for(study)
     method = capfirst(str(Run.Method(suggested.method).label))
     message = gettext_lazy("Suggested for this study: %(method)s. %(reason)s")
-    return message % {"method": method, "reason": said(suggested.because)}
+    return message % {"method": method, "reason": translated(suggested.because)}
 
 
 def initial_for(study: Study) -> dict[str, Any]:
@@ -429,7 +429,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         try:
             approved = approvals.run_approve(run=run, acting_user=request.user, share=share, revision=revision)
         except PlanError as error:
-            messages.error(request, said(error.args[0]))
+            messages.error(request, translated(error.args[0]))
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from common.templatetags.components import component_render
 from consent.documents.typeset import tagged_pdf
-from ipate_web.run_words import group_label, interval, learner_label, measures, percent, right_ones, said, trimmed
+from ipate_web.run_words import group_label, interval, learner_label, measures, percent, right_ones, translated, trimmed
 from ipate_web.staff.templatetags.moments import moment_text
 from training.comparison import Fairness
 from training.methods import method_of
@@ -82,7 +82,7 @@ def _facts(run: Run, made: str) -> list[tuple[str, str]]:
             )
         facts.append(("SHA-256", student.digest))
     elif why := without_model(run):
-        facts.append((_("Student"), said(why)))
+        facts.append((_("Student"), translated(why)))
     return [*facts, (_("Report created"), made)]
 
 
@@ -121,7 +121,7 @@ def _shares(run: Run) -> list[dict[str, Any]]:
     ]
     columns = [_("Class"), _("People"), _("95 % interval"), _("Public points"), _("95 % interval")]
     tables = [_table(_("Shares of the classes"), columns, [2, 1, 2, 1, 2], rows)]
-    return _section(_("Classes among the people"), [strip_tags(said(shares["said"]))], tables)
+    return _section(_("Classes among the people"), [strip_tags(translated(shares["said"]))], tables)
 
 
 def _charges(groups: Sequence[GroupSpending] | None) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ class Classes(Outcome):
     def to_graph(self, graph: Graph, scores: str) -> str:
         return graph.node("Softmax", scores, axis=1)
 
-    def said(self, predictions: Floats) -> list[Any]:
+    def answers(self, predictions: Floats) -> list[Any]:
         return [self.names[number] for number in predictions.argmax(axis=1)]
 
     def written(self, code: int) -> str:
@@ -221,7 +221,7 @@ class Labels(Target):
     def to_graph(self, graph: Graph, scores: str) -> str:
         return graph.node("Sigmoid", scores)
 
-    def said(self, predictions: Floats) -> list[Any]:
+    def answers(self, predictions: Floats) -> list[Any]:
         """Return names of the labels that are more likely than not."""
         return [[self.names[place] for place in np.flatnonzero(each > 0.5)] for each in predictions]
 

@@ -190,7 +190,7 @@ class Numbers(Target):
         scaled = graph.node("Mul", places, graph.constant(float(self._range)))
         return graph.node("Add", scaled, graph.constant(float(self.minimum)))
 
-    def said(self, predictions: Floats) -> list[Any]:
+    def answers(self, predictions: Floats) -> list[Any]:
         return [float(value) for value in predictions[:, 0]]
 
     def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:

@@ -163,7 +163,7 @@ class Outcome(ABC):
         """Add `predictions` to an ONNX graph, for double `(rows, outputs)`, and return the name of its output."""
 
     @abstractmethod
-    def said(self, predictions: Floats) -> list[Any]:
+    def answers(self, predictions: Floats) -> list[Any]:
         """Return a model's answer for each record, as JSON."""
 
     @abstractmethod

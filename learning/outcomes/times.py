@@ -180,19 +180,19 @@ class Times(Target):
         sums = graph.node("CumSum", left, graph.constant(np.array(1)))
         return graph.node("Exp", sums)
 
-    def said(self, predictions: Floats) -> list[Any]:
+    def answers(self, predictions: Floats) -> list[Any]:
         """Return the time when half of all such people have had the event; None if it is beyond the timeline."""
         known = np.hstack([np.ones((len(predictions), 1)), predictions])
         ends = np.append(0.0, self.ends)
-        said: list[float | None] = []
+        answers: list[float | None] = []
         for left in known:
             after = int(np.searchsorted(-left, -0.5))
             if after >= len(left):
-                said.append(None)
+                answers.append(None)
                 continue
             share = (left[after - 1] - 0.5) / max(left[after - 1] - left[after], 1e-12)
-            said.append(float(ends[after - 1] + share * (ends[after] - ends[after - 1])))
-        return said
+            answers.append(float(ends[after - 1] + share * (ends[after] - ends[after - 1])))
+        return answers
 
     @property
     def categories(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from learning.students.consistency import Consistency
 from learning.students.releases import Releases, choose, counted, joined, labelled, predicted, with_labelled_rows
 from learning.students.shares import Shares
 from learning.students.smoothing import neighbourhoods, refine, smooth
-from learning.students.student import UNKEPT, CategoriesModel, Student, TrainingCheckpoint, learn_labels, said
+from learning.students.student import UNKEPT, CategoriesModel, Student, TrainingCheckpoint, learn_labels, published_form
 
 __all__ = [
     "STUDENTS",
@@ -32,8 +32,8 @@ __all__ = [
     "labelled",
     "neighbourhoods",
     "predicted",
+    "published_form",
     "refine",
-    "said",
     "smooth",
     "student_class",
     "student_create",

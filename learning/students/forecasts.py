@@ -100,7 +100,7 @@ def student_forecast(
         return Forecast(MODEL, None, min(noisy, 1.0 / n_classes), noisy, noiseless, 0, Sentence(CLUSTERS))
     known = len(sample.labels)
     basis = Sentence(_SIMULATED, points=known)
-    return judged_forecast(MODEL, noisy, noiseless, judged=min(known, len(points)), standing=known, rests_on=basis)
+    return judged_forecast(MODEL, noisy, noiseless, judged=min(known, len(points)), stand_ins=known, rests_on=basis)
 
 
 class VotesRehearsal:
@@ -156,7 +156,7 @@ class VotesRehearsal:
         noisy, noiseless = self._right(drawn, plan.votes), self._right([every], plan.votes)
         judged = len(self.truth)
         basis = Sentence(_TAUGHT, teachers=_teachers(records), records=records, points=self.asked, judged=judged)
-        return judged_forecast(MODEL, noisy, noiseless, judged=judged, standing=self.most_records, rests_on=basis)
+        return judged_forecast(MODEL, noisy, noiseless, judged=judged, stand_ins=self.most_records, rests_on=basis)
 
     def _releases(self, plan: Plan, votes: NDArray[np.float64], answers: int, seed: int) -> Releases:
         aggregator, noise = plan.aggregator, SimulationNoise(seed)
@@ -178,7 +178,7 @@ class VotesRehearsal:
             rng, votes = np.random.default_rng(0), np.zeros((len(self.points), self.n_classes))
             for seed in range(_teachers(records)):
                 mine = rng.choice(len(self.known), records, replace=False)
-                said = teacher_classes(
+                voted = teacher_classes(
                     self.learner,
                     self.known[mine],
                     self.known_labels[mine],
@@ -187,7 +187,7 @@ class VotesRehearsal:
                     classes=self.n_classes,
                     seed=seed,
                 )
-                votes[np.arange(len(said)), said] += 1
+                votes[np.arange(len(voted)), voted] += 1
             self._shares[records] = votes / _teachers(records)
         return self._shares[records]
 

@@ -149,10 +149,10 @@ def counted(
     >>> counted([4], [[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
     array([0])
     """
-    standing = np.array(counts, np.float64)
+    votes = np.array(counts, np.float64)
     if predicted is not None:
-        standing[np.arange(len(standing)), np.asarray(predicted)] += voters
-    return Releases(np.asarray(rows, np.int64), standing, np.full(len(standing), float(sigma)), reach)
+        votes[np.arange(len(votes)), np.asarray(predicted)] += voters
+    return Releases(np.asarray(rows, np.int64), votes, np.full(len(votes), float(sigma)), reach)
 
 
 def labelled(rows: ArrayLike, labels: ArrayLike, *, classes: int) -> Releases:

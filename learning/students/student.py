@@ -121,6 +121,6 @@ class CategoriesModel(Model):
         return self.target.from_shares(self.model.predict_proba(x))
 
 
-def said(model: Model, outcome: Outcome) -> Model:
+def published_form(model: Model, outcome: Outcome) -> Model:
     """Return a student's model in its published form: for classes, unchanged."""
     return CategoriesModel(model, outcome) if isinstance(outcome, Target) else model

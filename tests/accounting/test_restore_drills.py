@@ -24,7 +24,7 @@ from accounting.verification import study_faults
 from common.journal import acts_forget
 from consent.models import ConsentEvent, DataHolder, Level, Role, Study
 from consent.people.circumstances import Lapse
-from consent.promises.standing import standing
+from consent.promises.status import holder_status
 from consent.selectors import answerer_faults, consent_form_in_force, consent_snapshot, promise_faults, promise_last
 from consent.services import consent_refuse, holder_link, membership_add
 from consent.services.erasures import holders_waiting
@@ -142,7 +142,7 @@ def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(t
     snapshot = consent_snapshot(study)
     assert (snapshot.holders.tolist(), snapshot.epsilons.tolist()) == ([other.pk], [1.5])
     assert list(study_faults(study)) == list(promise_faults(study)) == list(answerer_faults(study)) == []
-    state = standing(holder)
+    state = holder_status(holder)
     assert state.lapse == Lapse.EXPIRED and state.asks, "the person is asked again"
     promise = promise_last(holder)
     assert promise is not None and promise.epsilon == 2.5

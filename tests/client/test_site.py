@@ -66,11 +66,11 @@ def test_a_draft_from_its_plan_to_its_end(study: Study, site: Site, site_of: Cal
     assert caught.value.status == 409
     planned = operator.plan_of(run, share=0.25)
     approved = operator.approve(run, share=0.25, revision=2)
-    assert (approved.status, approved.standing) == ("planning", "approved: its plan is being calculated")
+    assert (approved.status, approved.status_text) == ("planning", "approved: its plan is being calculated")
     assert operator.approval_undo(run).status == "draft"
     operator.approve(run, share=0.25)
     approval_fail(run.id, "No room.")
-    assert operator.run(run).standing == "draft: No room."
+    assert operator.run(run).status_text == "draft: No room."
     run_approve(run=Run.objects.get(pk=run.id), acting_user=User.objects.get(username="operator"), share=0.25)
     assert operator.plan_of(run)["budgets"] == planned["budgets"]
     compared = site.compare(run, other)
@@ -217,7 +217,7 @@ def test_waiting_ends_with_the_run(study: Study, site: Site, capsys: pytest.Capt
         site.wait(str(failed.pk), progress=False)
     Run.objects.filter(pk=failed.pk).update(status="finished", message="This run has no model.")
     with pytest.warns(UserWarning, match="has no model"):
-        assert site.wait(str(failed.pk), progress=False).standing == "finished, no model"
+        assert site.wait(str(failed.pk), progress=False).status_text == "finished, no model"
 
 
 def test_labels_and_points(asking_run: Run, site: Site) -> None:

@@ -15,7 +15,7 @@ from consent.people.circumstances import answering_for
 from consent.people.counts import holders_per_level
 from consent.people.exports import export_json
 from consent.people.pseudonyms import Invited
-from consent.promises.standing import standing
+from consent.promises.status import holder_status
 from consent.selectors import answerer_faults
 from consent.services import Valid
 from consent.services.holders import circumstance_record, hand_overs
@@ -43,7 +43,7 @@ def takes_part(holder: DataHolder) -> bool:
     """Whether training would use the records; every way of asking says the same."""
     study = Study.objects.get(pk=holder.study_id)
     found = holder.pk in selectors.consent_snapshot(study).holders
-    assert standing(holder).counts is found
+    assert holder_status(holder).counts is found
     current = selectors.consent_current(holder)
     counts = holders_per_level(study)
     assert bool(counts["SUSPENDED"]) is bool(current and current.grants and not found)
@@ -71,7 +71,7 @@ def test_a_guardians_consent_counts_until_the_person_comes_of_age(study, holder,
     assert selectors.consent_state(study) != state, "a running vote looks again"
     assert selectors.holders_lapsed_since(study, before).tolist() == [holder.pk]
     assert selectors.consent_snapshot(study, before).holders.tolist() == [holder.pk], "the past stays as it was"
-    assert "another person decided" in str(standing(holder))
+    assert "another person decided" in str(holder_status(holder))
     hand_overs()
     assert not takes_part(holder)
     assert give(holder, "HIGH").answered_by == "person"
@@ -141,7 +141,7 @@ def test_an_ended_circumstance_does_not_return_by_itself(study, holder, give) ->
     record(holder, "died")
     record(holder, "person")
     assert not takes_part(holder)
-    assert "another person decided" in str(standing(holder)), "nobody is told that they have died"
+    assert "another person decided" in str(holder_status(holder)), "nobody is told that they have died"
     give(holder, "LOW")
     assert takes_part(holder)
 
@@ -181,14 +181,14 @@ def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give,
     assert event.renew_by.isoformat().startswith("2027-01-02T00:00"), "the day a year later counts, too"
     assert give(holder, "LOW") == event, "a second click"
     clock.days_pass(340)
-    stands = standing(holder)
-    assert stands.counts and stands.asks
-    assert "1 January 2027" in str(stands)
+    status = holder_status(holder)
+    assert status.counts and status.asks
+    assert "1 January 2027" in str(status)
     state = selectors.consent_state(study)
     clock.days_pass(26)
     assert not takes_part(holder)
     assert selectors.consent_state(study) != state
-    assert "ended on" in str(standing(holder))
+    assert "ended on" in str(holder_status(holder))
     again = give(holder, "LOW")
     assert (again.kind, again.renew_by.year) == ("changed", 2028)
     assert takes_part(holder)

@@ -14,7 +14,7 @@ from common.append_only import triggers_remove
 from consent import selectors, services
 from consent.documents.letters import FormsOnPaper, FormWritten
 from consent.models import ConsentForm, ConsentFormProposal, Mail, Remark, Renewal, Role, Study
-from consent.promises.standing import standing
+from consent.promises.status import holder_status
 from consent.services.consent_forms import OBJECTION_DAYS, form_faults
 from consent.wording.facts import fact_label, fact_words, facts_missing, facts_of
 from tests import factories
@@ -133,7 +133,7 @@ def test_changed_facts_come_with_a_version_that_asks_again(study, holder, give, 
     form = factories.form_publish(study, CORRECT, renewal=Renewal.REQUIRED, facts=facts)
     study.refresh_from_db()
     assert facts_of(study) == form.facts == facts and event.form.facts == before
-    assert not standing(holder).counts
+    assert not holder_status(holder).counts
     page = text(as_("hanna").get(reverse("consent:choice", args=[study.slug])))
     assert "What has changed" in page and says in page
     assert list(form_faults(study)) == []
@@ -168,7 +168,7 @@ def test_a_small_correction_is_announced_and_comes_into_force_by_itself(study, g
     assert services.corrections_publish() == 0
     form = selectors.consent_form_in_force(study)
     assert (form.version, form.texts, form.published_by, form.renewal) == (2, CORRECT, None, Renewal.NOT_ASKED)
-    assert standing(holder).counts and not standing(holder).asks
+    assert holder_status(holder).counts and not holder_status(holder).asks
     assert list(form_faults(study)) == [] and list(ConsentForm.chain_faults(study.pk)) == []
 
 

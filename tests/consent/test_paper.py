@@ -6,7 +6,7 @@ import pytest
 
 from consent import selectors, services
 from consent.models import ConsentEvent, Disposal, Mail, Study
-from consent.promises.standing import standing
+from consent.promises.status import holder_status
 from consent.services.erasures import holders_waiting
 from consent.services.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read, scan_load
 from tests import factories
@@ -111,7 +111,7 @@ def test_newer_decisions_stand(study: Study, give: Decide) -> None:
     with pytest.raises(PaperError, match="decided on 2026-01-05"):
         record(study, row("P-2", day=5))
     assert len(selectors.consent_snapshot(study)) == 0, "the version that was signed is not in force any more"
-    assert standing(study.holders.get(pseudonym="P-2")).counts is False
+    assert holder_status(study.holders.get(pseudonym="P-2")).counts is False
 
 
 @pytest.mark.parametrize(

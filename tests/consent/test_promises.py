@@ -12,7 +12,7 @@ from accounting.group_budgets import people_promised_more
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Mail, Role, Study
 from consent.people.exports import decisions
-from consent.promises.standing import level_changes
+from consent.promises.status import level_changes
 from consent.services.mail import mail_render
 from consent.services.replays import _decisions_apply
 from tests import factories

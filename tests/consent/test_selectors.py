@@ -15,7 +15,7 @@ from consent.models import DataHolder, DecisionCount, Study
 from consent.people import counts
 from consent.people.circumstances import day_of
 from consent.people.counts import holders_per_level, recruitment_history, recruitment_overview
-from consent.promises.standing import standing
+from consent.promises.status import holder_status
 from consent.selectors import consent_current, lapses_at
 from tests import factories
 from tests.clock import Clock
@@ -102,17 +102,20 @@ def test_the_renewal_of_a_form_decides_which_consents_count(study, holder, give,
     assert (len(selectors.consent_snapshot(study)) == 1) == takes_part
     counts = holders_per_level(study)
     assert (counts["LOW"], counts["SUSPENDED"]) == (int(takes_part), int(not takes_part))
-    stands = standing(holder)
-    assert (stands.renewal, stands.counts) == (None if is_new is None else form, is_new is not False)
+    status = holder_status(holder)
+    assert (status.renewal, status.counts) == (None if is_new is None else form, is_new is not False)
     latest = factories.form_publish(study, {"en": "More, better said."}, renewal="not_asked")
     assert (len(selectors.consent_snapshot(study)) == 1) == takes_part, "a later optional form revives nothing"
-    assert (standing(holder).renewal, standing(holder).counts) == (None if is_new is None else latest, takes_part)
+    assert (holder_status(holder).renewal, holder_status(holder).counts) == (
+        None if is_new is None else latest,
+        takes_part,
+    )
     give(holder, "LOW")
     assert len(selectors.consent_snapshot(study)) == 1
-    assert standing(holder).renewal is None
+    assert holder_status(holder).renewal is None
     services.consent_withdraw(holder=holder, acting_user=None)
     factories.form_publish(study, {"en": "Yet more."}, renewal=renewal)
-    assert standing(holder).renewal is None, "nobody who withdrew is asked again"
+    assert holder_status(holder).renewal is None, "nobody who withdrew is asked again"
 
 
 def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, give: Decide) -> None:

@@ -136,7 +136,7 @@ RESTS = Sentence("%(points)d of 100 points", points=30)
 
 
 def made(right: float, noiseless: float, of: str = MODEL, judged: int = 300) -> Forecast:
-    return judged_forecast(of, right, noiseless, judged=judged, standing=2 * judged, rests_on=RESTS)
+    return judged_forecast(of, right, noiseless, judged=judged, stand_ins=2 * judged, rests_on=RESTS)
 
 
 def test_the_interval_holds_what_is_measured() -> None:
@@ -161,7 +161,7 @@ def test_chance_moves_a_share_of_few_answers_too() -> None:
     inside = {}
     for measured in (40, None):
         entries = [
-            judged_forecast(LABELS, right, 1.0, judged=600, standing=400, rests_on=RESTS, measured=measured)
+            judged_forecast(LABELS, right, 1.0, judged=600, stand_ins=400, rests_on=RESTS, measured=measured)
             for right in judged.tolist()
         ]
         inside[measured] = np.mean([each.low <= share <= each.high for each, share in zip(entries, came, strict=True)])
@@ -186,8 +186,8 @@ def test_people_are_too_few_where_noise_costs_a_fifth_of_what_could_be_learned()
 def test_every_point_judges_where_there_are_few(points: int, ways: int) -> None:
     divided = thirds(points)
     assert len(divided) == ways
-    for standing, judged in divided:
-        assert sorted([*standing, *judged]) == list(range(points))
+    for stand_ins, judged in divided:
+        assert sorted([*stand_ins, *judged]) == list(range(points))
     if ways == 3:
         assert sorted(np.concatenate([judged for _, judged in divided])) == list(range(points))
 

@@ -166,14 +166,14 @@ class HubAsking(JointAsking):
             return self._ask(run, current)
         if _has_all_answers(question):
             return self._total(run, question)
-        waits_for = question.waits_for
-        if gone := [site for site in waits_for if site in joint.dropped]:
+        pending_sites = question.pending_sites
+        if gone := [site for site in pending_sites if site in joint.dropped]:
             question_end(run, Sentence.from_json(joint.dropped[gone[0]]), [])
             return True
         if silent := silent_sites(question):
             question_end(run, Sentence(_LATE, sites=", ".join(silent)), silent)
             return True
-        message_set(run, Sentence(_SITES, sites=", ".join(waits_for)))
+        message_set(run, Sentence(_SITES, sites=", ".join(pending_sites)))
         return False
 
     def _ask(self, run: Run, current: Round) -> bool:
@@ -391,8 +391,8 @@ class SiteAsking(JointAsking):
         def records() -> Any:
             return self.questions.records(run, question.fitted, people)
 
-        said = question.answer(part, before, people, records, alone=False, draws=draws_of(run))
-        return {**said, "holder": people.holders}
+        answer = question.answer(part, before, people, records, alone=False, draws=draws_of(run))
+        return {**answer, "holder": people.holders}
 
     def _part(self, run: Run) -> tuple[Question, slice]:
         current = round_under_way(run)

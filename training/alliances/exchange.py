@@ -422,10 +422,10 @@ def _question_keep(joint: JointRun, message: Mapping[str, Any]) -> bool:
 
 
 @transaction.atomic
-def exchange_answer(site: AllianceSite, said: Any) -> dict[str, Any]:
+def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
     """Store a site's message and return the news for it. Raises Refused with a message for the site."""
     try:
-        message = SiteMessage.model_validate(said).model_dump()
+        message = SiteMessage.model_validate(received).model_dump()
     except ValidationError as error:
         raise Refused(
             gettext_noop("The site's message cannot be read. Compare the hub's version with the site's.")
@@ -493,7 +493,7 @@ def silent_sites(question: JointQuestion) -> list[str]:
     Silence is measured from the last message about the question, the site's last signed contact, or the end of the
     hub's last own silence, whichever is latest. While the hub hears from no site, none is considered silent.
     """
-    now, waits_for = timezone.now(), question.waits_for
+    now, pending_sites = timezone.now(), question.pending_sites
     alliance = question.joint.alliance
     heard = dict(alliance.sites.values_list("name", "last_contact"))
     last = max(filter(None, heard.values()), default=None)
@@ -501,25 +501,25 @@ def silent_sites(question: JointQuestion) -> list[str]:
         return []
     since = max(filter(None, (question.moved_at, alliance.heard_since)))
     before = now - timedelta(seconds=settings.SITES_PATIENCE)
-    return [site for site in waits_for if max(since, heard.get(site) or since) < before]
+    return [site for site in pending_sites if max(since, heard.get(site) or since) < before]
 
 
-def _run_message(joint: JointRun, said: Mapping[str, Any] | None) -> dict[str, Any]:
+def _run_message(joint: JointRun, report: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the hub's message about a run, which includes the plan until the site reports having it."""
-    questions = joint.questions.filter(number__gt=said["after"]) if said else joint.questions.none()
+    questions = joint.questions.filter(number__gt=report["after"]) if report else joint.questions.none()
     status, message, version = joint.run.status, str(joint.run.message), model_of(joint)
     if version is not None and version.is_withdrawn:  # so that no site waits for this version
         status, message = Run.Status.WITHDRAWN, version.withdrawal_reason
     return {
         "content": joint.content,
         "signature": joint.signature,
-        "told": "" if said else joint.proposal,
+        "told": "" if report else joint.proposal,
         "status": status,
         "message": message,
         "approvals": joint.approvals,
         "dropped": joint.dropped,
         "questions": [_question_message(question) for question in questions.order_by("number")],
-        "model": model_message(joint) if said else None,
+        "model": model_message(joint) if report else None,
     }
 
 
@@ -537,18 +537,18 @@ def _question_message(question: JointQuestion) -> dict[str, Any]:
     }
 
 
-def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
+def _report_keep(joint: JointRun, site: str, report: Mapping[str, Any]) -> None:
     """Store a site's approval, its endorsement, or its notice that it has ended the run."""
     alliance = joint.alliance
     key, changed = alliance.document.sites[site], False
     joint = JointRun.objects.select_for_update().get(pk=joint.pk)
     if joint.run.has_ended:
         return
-    if said["ended"] and site not in joint.dropped:
+    if report["ended"] and site not in joint.dropped:
         text = gettext_noop("%(site)s has ended the run: %(why)s.")
-        joint.dropped[site] = Sentence(text, site=site, why=str(said["ended"])[:200]).to_json()
+        joint.dropped[site] = Sentence(text, site=site, why=str(report["ended"])[:200]).to_json()
         changed = True
-    if (approval := said["approval"]) and site not in joint.approvals:
+    if (approval := report["approval"]) and site not in joint.approvals:
         signed = signed_text(Approval, approval)
         document = signed.checked(key, site)
         if (document.run, document.site) != (joint.document.digest(), site):
@@ -557,7 +557,7 @@ def _report_keep(joint: JointRun, site: str, said: Mapping[str, Any]) -> None:
         changed = True
     if changed:
         joint.save(update_fields=["approvals", "dropped"])
-    if endorsement := said["endorsement"]:
+    if endorsement := report["endorsement"]:
         row = joint.questions.select_for_update().filter(number=endorsement["number"], closed_at=None).first()
         if row is not None and site in row.document.participants and site not in row.endorsements:
             word = Signed(Endorsement(row.document.digest(), site), signature_of(endorsement["signature"]))

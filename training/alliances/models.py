@@ -256,10 +256,10 @@ class JointQuestion(models.Model):
         return set(self.endorsements) == set(self.document.participants)
 
     @property
-    def waits_for(self) -> list[str]:
+    def pending_sites(self) -> list[str]:
         """Sites whose endorsement is missing or, at the hub once all have endorsed, whose answer is missing."""
-        said = set(self.answers.values_list("site", flat=True)) if self.is_endorsed else set(self.endorsements)
-        return [site for site in self.document.participants if site not in said]
+        responded = set(self.answers.values_list("site", flat=True)) if self.is_endorsed else set(self.endorsements)
+        return [site for site in self.document.participants if site not in responded]
 
 
 class JointAnswer(models.Model):

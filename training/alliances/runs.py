@@ -187,7 +187,7 @@ def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) ->
     """
     joint = JointRun.objects.select_for_update(of=("self",)).select_related("run__alliance").get(run=run.pk)
     question = joint.questions.filter(closed_at=None).first()
-    if not joint.alliance.is_hub or question is None or without not in question.waits_for:
+    if not joint.alliance.is_hub or question is None or without not in question.pending_sites:
         raise ValidationError(_("No question is waiting for this site."))
     question_end(run, Sentence(_LEFT_OUT, site=without), [without])
     send("run_advance", run.pk)
@@ -306,13 +306,13 @@ def _version_record(
         onnx_digest=document.onnx,
         **{name: facts[name] for name in FIELDS},
     )
-    said = {"learner": version.learner, "labels": run.labels, "version": number, "calibration": version.calibration}
-    said |= {"card": card_digest(version.card)}
+    facts = {"learner": version.learner, "labels": run.labels, "version": number, "calibration": version.calibration}
+    facts |= {"card": card_digest(version.card)}
     release_record(
         study=run.study,
         kind=Release.Kind.MODEL,
         run=run.pk,
-        content={"digest": version.digest, "onnx": version.onnx_digest, "published": is_published, **said},
+        content={"digest": version.digest, "onnx": version.onnx_digest, "published": is_published, **facts},
         acting_user_id=run.approved_by_id,
     )
     return version

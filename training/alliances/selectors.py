@@ -74,7 +74,7 @@ class AwaitedSite:
     opened_at: datetime
 
 
-def waits_for(run: Run) -> list[AwaitedSite]:
+def pending_sites(run: Run) -> list[AwaitedSite]:
     """Return the sites that the open question of a joint run is waiting for, as far as known on this side."""
     joint = JointRun.objects.filter(run=run.pk).select_related("run__alliance").first()
     question = None if joint is None or run.has_ended else joint.questions.filter(closed_at=None).first()
@@ -83,7 +83,7 @@ def waits_for(run: Run) -> list[AwaitedSite]:
     last_contacts = dict(run.alliance.sites.values_list("name", "last_contact"))
     return [
         AwaitedSite(name, joint.sites.index(name), last_contacts.get(name), question.is_endorsed, question.opened_at)
-        for name in question.waits_for
+        for name in question.pending_sites
     ]
 
 
@@ -170,5 +170,5 @@ def joint_document(run: Run) -> dict[str, Any] | None:
         "missing": joint.missing,
         "dropped": {name: Sentence.from_json(why) for name, why in joint.dropped.items()},
         "questions": questions,
-        "waits_for": waits_for(run),
+        "waits_for": pending_sites(run),
     }

@@ -437,7 +437,7 @@ def notify_silences() -> None:
     ):
         with transaction.atomic():
             if JointQuestion.objects.filter(pk=question.pk, silence_is_known=False).update(silence_is_known=True):
-                notify_silence(question.joint.alliance, question.waits_for)
+                notify_silence(question.joint.alliance, question.pending_sites)
     silent = Alliance.objects.exclude(own_name="").filter(left_at=None, last_contact__lt=before, silence_is_known=False)
     for alliance in silent.filter(runs__status__in=Run.ACTIVE).select_related("study").distinct():
         with transaction.atomic():

@@ -372,7 +372,7 @@ class SgdSampled(GradientSteps):
         run, content = batch.run, release.content
         who, before = f"run {run.pk}, batch {batch.index}", position_in_round(batch)
         if batch.index == CHARGE:
-            if batch.size or any(content.get(name) != said for name, said in question.charged_content().items()):
+            if batch.size or any(content.get(name) != value for name, value in question.charged_content().items()):
                 yield f"release {release.sequence}: is not the charge for all of run {run.pk}."
             return
         try:

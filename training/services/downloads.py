@@ -24,7 +24,7 @@ from learning.formats import schema_from_json
 from learning.formats.rows import as_numbers
 from learning.learners import Model
 from learning.published import published_format, published_load
-from learning.students import said
+from learning.students import published_form
 from training.engine.records import encoder_load, encoder_of, points_of
 from training.methods import method_of
 from training.models import Run, StudentModel
@@ -222,7 +222,7 @@ def version_load(version: StudentModel) -> Model:
     """Return the model of a version with its calibration, in the form given to all users."""
     model = published_load(version.learner, model_fetch(version.artifact))
     calibrated = CalibratedModel(model, Calibration.from_json(version.calibration))
-    return calibrated if version.is_released_itself else said(calibrated, version.run.learns)
+    return calibrated if version.is_released_itself else published_form(calibrated, version.run.learns)
 
 
 def file_native(version: StudentModel) -> ModelFile:

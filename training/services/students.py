@@ -34,7 +34,7 @@ from learning.calibration import CalibratedModel, Calibration
 from learning.encoders import EncoderError
 from learning.formats import DataError, Schema, schema_from_json
 from learning.learners import Model
-from learning.students import CategoriesModel, Releases, labelled, said
+from learning.students import CategoriesModel, Releases, labelled, published_form
 from training.engine.asking import run_part_do
 from training.engine.records import rows_encode
 from training.engine.turns import StepAside, send
@@ -148,7 +148,7 @@ def student_teach(
         tries = publish == "student" or judges is not None
         trial = student_try(run, lesson, recipe, progress, tries=tries, truth=categories)
         score, duel = trial.score, trial.duel
-        student = said(trial.model, run.learns)
+        student = published_form(trial.model, run.learns)
         evaluated = evaluation(student, run.test_dataset, run.encoder)
         candidates.append(Candidate(recipe.learner, recipe.parameters, student, evaluated))
     seconds = time.monotonic() - begun
@@ -321,7 +321,7 @@ def student_predict(student: StudentModel, rows: list) -> dict:
     if schema.target is not None:
         return {
             "columns": list(schema.target.columns),
-            "predictions": schema.target.said(probabilities),
+            "predictions": schema.target.answers(probabilities),
             "values": probabilities.tolist(),
             "outside": schema.outside(rows),
         }
@@ -485,7 +485,7 @@ def _version_assess(training: StudentTraining, progress: Progress) -> None:
         numbers = run.learns.categories_of(truth)
         if (numbers >= 0).all():  # the true category of people censored early is unknown
             true = labelled(np.arange(len(truth)), numbers, classes=len(run.learns.categories))
-            student = said(student_from(run, recipe, true, progress), run.learns)
+            student = published_form(student_from(run, recipe, true, progress), run.learns)
             reference = evaluation(student, run.test_dataset, run.encoder)
     with transaction.atomic():
         version.reference = reference

@@ -59,13 +59,15 @@ class Command(BaseCommand):
         options = ["--identity", str(identity.resolve())] if identity else []
         with tempfile.TemporaryDirectory(prefix="drill-", dir=settings.VAR_DIR) as folder:
             environment = self._environment(Path(folder), database)
-            said, facts["restore_seconds"] = self._call(environment, "restore", str(file.resolve()), "--yes", *options)
-            facts["locked"] = re.findall(r"^(\S+) is locked:", said, re.MULTILINE)
-            said, facts["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
-        faults = set(re.findall(r"^ +(FAULT  .*)$", said, re.MULTILINE))
+            output, facts["restore_seconds"] = self._call(
+                environment, "restore", str(file.resolve()), "--yes", *options
+            )
+            facts["locked"] = re.findall(r"^(\S+) is locked:", output, re.MULTILINE)
+            output, facts["verify_seconds"] = self._call(environment, "verify_ledger", "--replay", may_fail=True)
+        faults = set(re.findall(r"^ +(FAULT  .*)$", output, re.MULTILINE))
         # Every backup lacks later decisions and releases; they lock the study and can be settled.
-        if faults - {f"FAULT  {JOURNAL_CHECK}"} or "whole" not in said:
-            raise CommandError(f"The backup can be restored, but is not whole.\n{said}")
+        if faults - {f"FAULT  {JOURNAL_CHECK}"} or "whole" not in output:
+            raise CommandError(f"The backup can be restored, but is not whole.\n{output}")
         for name, value in facts.items():
             self.stdout.write(f"{name.replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
         self.stdout.write("The backup is whole, and everything that was thrown away again was a copy.")

@@ -157,7 +157,7 @@ def _forecast(
         noiseless, _gap = _right_by_sample(known, radius_share, voters, 0.0)
         points = len(known.labels)
         basis = Sentence(LABELS_FROM_SAMPLE, points=points)
-        labels = judged_forecast(LABELS, clear, noiseless, judged=points, standing=points, rests_on=basis)
+        labels = judged_forecast(LABELS, clear, noiseless, judged=points, stand_ins=points, rests_on=basis)
     tenth, median, ninetieth = (float(value) for value in np.percentile(voters, [10, 50, 90]))
     return RoundForecast(
         queries=stand_ins.queries,

@@ -67,13 +67,13 @@ def read_counts(
     array([0])
     """
     released = np.asarray(counts, np.int64)
-    standing = released.astype(np.float64)
+    votes = released.astype(np.float64)
     if predicted is not None:
-        standing[np.arange(len(standing)), np.asarray(predicted)] += voters
-    labels = standing.argmax(axis=1)
-    if standing.shape[1] == 1:
+        votes[np.arange(len(votes)), np.asarray(predicted)] += voters
+    labels = votes.argmax(axis=1)
+    if votes.shape[1] == 1:
         return CountsRelease(released, labels, np.full(len(labels), np.inf))
-    ordered = np.partition(standing, -2, axis=1)
+    ordered = np.partition(votes, -2, axis=1)
     return CountsRelease(released, labels, (ordered[:, -1] - ordered[:, -2]) / sigma)
 
 

@@ -226,8 +226,10 @@ def forecast_votes(
     basis = Sentence(
         _TAUGHT if quick == learner else _TAUGHT_QUICKLY, teachers=teachers, records=records, judged=len(true)
     )
-    standing, judged = len(divided[0][0]), int(answered.sum())
-    return judged_forecast(LABELS, noisy, noiseless, judged=judged, standing=standing, rests_on=basis, measured=answers)
+    stand_ins, judged = len(divided[0][0]), int(answered.sum())
+    return judged_forecast(
+        LABELS, noisy, noiseless, judged=judged, stand_ins=stand_ins, rests_on=basis, measured=answers
+    )
 
 
 def _seeds(

@@ -363,7 +363,7 @@ class Description:
         return self.rows
 
 
-class Said(Protocol):
+class RowsDescription(Protocol):
     """Description of rows: the names of their ``columns``, the classes last, and more."""
 
     @property
@@ -372,23 +372,23 @@ class Said(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
-S = TypeVar("S", bound=Said)
+S = TypeVar("S", bound=RowsDescription)
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticRows(Generic[S]):
-    """Drawn rows: encoded records ``x`` (n, …), their ``classes`` (n,), and a description in ``said``."""
+    """Drawn rows: encoded records ``x`` (n, …), their ``classes`` (n,), and a description in ``description``."""
 
     schema: TabularSchema
     x: NDArray[np.float32]
     classes: NDArray[np.int64]
-    said: S
+    description: S
 
     def __len__(self) -> int:
         return len(self.x)
 
     def to_json(self) -> dict[str, Any]:
-        return self.said.to_json()
+        return self.description.to_json()
 
     def values(self) -> Iterator[list[str]]:
         """Yield the values of each column as they are written in files."""
@@ -402,7 +402,7 @@ class SyntheticRows(Generic[S]):
         text = io.StringIO()
         columns = [*self.values(), [self.schema.classes[number] for number in self.classes.tolist()]]
         lines = CsvWriter(text)
-        lines.writerow([*(column.name for column in self.schema.features), self.said.columns[-1]])
+        lines.writerow([*(column.name for column in self.schema.features), self.description.columns[-1]])
         lines.writerows(zip(*columns, strict=True))
         return text.getvalue()
 

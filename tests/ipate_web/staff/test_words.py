@@ -9,7 +9,7 @@ from django.utils import timezone, translation
 
 from common.sentences import Sentence
 from common.templatetags.components import component_render
-from ipate_web.run_words import percent, said, trimmed
+from ipate_web.run_words import percent, translated, trimmed
 from ipate_web.staff.charts import Chart, Series
 
 CHART = Chart(
@@ -27,16 +27,16 @@ def test_stored_sentences_are_translated_for_the_reader() -> None:
     note = Sentence("Group %(group)s has no holders.", group="HIGH")
     stored = json.loads(json.dumps(note.to_json()))
     assert note == "Group HIGH has no holders."
-    assert said(note) == said(stored) == "Group High protection has no holders."
+    assert translated(note) == translated(stored) == "Group High protection has no holders."
     large = "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise."
     numbers, unknown = Sentence(large, sigma=0.5, votes=30), Sentence("<%(count)d> of some kind", count=3)
-    assert said(numbers) == numbers and said(unknown) == "<3> of some kind"
-    assert said(Sentence("about %(share)d %% of them", share=7)) == "about 7 % of them"
+    assert translated(numbers) == numbers and translated(unknown) == "<3> of some kind"
+    assert translated(Sentence("about %(share)d %% of them", share=7)) == "about 7 % of them"
     with translation.override("de"):
-        assert said(note) == said(stored) == "Gruppe „Hoher Schutz“ hat keine Betroffenen."
-        assert said(numbers).startswith("σ = 0,5 ")
-        assert said(unknown) == '<span lang="en">&lt;3&gt; of some kind</span>', "marked as English"
-        assert said("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'
+        assert translated(note) == translated(stored) == "Gruppe „Hoher Schutz“ hat keine Betroffenen."
+        assert translated(numbers).startswith("σ = 0,5 ")
+        assert translated(unknown) == '<span lang="en">&lt;3&gt; of some kind</span>', "marked as English"
+        assert translated("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'
 
 
 def test_moments_have_seconds_and_zone_unless_timing_must_not_be_told() -> None:

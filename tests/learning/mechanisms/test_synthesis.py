@@ -185,7 +185,7 @@ def test_without_noise_rows_have_the_distributions_of_the_records() -> None:
                 assert (job[mine] == work).mean() == pytest.approx((real_job[real] == work).mean(), abs=0.06)
     assert np.corrcoef(job, rows.x[:, 7])[0, 1] == pytest.approx(np.corrcoef(real_job, records.x[:, 7])[0, 1], abs=0.05)
     assert rows.x[:, 1].mean() == pytest.approx(records.x[:, 1].mean(), abs=0.02)  # how often age is not known
-    assert rows.said.pairs < 0.1
+    assert rows.description.pairs < 0.1
 
 
 def test_drawn_rows_are_read_back_as_records_of_the_schema(tmp_path: Path) -> None:
@@ -195,8 +195,10 @@ def test_drawn_rows_are_read_back_as_records_of_the_schema(tmp_path: Path) -> No
     found = read_file(path, SCHEMA, holders=False)
     np.testing.assert_allclose(found.x, rows.x, atol=1e-5)
     assert np.array_equal(found.y, rows.classes)
-    assert len(rows.said.marginals) == 4 and rows.said.columns[-1] == "sick" and len(rows.said) == 500
-    assert all(0 <= each.distance <= 1 for each in rows.said.marginals)
+    assert (
+        len(rows.description.marginals) == 4 and rows.description.columns[-1] == "sick" and len(rows.description) == 500
+    )
+    assert all(0 <= each.distance <= 1 for each in rows.description.marginals)
 
 
 def test_a_file_has_no_formula_and_names_all_groups_of_several_codes() -> None:
@@ -231,6 +233,6 @@ def test_noise_adds_no_more_to_the_distance_of_pairs_than_was_forecast() -> None
     for seed in range(2):
         marginals = marginals_of(records, people, noise=SimulationNoise(seed))
         forecast = rounds.forecast_rows(plan, [column.size for column in marginals.columns], 2)
-        said = rows_draw(marginals).said
+        said = rows_draw(marginals).description
         assert forecast.value is None and forecast.low == 0.0 < said.noise <= forecast.high < 0.5
         assert forecast.high < 4 * said.noise, "it says something"

@@ -334,5 +334,5 @@ def test_a_predicted_curve_stands_beside_the_observed_one() -> None:
     assert [point["observed"] for point in found.curve] == pytest.approx([0.75, 0.5, 0.25])
     assert [point["predicted"] for point in found.curve] == pytest.approx([0.75, 0.5, 0.25])
     assert {each.name: each.estimate.value for each in found.measures}["concordance"] == 0.5
-    assert target.said(said[:1]) == [2.0]
-    assert target.said(np.array([[0.9, 0.8, 0.7]])) == [None]
+    assert target.answers(said[:1]) == [2.0]
+    assert target.answers(np.array([[0.9, 0.8, 0.7]])) == [None]

@@ -11,7 +11,7 @@ from django.utils import translation
 from accounting.models import Release
 from consent.models import ConfigurationChange, Mail
 from consent.selectors import consent_form_in_force
-from ipate_web.run_words import said
+from ipate_web.run_words import translated
 from learning.sites.documents import Refused, sign
 from tests.factories import user_create
 from tests.training.runs import run_approve
@@ -246,7 +246,7 @@ def problem(site: Any) -> tuple[str, str]:
     problems = []
     for language in ("en", "de"):
         with translation.override(language):
-            problems.append(said(site.problem))
+            problems.append(translated(site.problem))
     return problems[0], problems[1]
 
 

@@ -143,7 +143,7 @@ def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[Lev
 
 
 @dataclass(frozen=True)
-class Standing:
+class HolderStatus:
     """Last decision about a holder's records, and whether it is valid.
 
     Attributes:
@@ -326,18 +326,18 @@ def next_correction(study: Study, language: str) -> Announced | None:
     return Announced(proposal, [line for line in lines if line.change != "same"])
 
 
-def standing(holder: DataHolder) -> Standing:
-    """Return the current standing of the holder; a closed study never requests a decision."""
+def holder_status(holder: DataHolder) -> HolderStatus:
+    """Return the current status of the holder; a closed study never requests a decision."""
     current, answers, closed = consent_current(holder), answering_for(holder), holder.study.is_closed
     last, in_force = promise_last(holder), consent_form_in_force(holder.study) if holder.pk else None
     renewed = (not closed and last is not None) and (
         (in_force is not None and last.event.form_id != in_force.pk) or not last.agreed == last.epsilon == last.offered
     )
     if current is None or not current.grants or current.form is None:
-        return Standing(current, answering=answers, promise=last, is_renewed=renewed, is_closed=closed)
+        return HolderStatus(current, answering=answers, promise=last, is_renewed=renewed, is_closed=closed)
     later = list(ConsentForm.objects.filter(study_id=holder.study_id, version__gt=current.form.version))
     renews = not closed and any(form.renewal != Renewal.NOT_ASKED for form in later)
     lapse = lapse_of(current)
     outlasted = timezone.now() if lapse is not None else current.renew_by
     ends = outlasted is not None and not counts_after(in_force, outlasted)
-    return Standing(current, lapse, later[0] if renews else None, answers, last, renewed, closed, ends)
+    return HolderStatus(current, lapse, later[0] if renews else None, answers, last, renewed, closed, ends)
