@@ -135,9 +135,9 @@ class _Asked:
             released, start, batch = release.arrays, start + release.size, batch + 1
 
     def planned_groups(self, levels: list[PlannedLevel], share: float) -> tuple[list[PlannedLevel], NDArray[np.int64]]:
-        """Return the levels that can pay this share in addition to their head count, and each row's place among them.
+        """Return the levels that can pay this share in addition to their head count, and each row's index in them.
 
-        A row counts for the largest level that its account covers, and has the place -1 if it covers none.
+        A row belongs to the largest level that its account covers, and has the index -1 if it covers none.
         """
         able = [level for level in levels if level.cap * (1.0 - share) >= self._counted * (1.0 - _ROUNDING)]
         if not able:
@@ -318,7 +318,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         delta: δ of all promises.
         public: (P, d) points, or (P, height, width) images, that are not secret and are distributed like the rows.
         method: “steps” for a linear model trained by private gradient steps; “neighbours”, where every row near a
-            public point votes for its class; or “pate”, where teachers vote that each learn from a few rows. A student
+            public point votes for its class; or “pate”, where teachers trained on a few rows each vote. A student
             learns from the noisy votes.
         head_counts: Numbers of rows by ε, if they are public; otherwise they are counted with noise, at a small cost.
         classes: All classes; if None, the classes that occur, which makes them public.

@@ -262,7 +262,7 @@ class Marginals:
 
     @cached_property
     def columns(self) -> tuple[CountedColumn, ...]:
-        """All other columns, with all their cells."""
+        """Columns without the classes, with all their cells."""
         return feature_columns(self.schema, self.plan.bins)
 
     @cached_property
