@@ -1,6 +1,7 @@
 """Facts of a study belong to the versions of its form: complete, without contradiction, changed by two people."""
 
 from datetime import date, timedelta
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
@@ -86,7 +87,7 @@ def test_page_and_paper_tell_every_fact_before_anybody_decides(db: None, languag
         behaviour = {fact_label(name) for name in ("after_withdrawal", "after_death", "after_incapacity")}  # sentences
         wanted = [said for label, said in fact_words(study) if label not in behaviour]
         paper = words(FormsOnPaper(study).context(FormWritten(language))["reading"])
-    page = text(browser.get(reverse("consent:study", args=[study.slug])))
+    page = unescape(text(browser.get(reverse("consent:study", args=[study.slug]))))
     for where in (page, paper):
         assert [said for said in wanted if said not in where and capfirst(said) not in where] == []
 

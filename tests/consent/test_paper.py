@@ -94,7 +94,7 @@ def test_days_on_paper_are_those_of_the_sites_zone(study: Study, give: Decide, c
     holder = study.holders.get(pseudonym="P-1")
     give(holder, "HIGH")
     services.consent_withdraw(holder=holder, acting_user=None)
-    assert "decided on 2026-01-11, which is newer" in error_message(study, row("P-1", day=11))
+    assert "made a newer decision on 2026-01-11" in error_message(study, row("P-1", day=11))
     assert record(study, row("P-2", day=11)) == 1, "the day has begun"
     policy = factories.policy_approve(study, high=0.5)
     assert record(study, row("P-3", day=11)) == 1
@@ -104,11 +104,11 @@ def test_days_on_paper_are_those_of_the_sites_zone(study: Study, give: Decide, c
 def test_newer_decisions_stand(study: Study, give: Decide) -> None:
     first = study.holders.get(pseudonym="P-1")
     give(first, "HIGH")
-    with pytest.raises(PaperError, match="decided on 2026-01-11, which is newer"):
+    with pytest.raises(PaperError, match="made a newer decision on 2026-01-11"):
         record(study, row(level="LOW", day=5))
     factories.form_publish(study, {"en": "More."}, renewal="required")
     record(study, row("P-2", day=5))
-    with pytest.raises(PaperError, match="decided on 2026-01-05"):
+    with pytest.raises(PaperError, match="newer decision on 2026-01-05"):
         record(study, row("P-2", day=5))
     assert len(selectors.consent_snapshot(study)) == 0, "the version that was signed is not in force any more"
     assert holder_status(study.holders.get(pseudonym="P-2")).counts is False

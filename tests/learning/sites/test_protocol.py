@@ -84,9 +84,9 @@ def test_a_run_needs_its_hub_its_alliance_and_the_approval_of_exactly_its_partic
     made, other = joint.approvals, Joint(3, number="2f")
     forged = sign(made[2].document, joint.sites[0].identity)
     for approvals, message in (
-        (made[:2], "approval of site-02 is missing"),
+        (made[:2], "Approval from site-02 is missing"),
         ([*made, made[0]], "more than one approval from site-00"),
-        ([*made[:2], other.approvals[2]], "approval of site-02 belongs to a different run"),
+        ([*made[:2], other.approvals[2]], "site-02's approval belongs to a different run"),
         ([*made[:2], forged], "signature of site-02 on this approval"),
     ):
         with pytest.raises(Refused, match=message):
@@ -103,7 +103,7 @@ def test_a_run_needs_its_hub_its_alliance_and_the_approval_of_exactly_its_partic
     ("places", "message"),
     [
         ("01", "at least 3 are needed"),
-        ("019", "site-09 must not take"),
+        ("019", "site-09 cannot take"),
         ("102", "in the right order"),
         ("001", "named twice"),
     ],
@@ -207,7 +207,7 @@ def test_the_hub_decodes_nothing_but_the_total_of_all(joint: Joint) -> None:
         ([*made[:2], replayed], "site-02 has answered a different question"),
         ([*made[:2], replace(last, vector=bytes(48))], "are not the ones it signed"),
         ([*made[:2], replace(last, answer=Signed(document, last.answer.signature))], "signature of site-02 on this"),
-        ([*made[:2], reshaped], "site-02 has a different shape"),
+        ([*made[:2], reshaped], "site-02's answer has a different shape"),
         ([*made[:2], stranger], "site-09 does not take part"),
     ):
         with pytest.raises(Refused, match=message):
@@ -256,5 +256,5 @@ def test_keys_and_signatures_are_those_of_rfc_8032() -> None:
     signed = sign(DOCUMENTS[4], key)
     assert signed.checked(public_key(key), "it") == DOCUMENTS[4]
     for wrong in (public_key(HUB), "00", "no key"):
-        with pytest.raises(Refused, match="Compare the fingerprints"):
+        with pytest.raises(Refused, match="Compare the key fingerprints"):
             signed.checked(wrong, "it")
