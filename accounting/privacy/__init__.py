@@ -27,33 +27,3 @@ from accounting.privacy.papers.curves import (
 from accounting.privacy.papers.votes import gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.sampled_charge import sampled_gaussian_epsilon, sampled_gaussian_mu
 from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu, guess_odds, record_guess_odds
-
-__all__ = [
-    "DEFAULT_ORDERS",
-    "PAPER_ORDERS",
-    "SMALLEST_DELTA",
-    "Conversion",
-    "IndividualAccounts",
-    "Method",
-    "affordable_prefix",
-    "available_delta",
-    "check_charge",
-    "epsilon_from_rdp",
-    "gaussian_rdp",
-    "gdp_delta",
-    "gdp_epsilon",
-    "gdp_mu",
-    "gnmax_rdp",
-    "guess_odds",
-    "label_charge",
-    "lnmax_charge",
-    "lnmax_rdp",
-    "promise_caps",
-    "pure_dp_mu",
-    "record_guess_odds",
-    "residual_vote_charge",
-    "sampled_gaussian_epsilon",
-    "sampled_gaussian_mu",
-    "sampled_gaussian_rdp",
-    "threshold_rdp",
-]

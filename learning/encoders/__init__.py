@@ -5,5 +5,3 @@ They run in a separate process (`learning.encoders.process`) with limited memory
 
 from learning.encoders.files import EncoderError, EncoderFile, ImageInput, TextInput, input_from_json
 from learning.encoders.process import EncoderProcess, sample_of
-
-__all__ = ["EncoderError", "EncoderFile", "EncoderProcess", "ImageInput", "TextInput", "input_from_json", "sample_of"]

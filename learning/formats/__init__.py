@@ -7,25 +7,3 @@ from learning.formats.files import check_sha256
 from learning.formats.read import read_file
 from learning.formats.rows import DataError, DataErrors, Report, Rows
 from learning.formats.schema import ImageSchema, Schema, TabularSchema
-
-__all__ = [
-    "CATALOGUE",
-    "DataError",
-    "DataErrors",
-    "ImageSchema",
-    "Report",
-    "Rows",
-    "Schema",
-    "Splits",
-    "TabularSchema",
-    "catalogue_files",
-    "catalogue_load",
-    "check_sha256",
-    "json_schema",
-    "outcome_of",
-    "read_file",
-    "records_alike",
-    "schema_draft",
-    "schema_from_json",
-    "schema_to_json",
-]

@@ -13,18 +13,6 @@ from learning.learners.cnn import CNN
 from learning.learners.learner import Learner, Model, Parametrised
 from learning.learners.scikit import LogisticRegression, NearestNeighbour, RandomForest
 
-__all__ = [
-    "LEARNERS",
-    "LearnerField",
-    "Model",
-    "instance_of",
-    "learner_create",
-    "learner_parameters",
-    "parameter_fields",
-    "registered_class",
-    "suggested_learner",
-]
-
 LEARNERS: dict[str, type[Learner]] = {
     learner.name: learner for learner in (RandomForest, LogisticRegression, NearestNeighbour, CNN)
 }

@@ -28,26 +28,6 @@ KINDS = tuple(OUTCOME_LABELS)
 AnyTarget = Annotated[Numbers | Times | Labels, Field(discriminator="kind")]
 _TARGET: TypeAdapter[Numbers | Times | Labels] = TypeAdapter(AnyTarget)
 
-__all__ = [
-    "CROSS_ENTROPY",
-    "KINDS",
-    "OUTCOME_LABELS",
-    "AnyTarget",
-    "Classes",
-    "Codes",
-    "Evaluation",
-    "Labels",
-    "Loss",
-    "Measure",
-    "Numbers",
-    "Outcome",
-    "Target",
-    "Times",
-    "target_arrays",
-    "target_from_arrays",
-    "target_from_json",
-]
-
 
 def target_from_json(document: Mapping[str, Any]) -> Target:
     """Return the target from the result of `Target.to_json`.

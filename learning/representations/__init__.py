@@ -24,28 +24,3 @@ from learning.representations.coordinates import MOST_COMPONENTS
 from learning.representations.network import layers_of, layers_of_model
 from learning.representations.representation import FittedRepresentation, Representation
 from learning.representations.storage import LinearModel, representation_load, representation_save
-
-__all__ = [
-    "MOST_COMPONENTS",
-    "REPRESENTATIONS",
-    "Embedding",
-    "Encoded",
-    "Evened",
-    "FittedRepresentation",
-    "LearnedNetwork",
-    "LinearModel",
-    "Patches",
-    "Representation",
-    "Standardised",
-    "StudentLayer",
-    "Thresholds",
-    "Wavelets",
-    "Whitened",
-    "Words",
-    "default_representation",
-    "layers_of",
-    "layers_of_model",
-    "representation_create",
-    "representation_load",
-    "representation_save",
-]

@@ -21,27 +21,6 @@ from learning.students.shares import Shares
 from learning.students.smoothing import neighbourhoods, refine, smooth
 from learning.students.student import UNKEPT, CategoriesModel, Student, TrainingCheckpoint, learn_labels, published_form
 
-__all__ = [
-    "STUDENTS",
-    "CategoriesModel",
-    "Releases",
-    "TrainingCheckpoint",
-    "choose",
-    "counted",
-    "joined",
-    "labelled",
-    "neighbourhoods",
-    "predicted",
-    "published_form",
-    "refine",
-    "smooth",
-    "student_class",
-    "student_create",
-    "student_learn",
-    "suggested_student",
-    "with_labelled_rows",
-]
-
 STUDENTS: dict[str, type[Parametrised]] = {
     **{student.name: student for student in (Consistency, Shares, Boosting)},
     **LEARNERS,

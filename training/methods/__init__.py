@@ -43,19 +43,3 @@ def lesson_of(run: Run) -> Lesson:
 def table_of(run: Run) -> ResultTable:
     """Return the released table of a run whose outcome is a table."""
     return cast(TableMethod, method_of(run)).table(run)
-
-
-__all__ = [
-    "IMPLEMENTED",
-    "METHODS",
-    "MethodOutcome",
-    "MethodPlan",
-    "ResultTable",
-    "RunMethod",
-    "RunStage",
-    "Step",
-    "lesson_of",
-    "method_by",
-    "method_of",
-    "table_of",
-]

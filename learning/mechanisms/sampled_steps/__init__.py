@@ -1,5 +1,3 @@
 """Private gradient steps over samples of the holders, and their baselines."""
 
 from learning.mechanisms.sampled_steps.rates import sample_rates, scale_norms
-
-__all__ = ["sample_rates", "scale_norms"]

@@ -43,21 +43,3 @@ def aggregator_from_parameters(parameters: Mapping[str, Any]) -> Aggregator:
             "give exactly those."
         )
     return AGGREGATORS[name](**settings)
-
-
-__all__ = [
-    "AGGREGATORS",
-    "REJECTED",
-    "Aggregator",
-    "AggregatorParameter",
-    "ConfidentGNMax",
-    "GNMax",
-    "InteractiveGNMax",
-    "LNMax",
-    "LabelRelease",
-    "NoisyCounts",
-    "QueryCosts",
-    "ResidualGNMax",
-    "VoteCharge",
-    "aggregator_from_parameters",
-]
