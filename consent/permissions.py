@@ -164,7 +164,7 @@ def studies_with_permission(user: Any, perm: str):
     """Return the studies in which ``user`` has ``perm``."""
     if user.is_superuser:
         return Study.objects.all()
-    roles = [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
+    roles = _roles_with(perm)
     return Study.objects.filter(memberships__user_id=user.pk, memberships__role__in=roles).distinct()
 
 
@@ -187,6 +187,11 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
     Args:
         user: the proposer; None at the command line.
         whose: id of the account that the role is given to or taken from.
+        giving: whether it is given, not taken.
+
+    A superuser who works in the study gives roles alone, but takes none, while everyone who could confirm it owes them
+    account or role: so they can appoint somebody and leave. Had they only touched the account of a possible second
+    person, or shut that person out, it would make no difference.
     """
     if user is None or study.rehearsal:
         return True
@@ -196,18 +201,31 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
         return False
     if not Membership.objects.filter(study=study, user_id=user.pk).exists():
         return True
-    members = members_with_permission(study, CONFIRM).exclude(pk=user.pk)
-    if not members.exists():
+    # Nobody becomes free of a second person by changing, demoting or closing that person's account.
+    acts = AccountChange.objects.filter(changed_by_id=user.pk)
+    closed, demoted = (acts.filter(kind=kind).values("user_id") for kind in ("closed", "no_superuser"))
+    others = get_user_model().objects.exclude(pk=user.pk).filter(Q(is_active=True) | Q(pk__in=closed))
+    overseers = others.filter(memberships__study=study, memberships__role__in=_roles_with(CONFIRM)).distinct()
+    if not overseers.exists():
         return True
-    # People who got their account or role only from the superuser do not count as a second person.
-    superusers = get_user_model().objects.filter(is_superuser=True, is_active=True).exclude(memberships__study=study)
-    return all(in_one_hand(study, user.pk, other.pk) for other in [*members, *superusers])
+    superusers = others.filter(Q(is_superuser=True) | Q(pk__in=demoted)).exclude(memberships__study=study)
+    return giving and all(_owes(study, other.pk, user.pk) for other in [*overseers, *superusers])
+
+
+def _owes(study: Study, user_id: int, giver_id: int) -> bool:
+    """Return whether the second account made the first one, or alone gave it a role in ``study``."""
+    made = AccountChange.objects.filter(user_id=user_id, changed_by_id=giver_id, kind=AccountChange.Kind.CREATED)
+    return made.exists() or _gave_alone(study, user_id, giver_id)
+
+
+def _roles_with(perm: str) -> list[str]:
+    return [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
 
 
 def members_with_permission(study: Study, perm: str) -> QuerySet[Any]:
     """Return the users whose role in ``study`` includes ``perm``, by name, without closed accounts and superusers."""
-    roles = [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
-    users = get_user_model().objects.filter(memberships__study=study, memberships__role__in=roles, is_active=True)
+    members = {"memberships__study": study, "memberships__role__in": _roles_with(perm)}
+    users = get_user_model().objects.filter(**members, is_active=True)
     return users.distinct().order_by("username")
 
 
@@ -249,17 +267,16 @@ def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
     kinds = (AccountChange.Kind.CREATED, AccountChange.Kind.CHANGED)
     if AccountChange.objects.filter(pair, kind__in=kinds).exists():
         return True
-    roles = set(
-        Membership.objects.filter(study=study, user_id__in=(first_id, second_id)).values_list("user_id", "role")
-    )
-    gifts: dict[tuple[int, str], RoleChange] = {}
-    changes = RoleChange.chain(study.pk).filter(user_id__in=(first_id, second_id), kind=RoleChange.Kind.GIVEN)
-    for change in changes:
-        gifts[change.user_id, change.role] = change
+    return _gave_alone(study, first_id, second_id) or _gave_alone(study, second_id, first_id)
+
+
+def _gave_alone(study: Study, user_id: int, giver_id: int) -> bool:
+    """Whether a role that one account has in ``study`` was given to it by the other, without a second person."""
+    changes = RoleChange.chain(study.pk).filter(user_id=user_id, kind=RoleChange.Kind.GIVEN)
+    gifts = {change.role: change for change in changes}
+    roles = Membership.objects.filter(study=study, user_id=user_id).values_list("role", flat=True)
     return any(
-        {change.user_id, change.changed_by_id} == {first_id, second_id} and change.proposed_by_id is None
-        for role, change in gifts.items()
-        if role in roles
+        gifts[role].changed_by_id == giver_id and gifts[role].proposed_by_id is None for role in roles if role in gifts
     )
 
 

@@ -288,6 +288,7 @@ def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
     assert roles_of(appoint(study, "aud", "auditor", root)) == {"auditor"}, (
         "the chair is root's own, and cannot confirm"
     )
+    assert not services.membership_remove(membership=user_create("aud").memberships.get(), acting_user=root)
     user_create("second root", is_superuser=True)
     assert roles_of(appoint(study, "otto", "operator", root)) == set(), "now somebody could confirm it"
     page = as_(root).get(reverse("staff:role_change", args=[study.slug, latest(study).sequence]))
@@ -295,6 +296,20 @@ def test_a_superuser_founds_what_nobody_watches_and_no_more() -> None:
     rehearsal = rehearsal_with_table("dry")
     alone = appoint(rehearsal, "new", "operator", user_create("olga"))
     assert roles_of(alone) == {"operator"}, "a rehearsal promises nothing to watch over"
+
+
+@pytest.mark.parametrize("kind", ["changed", "closed", "no_superuser"])
+def test_a_superuser_shuts_no_second_person_out(study: Study, kind: str) -> None:
+    root = user_create("root", is_superuser=True)
+    appoint(study, "root", "operator")
+    other = user_create("other")
+    if kind == "no_superuser":
+        appoint(study, "clara", "chair", root)  # root's own
+    else:
+        appoint(study, "other", "auditor")
+    AccountChange.append([AccountChange(user=other, changed_by=root, kind=kind)])
+    User.objects.filter(pk=other.pk).update(is_active=kind != "closed")
+    assert roles_of(appoint(study, "otto", "operator", root)) == set()
 
 
 def test_the_database_itself_knows_a_second_person(watched: Study, otto: User) -> None:
