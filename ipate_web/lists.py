@@ -108,6 +108,7 @@ class Filter:
             any text.
         longest: Maximum length of a text.
         kind: ``text``, ``day`` or ``slug``.
+        is_private: Whether its value stands in no address, and so in no log and no history, because it may name people.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Filter:
     options: Callable[[QuerySet, Reader], Collection[tuple[str, Any]]] | None = None
     longest: int | None = None
     kind: str = "text"
+    is_private: bool = False
 
     def q(self, value: Any) -> Q:
         """Return the condition on rows for a value."""
@@ -315,6 +317,31 @@ class Listing:
         return type(name, (serializers.Serializer,), fields)
 
 
+#: Parameter of an address that stands for values in the session.
+_KEPT = "kept"
+
+
+def choices_keep(request: HttpRequest, page: str, private: str) -> str:
+    """Return the address of a page with the posted choices, except a ``private`` one, which the session keeps.
+
+    It keeps that of one page.
+    """
+    sent = request.POST.copy()
+    value = sent.pop(private, [""])[-1][:200]
+    for name in ("csrfmiddlewaretoken", "page"):
+        sent.pop(name, None)
+    request.session[_KEPT] = {"page": page, "values": {private: value}}
+    if value:
+        sent[_KEPT] = "1"
+    return f"{page}?{listed_query(sent)}"
+
+
+def choices_kept(request: HttpRequest) -> dict[str, str]:
+    """Return the private choices that the session has for the page, if its address says that there are some."""
+    kept = request.session.get(_KEPT, {}) if _KEPT in request.GET else {}
+    return dict(kept["values"]) if kept.get("page") == request.path else {}
+
+
 def listed_query(sent: QueryDict) -> str:
     """Return the query of a list's address without the page number and empty values."""
     kept = sent.copy()
@@ -372,10 +399,19 @@ class ListPage(Table):
         form: Filters, order, columns, and rows per page.
         chosen: Valid values of the form.
         page: The page.
+        is_private: Whether its form has to be posted.
     """
 
     def __init__(self, listing: Listing, request: HttpRequest, rows: QuerySet, reader: Reader) -> None:
-        self.form = listing.form(request.GET, rows, reader)
+        sent = request.GET
+        private = [each.name for each in listing.filters if each.is_private]
+        if private:
+            sent = sent.copy()
+            kept = choices_kept(request)
+            for name in private:
+                sent[name] = kept.get(name, "")
+        self.is_private = bool(private)
+        self.form = listing.form(sent, rows, reader)
         self.chosen = self.form.chosen()
         values = {name: value for name, value in self.chosen.items() if name not in ("columns", "size")}
         table = listing.table(listing.select(rows, **values), reader, self.chosen.get("columns", ()))

@@ -60,7 +60,7 @@ RULES: dict[str, Repeat] = {
         "consent:later consent:study consent:withdraw staff:alliance_act staff:circumstances staff:consent_form_facts "
         "staff:consent_form_new staff:dataset staff:letterhead staff:list_save staff:member_remove "
         "staff:members staff:model_stage staff:model_threshold staff:run_approval_undo staff:run_edit "
-        "staff:run_student_publish staff:study_edit staff_account_close",
+        "staff:run_student_publish staff:study_edit staff_account_close staff:person",
     ),
     **_all(
         Repeat.FOLLOWS,
@@ -84,8 +84,8 @@ RULES: dict[str, Repeat] = {
     **_all(
         Repeat.READS,
         "account_logout leave metrics queue queue_live search set_language stay staff:consent_form_preview "
-        "staff:letters_pdf staff:paper_blank staff:policy_affordable staff:policy_odds staff:receipt_check "
-        "api:run-plan",
+        "staff:letters_pdf staff:people_search staff:paper_blank staff:policy_affordable staff:policy_odds "
+        "staff:receipt_check api:run-plan",
     ),
     **_all(Repeat.EACH, "join account address staff:holder_look staff:model api:model-predict"),
     **_all(Repeat.PROTOCOL, "api:site-name api:site-register api:site-exchange"),

@@ -57,8 +57,8 @@ NO_PAGES = {
     "files, in English, that MkDocs makes": "documents document",
     "a button": (
         "set_language account_logout leave stay consent:decide consent:check_answer staff:check_answers "
-        "staff:list_save staff:webhook_test staff:alliance_act staff:import_store staff:run_approval_undo "
-        "mfa_login_webauthn"
+        "staff:list_save staff:people_search staff:webhook_test staff:alliance_act staff:import_store "
+        "staff:run_approval_undo mfa_login_webauthn"
     ),
     "leads on": "open_link consent:learned openid_connect_callback socialaccount_signup",
     "a part of another page": (

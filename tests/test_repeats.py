@@ -171,6 +171,7 @@ CASES: dict[str, tuple[str, Sent]] = {
     "staff:invitation_revoke": ("steward", {}),
     "staff:joint_run_new": ("operator", joint),
     "staff:letters": ("steward", letter),
+    "staff:person": ("steward", lambda of: silent(of) | {"of": {"holder": of.holders.get(pseudonym="Q-2").public_id}}),
     "staff:letterhead": ("operator", {"sender_en": "University"}),
     "staff:link_new": ("steward", person),
     "staff:disposals": ("steward", withdrawn),

@@ -160,6 +160,7 @@ TABLE: dict[str, Row] = {
         SLUG,
     ),
     "staff:person": Row(STEWARDS, ("slug", "holder")),
+    "staff:people_search": Row(STEWARDS, SLUG, "post", answer=404),  # no list is named
     "staff:letters_pdf": Row(STEWARDS, SLUG, "post", answer=422),  # no codes
     "staff:invitation_revoke": Row(STEWARDS, ("slug", "invitation")),
     "staff:study_impact": Row(STAFF, ("slug", "impact")),

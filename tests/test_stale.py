@@ -35,6 +35,7 @@ from consent.models import (
     WebhookEndpoint,
 )
 from consent.services import consent_withdraw, holder_link, proposal_remark, study_update
+from consent.services.invitations import invitations_create
 from consent.services.mail import reminder_ask
 from learning.formats import DataError
 from tests import factories
@@ -219,6 +220,7 @@ CASES: dict[str, Case] = {
     "joint_run_decline": (declined, lambda w: {"alliance": w.site, "number": "ab", **w.by()}),
     "joint_run_propose": (left, lambda w: {"alliance": w.hub, "sites": ["A", "B", "C"], **JOINT, **w.by()}),
     "letterhead_save": (None, lambda w: {"study": w.study, "texts": {"en": {"text": "T"}}, "logo": "", **w.by()}),
+    "letter_returned": (None, lambda w: {"holder": w.holder, **w.by("steward")}),
     "letters_print": (closed, lambda w: {"study": w.study, "kind": "receipt", **w.by("steward")}),
     "membership_add": (
         None,
@@ -280,6 +282,8 @@ def prepared(name: str, w: World) -> None:
     """What has to be there before the rows are read."""
     if name == "address_confirm":
         HolderAddress.objects.create(study=w.study, holder=w.holder, way="mail", email="h@example.org", language="en")
+    elif name == "letter_returned":
+        invitations_create(study=w.study, acting_user=None, pseudonyms=[w.holder.pseudonym])
     elif name == "account_reopen":
         User.objects.filter(pk=w.auditor.user_id).update(is_active=False)
     elif name == "epsilon_policy_approve":

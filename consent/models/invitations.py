@@ -17,7 +17,10 @@ class Invitation(Recorded):
     Only a hash of the code is kept. An invitation without ``holder`` is open: its first user becomes a new holder.
     """
 
-    sealed_fields = ("holder", "code_hash", "created_by", "created_at", "revoked_by", "revoked_at")
+    sealed_fields = (
+        *("holder", "code_hash", "created_by", "created_at", "revoked_by", "revoked_at"),
+        *("returned_by", "returned_at"),
+    )
     working_fields = ("last_used_at",)
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="invitations")
@@ -30,6 +33,8 @@ class Invitation(Recorded):
     last_used_at = models.DateTimeField(null=True)
     revoked_by = actor(null=True)
     revoked_at = models.DateTimeField(null=True)
+    returned_by = actor(null=True)
+    returned_at = models.DateTimeField(null=True, help_text="When its letter was marked as undeliverable.")
 
     class Meta:
         verbose_name = _("invitation")

@@ -110,11 +110,13 @@ def uninvited_holders(study: Study) -> QuerySet[DataHolder]:
 
 
 def unanswered_holders(study: Study, invited_before: datetime) -> QuerySet[DataHolder]:
-    """Return holders invited before a given time, without an account or a later decision, whose invitation is valid.
+    """Return holders without an account or decision whose valid invitation is from before a given time or came back.
 
     People who died, who can no longer decide, or whose records were erased are excluded.
     """
-    asked = Invitation.objects.filter(holder=OuterRef("pk"), revoked_at=None, created_at__lt=invited_before)
+    asked = Invitation.objects.filter(
+        Q(created_at__lt=invited_before) | Q(returned_at__isnull=False), holder=OuterRef("pk"), revoked_at=None
+    )
     return _undecided(study).filter(Exists(asked))
 
 
@@ -226,6 +228,24 @@ def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) 
         Invitation.objects.filter(pk=invitation.pk, revoked_at=None).update(
             revoked_at=timezone.now(), revoked_by=acting_user.pk
         )
+
+
+@transaction.atomic
+def letter_returned(*, holder: DataHolder, acting_user: AbstractBaseUser) -> None:
+    """Record that the letter with a holder's valid link came back as undeliverable; again changes nothing.
+
+    The letter no longer counts as sent, so it is due again; a new link takes the place of this one.
+
+    Raises:
+        ValidationError: The holder has no valid link, or has opened it, so that the letter arrived.
+    """
+    study_lock(holder.study_id)
+    invitation = Invitation.objects.filter(holder=holder, revoked_at=None).first()
+    if invitation is None or invitation.last_used_at is not None:
+        raise ValidationError(_("This person has no unopened letter: their link was opened, or replaced or revoked."))
+    if invitation.returned_at is None:
+        with changes_recorded([invitation], acting_user=acting_user):
+            Invitation.objects.filter(pk=invitation.pk).update(returned_at=timezone.now(), returned_by=acting_user.pk)
 
 
 def _counter(address: str) -> Counter:

@@ -32,6 +32,7 @@ from django.db.models import (
     OuterRef,
     Q,
     QuerySet,
+    Subquery,
     Value,
     When,
 )
@@ -108,10 +109,11 @@ class ContactWay(models.TextChoices):
     LETTER = "letter", gettext_lazy("letters, because they gave no email address")
 
 
-def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[str, str]]:
-    """Return pseudonym and `ContactWay` of the people whom a study asks, if their pseudonym contains ``name``.
+def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder]:
+    """Return the people whom a study asks whose pseudonym contains ``name``; those whose letter came back are first.
 
-    This depends only on accounts and preferences, not on anyone's decision.
+    Their `ContactWay` is ``way``, and ``returned_at`` is when a letter came back. This depends only on accounts,
+    preferences and returned letters, not on anyone's decision.
     """
     address = HolderAddress.objects.filter(holder=OuterRef("pk"))
     way = Case(
@@ -123,7 +125,9 @@ def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder, tuple[st
         default=Value(ContactWay.LETTER),
     )
     people = DataHolder.objects.filter(study=study, erased_at=None, pseudonym__icontains=name)
-    return people.annotate(way=way).order_by("pseudonym").values_list("pseudonym", "way")
+    link = Invitation.objects.filter(holder=OuterRef("pk"), revoked_at=None)
+    people = people.annotate(way=way, returned_at=Subquery(link.values("returned_at")))
+    return people.order_by(F("returned_at").desc(nulls_last=True), "pseudonym")
 
 
 def _confirmed(user: str) -> QuerySet[EmailAddress]:
@@ -216,7 +220,10 @@ def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> Query
     printed = Letter.objects.filter(
         study=OuterRef("study"), kind=kind, holder=OuterRef("holder"), about=OuterRef("about")
     )
-    return rows.filter(~Exists(printed))
+    # A letter is made right after its link, and comes back with it.
+    links = Invitation.objects.filter(holder=OuterRef("holder"), created_at__lte=OuterRef("made_at"))
+    returned = links.order_by("-created_at", "-pk").values("returned_at")[:1]
+    return rows.filter(~Exists(printed.alias(returned=Subquery(returned)).filter(returned=None)))
 
 
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:

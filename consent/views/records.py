@@ -166,6 +166,7 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
                 "made": invitation.created_at.isoformat(),
                 "last_opened": invitation.last_used_at and invitation.last_used_at.isoformat(),
                 "revoked": invitation.revoked_at and invitation.revoked_at.isoformat(),
+                "letter_returned": invitation.returned_at and invitation.returned_at.isoformat(),
             }
             for invitation in invitations
         ],

@@ -39,6 +39,8 @@ _FIELDS = {
     "public_dataset": _("public dataset"),
     "rehearsed": _("rehearsal parameters"),
     "removed_at": _("removed at"),
+    "returned_at": _("letter came back at"),
+    "returned_by": _("letter came back, recorded by"),
     "revision": _("revision"),
     "revoked_at": _("revoked at"),
     "revoked_by": _("revoked by"),

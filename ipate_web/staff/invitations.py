@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db.models import Exists, OuterRef, Q
-from django.http import HttpResponse, HttpResponseBase
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -17,6 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
 from consent.models import ConsentEvent, Invitation, Study
@@ -30,9 +31,9 @@ from consent.services.invitations import (
     unanswered_holders,
     uninvited_holders,
 )
-from ipate_web.lists import Column, Filter, Listing, Reader, action_link, day_column, newest_or_oldest
+from ipate_web.lists import Column, Filter, Listing, Reader, action_link, choices_keep, day_column, newest_or_oldest
 from ipate_web.staff.letters import MOST, SHOWN, LettersForm, csv_link, qr_code
-from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form
+from ipate_web.staff.pages import faults_in, faults_show, render_page, study_form, study_page
 from ipate_web.staff.people import person_chosen, person_page
 
 #: Largest number created in one transaction, within seconds; the command has no such limit.
@@ -101,6 +102,7 @@ INVITATIONS = Listing(
             "name",
             lambda name: Q(holder__pseudonym__icontains=unicodedata.normalize("NFC", name)),
             gettext_lazy("Pseudonym, or part of it"),
+            is_private=True,
         ),
         Filter(
             "answered",
@@ -265,6 +267,16 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponseBase:
         "silent": unanswered_holders(study, timezone.now() - timedelta(days=REMINDED_AFTER)).count(),
     }
     return render_page(request, study, "staff/people/invitations.html", context)
+
+
+@require_POST
+@study_page("consent.invite_holders")
+def people_search(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Search a list for a pseudonym, which stands in no address."""
+    page = request.POST.get("page")
+    if page not in ("invitations", "letters"):
+        raise Http404
+    return redirect(choices_keep(request, reverse(f"staff:{page}", args=[study.slug]), "name"))
 
 
 @study_form("consent.invite_holders")

@@ -27,7 +27,7 @@ from consent.documents import letters as documents
 from consent.documents.letters import FormsOnPaper, FormWritten, LetterWritten, default_texts, sample_form_pdf
 from consent.documents.receipts import receipts_pdf, sample_receipt_pdf
 from consent.languages import VARIANTS, translated_name
-from consent.models import Letter, Letterhead, Study
+from consent.models import Invitation, Letter, Letterhead, Study
 from consent.services.invitations import IssuedInvitation, invitations_with
 from consent.services.letters import (
     AT_ONCE,
@@ -40,7 +40,7 @@ from consent.services.letters import (
     logo_read,
     people_by_way,
 )
-from ipate_web.lists import DayField
+from ipate_web.lists import DayField, choices_kept
 from ipate_web.staff.pages import faults_show, paginate, pdf_answer, render_page, study_form, study_page
 
 #: With more letters than this, browsers print the page badly and the PDF takes too long.
@@ -241,7 +241,7 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         }
         return render_page(request, study, "staff/people/letters_printed.html", context)
     rows = [(kind, len(letters_due(study, kind)), len(letters_due(study, kind, again=True))) for kind in Letter.Kind]
-    name = name_searched(request)
+    name = _name_searched(request)
     page = paginate(request, people_by_way(study, name))
     context = {
         "kinds": rows,
@@ -250,14 +250,15 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         "language": get_language(),
         "name": name,
         "page": page,
-        "people": [(pseudonym, ContactWay(way).label) for pseudonym, way in page],
+        "people": [(holder, ContactWay(holder.way).label) for holder in page],
+        "returned": Invitation.objects.filter(study=study, revoked_at=None, returned_at__isnull=False).count(),
     }
     return render_page(request, study, "staff/people/letters.html", context)
 
 
-def name_searched(request: SignedInRequest) -> str:
+def _name_searched(request: SignedInRequest) -> str:
     """Return the pseudonym, or part of it, that the list is searched for; may be empty."""
-    name = request.GET.get("name", "").replace("\0", "")  # PostgreSQL does not accept text with a null character
+    name = choices_kept(request).get("name", "").replace("\0", "")  # PostgreSQL does not accept text with a null character
     return unicodedata.normalize("NFC", name).strip()
 
 

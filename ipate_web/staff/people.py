@@ -36,15 +36,17 @@ from consent.models import (
     Mail,
     Study,
 )
+from consent.models.recorded import actor_name
 from consent.people.circumstances import Lapse, answering_for
 from consent.people.pseudonyms import holder_named
 from consent.promises.status import holder_status
 from consent.selectors import consent_current
 from consent.services.erasures import erasure_ask
 from consent.services.holders import circumstance_record, holder_level_access
+from consent.services.invitations import letter_returned
 from ipate_web.lists import DayField
 from ipate_web.staff.fields import ReasonForm
-from ipate_web.staff.pages import faults_in, paginate, render_page, study_form, study_page
+from ipate_web.staff.pages import faults_in, faults_show, paginate, render_page, study_form, study_page
 from training.uses import result_titles
 
 #: Field of the page with the person who was shown.
@@ -234,16 +236,25 @@ def person_chosen(request: SignedInRequest, study: Study) -> dict[str, str]:
     return {"pseudonym": holder.known_as} if holder else {}
 
 
-@require_safe
-@study_page("consent.invite_holders")
+@study_form("consent.invite_holders")
 def person(request: SignedInRequest, study: Study, person: UUID) -> HttpResponse:
-    """Show facts about one person, how they were contacted, and possible actions, but never their choice."""
+    """Show facts about one person, how they were contacted, and possible actions, but never their choice.
+
+    A POST records that the letter with their link came back.
+    """
     holder = get_object_or_404(DataHolder, study=study, public_id=person)
+    if request.method == "POST":
+        with faults_show(request):
+            letter_returned(holder=holder, acting_user=request.user)
+            messages.success(request, _("Recorded. Correct the address, then send a new letter."))
+        return redirect("staff:person", study.slug, holder.public_id)
+    links = Invitation.objects.filter(holder=holder, revoked_at=None)
     answered = ConsentEvent.objects.filter(holder=holder).exists()
     context = {
         "holder": holder,
         "facts": [*_facts(request, holder), (_("Answered"), _("yes") if answered else _("no"))],
         "alike": _alike(holder),
+        "has_letter": links.filter(last_used_at=None, returned_at=None).exists(),
         "events": sorted(_contacts(holder), key=lambda contact: contact[0], reverse=True),
         "actions": [
             (f"{reverse(name, args=[study.slug])}?person={holder.public_id}", text)
@@ -269,6 +280,8 @@ def _contacts(holder: DataHolder) -> Iterator[tuple[datetime, str, str]]:
         yield invitation.created_at, _("Invitation"), _("revoked") if invitation.revoked_at else _("valid")
         if invitation.last_used_at:
             yield invitation.last_used_at, _("Invitation opened"), ""
+        if invitation.returned_at:
+            yield invitation.returned_at, _("Letter came back"), actor_name(invitation, "returned_by")
     for letter in Letter.objects.filter(holder=holder):
         yield letter.made_at, _("Letter printed"), str(letter.get_kind_display())
     mails = Q(address__holder=holder)

@@ -45,6 +45,7 @@ study_patterns = [
     path("invitations/everyone/", invitations.invitations_everyone, name="invitations_everyone"),
     path("invitations/reminders/", invitations.invitations_remind, name="invitations_remind"),
     path("invitations/people/<uuid:person>/", people.person, name="person"),
+    path("invitations/search/", invitations.people_search, name="people_search"),
     path("invitations/<int:pk>/revoke/", invitations.invitation_revoked, name="invitation_revoke"),
     path("invitations/letterhead/", letters.letterhead, name="letterhead"),
     path("invitations/letters.pdf", letters.letters_pdf, name="letters_pdf"),

@@ -299,15 +299,33 @@ def test_a_steward_sees_who_has_not_answered_reminds_them_and_has_a_page_of_each
     give(decided.invitation.holder, "LOW")
     reminders, listed = reverse("staff:invitations_remind", args=[study.slug]), url("invitations", study)
     assert "has answered, or has an account" in text(steward.get(reminders))
+    one = reverse("staff:person", args=[study.slug, silent.invitation.holder.public_id])
+    for _again in range(2):
+        assert "Correct the address" in text(steward.post(one, follow=True))
+    assert "1 letter came back" in text(steward.get(url("letters", study)))
+    assert Invitation.objects.filter(returned_by__username="stella").count() == 1
+    assert steward.get(reminders).context["now"] == 1, "it does not count as sent"
+    assert "has answered, or has an account" not in text(steward.get(reminders))
+    (silent,) = invite(study, "P-1", replace=True)
+    assert "came back." not in text(steward.get(url("letters", study))) and steward.get(reminders).context["now"] == 0
     clock.days_pass(15)
     steward = as_("stella")
     assert "1 person has not answered for two weeks" in text(steward.get(listed))
     assert "P-1" in (found := steward.get(listed, {"answered": "no"}).text) and "P-2" not in found
+    search = reverse("staff:people_search", args=[study.slug])
+    answer = steward.post(search, {"page": "invitations", "name": "p-1", "answered": "no"})
+    assert "p-1" not in answer.url, "names stand in no address"
+    found = steward.get(answer.url)
+    assert "P-1" in found.text and 'value="p-1"' in found.text
+    assert steward.get(f"{answer.url}&format=csv").getvalue().count(b"P-1,") == 2
+    assert steward.post(search, {"page": "invitations", "name": "P-2"}).url == f"{listed}?kept=1"
+    assert "No invitation matches" in steward.get(answer.url).text and "P-1" in steward.get(f"{listed}?name=P-2").text
     issued = steward.post(reminders)
     (code,) = set(re.findall(r"/join/([0-9a-z]{20})/", issued.text))
     assert Client().get(link(silent.code)).url == reverse("join")
     assert Client().get(link(code)).url == reverse("consent:study", args=[study.slug])
     assert issued.context["made"] == 1 and steward.post(reminders).context["made"] == 0
+    assert "link was opened" in text(steward.post(one, follow=True))
     one = reverse("staff:person", args=[study.slug, decided.invitation.holder.public_id])
     page_of_one = steward.get(one)
     assert "Answered yes" in text(page_of_one) and "ow protection" not in page_of_one.text
@@ -317,7 +335,7 @@ def test_a_steward_sees_who_has_not_answered_reminds_them_and_has_a_page_of_each
     elsewhere = factories.study_create("elsewhere")
     services.membership_add(study=elsewhere, user=user_create("stella"), role=Role.STEWARD, acting_user=None)
     other = reverse("staff:person", args=["elsewhere", decided.invitation.holder.public_id])
-    assert steward.get(other).status_code == 404
+    assert steward.get(other).status_code == steward.post(other).status_code == 404
 
 
 def used_up(study: Study) -> str:

@@ -8,6 +8,7 @@ import pytest
 from allauth.account.models import EmailAddress
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from consent import selectors, services
@@ -15,7 +16,8 @@ from consent.documents.receipts import receipt_context
 from consent.models import Circumstance, ConsentEvent, DataHolder, HolderAddress, LevelAccess, Role, Study
 from consent.people.circumstances import day_of
 from consent.services.holders import circumstance_record
-from consent.services.invitations import invitations_create
+from consent.services.invitations import invitations_create, letter_returned
+from consent.services.letters import letters_due
 from consent.services.paper import PaperConsent, paper_consents_record
 from tests import factories
 from tests.pages import as_, person_confirm, text
@@ -112,7 +114,7 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
     def told() -> dict[str, str]:
         page = as_("olga").get(LETTERS).text
         assert "@example.org" not in page.split('id="told"')[1]
-        return dict(re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]+)</td>', page))
+        return dict(re.findall(r">(\w+)</a></th><td>([^<]+)</td>", page))
 
     ways = told()
     assert ways == {
@@ -124,12 +126,19 @@ def test_stewards_read_ways_of_contact_and_no_address_or_choice(study: Study) ->
         "quiet": "only letters that ask for a decision, as they asked",
         "plain": "letters, because they gave no email address",
     }
-    found = as_("olga").get(LETTERS, {"name": "PLA"}).text
-    assert '<th scope="row">plain</th>' in found and '<th scope="row">left</th>' not in found
-    assert "This study has no such pseudonym" in as_("olga").get(LETTERS, {"name": "nobody"}).text
+    search, olga = reverse("staff:people_search", args=[study.slug]), as_("olga")
+    found = olga.post(search, {"page": "letters", "name": "PLA"}, follow=True).text
+    assert ">plain</a>" in found and ">left</a>" not in found
+    assert "This study has no such pseudonym" in olga.post(search, {"page": "letters", "name": "no"}, follow=True).text
     for holder in study.holders.all():
         services.consent_refuse(holder=holder, acting_user=None)
     assert told() == ways
+    factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
+    assert olga.post(LETTERS, {"kind": "new_form"}).status_code == 200
+    assert letters_due(study, "new_form") == []
+    letter_returned(holder=study.holders.get(pseudonym="plain"), acting_user=factories.user_create("olga"))
+    assert [due.holder.pseudonym for due in letters_due(study, "new_form")] == ["plain"], "it came back"
+    assert next(iter(told())) == "plain"
 
 
 def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
