@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models.functions import Lower
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -200,7 +200,7 @@ def datasets(study: Study, kind: str) -> Any:
 
 
 @study_form("consent.view_dashboard")
-def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
+def alliances(request: SignedInRequest, study: Study) -> HttpResponseBase:
     """List the alliances, with forms to create one or to accept an invitation."""
     may = _MAY in request.can and not study.is_closed and not study.rehearsal
     is_sent = request.method == "POST"
@@ -220,8 +220,11 @@ def alliances(request: SignedInRequest, study: Study) -> HttpResponse:
         if connects and connect.is_valid():
             made = services.alliance_connect(study=study, acting_user=request.user, **connect.cleaned_data)
             return redirect("staff:alliance", study.slug, made.pk)
+    listed = ALLIANCES.page(request, Alliance.objects.filter(study=study), Reader(study, request.can))
+    if file := listed.file(f"{study.slug}-alliances"):
+        return file
     context = {
-        "list": ALLIANCES.page(request, Alliance.objects.filter(study=study), Reader(study, request.can)),
+        "list": listed,
         "found": found if may else None,
         "connect": connect if may else None,
     }

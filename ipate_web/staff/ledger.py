@@ -130,7 +130,13 @@ REGISTER = Listing(
         ),
         Column("queries", gettext_lazy("Queries"), _number("queries"), kind="number", is_minor=True),
         Column("labels", gettext_lazy("Labels"), _number("labels"), kind="number", is_minor=True),
-        Column("charge", gettext_lazy("Maximum charge (μ²)"), _charge, kind="number"),
+        Column(
+            "charge",
+            gettext_lazy("Maximum charge (μ²)"),
+            _charge,
+            text=lambda release, reader: round(min(release.charge, reader.cap), 5),  # type: ignore[attr-defined]
+            kind="number",
+        ),
         Column("by", gettext_lazy("By"), by_whom, is_minor=True),
     ),
     filters=(
@@ -146,12 +152,15 @@ REGISTER = Listing(
 
 @require_safe
 @study_page("accounting.view_ledger")
-def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
+def ledger(request: SignedInRequest, study: Study) -> HttpResponseBase:
     """Show all releases, or those of one run or kind, and the shares of every cap."""
     titles = dict(Run.objects.filter(study=study, rehearsal=False).values_list("pk", "title"))
     reader = RegisterReader(study, request.can)
     releases = Release.objects.filter(study=study)
     found = REGISTER.page(request, releases.select_related("recorded_by"), reader)
+    if (file := found.file(f"{study.slug}-releases")) and (read := _readable(partial(list, file))) is not None:
+        file.streaming_content = read
+        return file
     granted = _readable(partial(_shares, study, titles))
     context: dict[str, Any] = {
         "list": found,

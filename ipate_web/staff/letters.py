@@ -258,7 +258,7 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
 
 def _name_searched(request: SignedInRequest) -> str:
     """Return the pseudonym, or part of it, that the list is searched for; may be empty."""
-    name = choices_kept(request).get("name", "").replace("\0", "")  # PostgreSQL does not accept text with a null character
+    name = choices_kept(request).get("name", "").replace("\0", "")  # PostgreSQL accepts no null character
     return unicodedata.normalize("NFC", name).strip()
 
 
