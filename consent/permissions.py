@@ -189,9 +189,9 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
         whose: id of the account that the role is given to or taken from.
         giving: whether it is given, not taken.
 
-    A superuser who works in the study gives roles alone, but takes none, while everyone who could confirm it owes them
-    account or role: so they can appoint somebody and leave. Had they only touched the account of a possible second
-    person, or shut that person out, it would make no difference.
+    A superuser who works in the study may give roles without a second person, but take none, while everyone who could
+    confirm it got their account or role from this superuser, who can so appoint an operator and leave. People whose
+    account the superuser edited, closed or demoted still count.
     """
     if user is None or study.rehearsal:
         return True
@@ -213,7 +213,7 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
 
 
 def _owes(study: Study, user_id: int, giver_id: int) -> bool:
-    """Return whether the second account made the first one, or alone gave it a role in ``study``."""
+    """Return whether the second account made the first one, or gave it a role in ``study`` unconfirmed."""
     made = AccountChange.objects.filter(user_id=user_id, changed_by_id=giver_id, kind=AccountChange.Kind.CREATED)
     return made.exists() or _gave_alone(study, user_id, giver_id)
 
@@ -271,7 +271,7 @@ def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
 
 
 def _gave_alone(study: Study, user_id: int, giver_id: int) -> bool:
-    """Whether a role that one account has in ``study`` was given to it by the other, without a second person."""
+    """Return whether the second account gave the first one a role in ``study`` without a second person."""
     changes = RoleChange.chain(study.pk).filter(user_id=user_id, kind=RoleChange.Kind.GIVEN)
     gifts = {change.role: change for change in changes}
     roles = Membership.objects.filter(study=study, user_id=user_id).values_list("role", flat=True)

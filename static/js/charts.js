@@ -6,9 +6,9 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const colour = (index) => css(`--series-${(index % 3) + 1}`);
 const point = (index) => ["circle", "rect", "triangle"][Math.floor(index / 3) % 3];
 
-const axis = (text, options) => ({
-  title: { display: Boolean(text), text, color: css("--ink-soft") },
-  ticks: { color: css("--ink-soft") },
+const axis = (text, font, { ticks, ...options }) => ({
+  title: { display: Boolean(text), text, font, color: css("--ink-soft") },
+  ticks: { color: css("--ink-soft"), font, ...ticks },
   grid: { color: css("--line") },
   ...options,
 });
@@ -53,7 +53,9 @@ function moments(x) {
 
 const shown = (scale, y) => (scale === "logarithmic" && !(y > 0) ? null : y);
 
-function configuration(chart) {
+function configuration(chart, height) {
+  // Words take less room where there is little.
+  const font = height < 200 ? { size: 12 } : {};
   const logarithmic = chart.scale === "logarithmic";
   const time = chart.scale === "time" ? moments(chart.x) : null;
   return {
@@ -63,13 +65,13 @@ function configuration(chart) {
       maintainAspectRatio: false,
       animation: false,
       scales: {
-        x: { type: time ? "linear" : chart.scale, ...(chart.scale === "category" ? {} : { bounds: "data" }), ...axis(chart.xLabel, time ? { ticks: { color: css("--ink-soft"), maxTicksLimit: 5, maxRotation: 0, callback: time } } : {}) },
-        y: axis(chart.yLabel, { type: logarithmic ? "logarithmic" : "linear", beginAtZero: !logarithmic, ...(chart.yMax === null ? {} : { max: chart.yMax }) }),
+        x: { type: time ? "linear" : chart.scale, ...(chart.scale === "category" ? {} : { bounds: "data" }), ...axis(chart.xLabel, font, time ? { ticks: { maxTicksLimit: 5, maxRotation: 0, callback: time } } : {}) },
+        y: axis(chart.yLabel, font, { type: logarithmic ? "logarithmic" : "linear", beginAtZero: !logarithmic, ...(chart.yMax === null ? {} : { max: chart.yMax }) }),
       },
       interaction: { mode: "nearest", axis: "x", intersect: false },
       plugins: {
         ...(time ? { tooltip: { callbacks: { title: (items) => time(items[0].parsed.x) } } } : {}),
-        legend: { position: "bottom", labels: { color: css("--ink"), usePointStyle: true, filter: (item) => item.text } },
+        legend: { position: "bottom", display: chart.series.length > 1, labels: { color: css("--ink"), font, usePointStyle: true, boxWidth: 8, boxHeight: 8, filter: (item) => item.text } },
       },
     },
   };
@@ -77,7 +79,7 @@ function configuration(chart) {
 
 function drawCharts() {
   for (const canvas of document.querySelectorAll("canvas[data-chart]")) {
-    const wanted = configuration(JSON.parse(document.getElementById(`${canvas.dataset.chart}-data`).textContent));
+    const wanted = configuration(JSON.parse(document.getElementById(`${canvas.dataset.chart}-data`).textContent), canvas.parentElement.clientHeight);
     const chart = Chart.getChart(canvas);
     if (chart) {
       chart.data = wanted.data;
