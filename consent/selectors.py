@@ -90,9 +90,9 @@ def consent_current(holder: DataHolder) -> ConsentEvent | None:
     return ConsentEvent.objects.filter(holder=holder).order_by("-sequence").first()
 
 
-def lapse_of(event: ConsentEvent, at: datetime | None = None) -> Lapse | None:
-    """Return the reason why a consent is not valid at ``at`` (default: now), or None if it is."""
-    lapses = Lapses(event.study, at or timezone.now(), [event.holder_id])
+def lapse_of(event: ConsentEvent) -> Lapse | None:
+    """Return the reason why a consent is not valid now, or None if it is."""
+    lapses = Lapses(event.study, timezone.now(), [event.holder_id])
     return lapses.of(event.holder_id, event.form_id, event.answered_by, event.recorded_at, event.renew_by)
 
 
@@ -247,13 +247,13 @@ def promises_possible(study: Study, at: datetime | None = None) -> list[Promise]
     return [Promise(LEVELS[level], epsilon, (epsilon, level) in now) for epsilon, level in sorted(possible)]
 
 
-def promises_earlier(study: Study, at: datetime | None = None) -> list[Promise]:
+def promises_earlier(study: Study) -> list[Promise]:
     """Return, for each level, the earlier promise with the largest ε, if that exceeds every ε the level can have now.
 
     A holder who had it may have spent that much before a smaller ε took effect, and spends nothing more while above the
     smaller one. Public, like `promises_possible`.
     """
-    policies, possible = list(policies_in_force(study, at)), promises_possible(study, at)
+    policies, possible = list(policies_in_force(study)), promises_possible(study)
     earlier = []
     for level in LEVELS if policies else ():
         largest = max(policy.epsilon(level) for policy in policies)

@@ -9,7 +9,6 @@ from consent.models.chains import (
     ChainHead,
     Change,
     ConfigurationChange,
-    InstallationChained,
     InstallationHead,
     SealedChange,
     StudyChained,

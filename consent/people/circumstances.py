@@ -119,10 +119,10 @@ def circumstance_last(holder: DataHolder) -> Circumstance | None:
     return Circumstance.objects.filter(holder=holder).order_by("-sequence").first()
 
 
-def answering_for(holder: DataHolder, on: date | None = None) -> Answering:
-    """Return who answers for a holder on a day (default: today), based on today's records."""
+def answering_for(holder: DataHolder) -> Answering:
+    """Return who answers for a holder today."""
     last = circumstance_last(holder) if holder.pk else None
-    return answering(last.kind, last.until, on or day_of(timezone.now())) if last else Answering()
+    return answering(last.kind, last.until, day_of(timezone.now())) if last else Answering()
 
 
 def time_is_over(at: datetime) -> Q:

@@ -6,7 +6,6 @@ from consent.services.consent_forms import (
     FOR_GOOD,
     Valid,
     consent_form_approve,
-    consent_form_check,
     consent_form_correct,
     consent_form_draft_save,
     consent_form_propose,
@@ -22,7 +21,7 @@ from consent.services.decisions import (
     consent_refuse,
     consent_withdraw,
 )
-from consent.services.holders import holder_link, holders_register, invitations_end, owners_register
+from consent.services.holders import holder_link, holders_register, owners_register
 from consent.services.memberships import (
     Appointment,
     membership_add,

@@ -102,9 +102,9 @@ def study_text(study: Study, field: str, language: str | None = None) -> StudyTe
     return StudyText(getattr(study, field), settings.LANGUAGE_CODE)
 
 
-def contact_text(study: Study, language: str | None = None) -> str:
+def contact_text(study: Study) -> str:
     """Return the contact for questions: person, telephone with its hours, email address."""
-    hours, number = study_text(study, "contact_hours", language).text, study.contact_telephone
+    hours, number = study_text(study, "contact_hours").text, study.contact_telephone
     if number:
         number = _("phone %(number)s") % {"number": number}
         number = f"{number} ({hours})" if hours else number

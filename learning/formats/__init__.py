@@ -1,6 +1,6 @@
 """Data formats: declared schemas, validating readers, known datasets. Imports no Django."""
 
-from learning.formats.catalogue import CATALOGUE, Splits, catalogue_files, catalogue_load
+from learning.formats.catalogue import Splits, catalogue_files, catalogue_load
 from learning.formats.documents import json_schema, outcome_of, records_alike, schema_from_json, schema_to_json
 from learning.formats.draft import schema_draft
 from learning.formats.files import check_sha256

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter
 from common.sentences import gettext_noop
 from learning.outcomes.labels import CROSS_ENTROPY, Classes, Labels
 from learning.outcomes.numbers import Numbers
-from learning.outcomes.outcome import Codes, Evaluation, Loss, Measure, Outcome, Target
+from learning.outcomes.outcome import Codes, Loss, Measure, Outcome, Target
 from learning.outcomes.times import Times
 
 OUTCOME_LABELS = {

@@ -21,6 +21,6 @@ from learning.representations.catalogue import (
     representation_create,
 )
 from learning.representations.coordinates import MOST_COMPONENTS
-from learning.representations.network import layers_of, layers_of_model
+from learning.representations.network import layers_of_model
 from learning.representations.representation import FittedRepresentation, Representation
 from learning.representations.storage import LinearModel, representation_load, representation_save

@@ -5,4 +5,4 @@ for rehearsal studies, because each released row has its own (ε, δ), which is 
 """
 
 from learning.mechanisms.deniability.network import RowNetwork, fit_network, network_learn
-from learning.mechanisms.deniability.rows import Candidates, DeniabilityTest, synthesise
+from learning.mechanisms.deniability.rows import DeniabilityTest, synthesise

@@ -253,7 +253,6 @@ def plan_rounds(
     wanted: int | None = None,
     first: int | None = None,
     sample: Sample | None = None,
-    purity: tuple[float, float] = PURITY,
     sigma: float | None = None,
     radius_share: float | None = None,
 ) -> RoundsPlan:
@@ -273,7 +272,6 @@ def plan_rounds(
         wanted: Number of labels; None for all public points.
         first: Number of points that the first of two rounds asks; None for `first_queries`.
         sample: Labelled public points, in the same coordinates; None to assume a purity.
-        purity: Range of purity assumed without a sample.
         sigma, radius_share: Manual choices, which replace the proposal.
 
     Raises:
@@ -289,18 +287,18 @@ def plan_rounds(
     beginning = min(count, first_queries(count, n_classes) if first is None else first)
     alternative = None
     if rounds != 2:
-        single = _proposed(points, chosen, levels, share, n_classes, sample, purity, by_hand)
+        single = _proposed(points, chosen, levels, share, n_classes, sample, by_hand)
         enough = beginning == count or single.forecast.clear >= _ONE_ROUND
         alternative = _chosen(single.forecast, enough) if rounds is None else None
         if rounds == 1 or enough:
             return RoundsPlan((single,), alternative)
     opening = chosen[spread_queries(points[chosen], beginning)]
     shares = np.cumsum(split_share(share, 2)).tolist()
-    planned = [_proposed(points, opening, levels, shares[0], n_classes, sample, purity, by_hand)]
+    planned = [_proposed(points, opening, levels, shares[0], n_classes, sample, by_hand)]
     if len(rest := np.setdiff1d(chosen, opening)):
-        agreement = (purity[0] + purity[1]) / 2 if sample is None else planned[0].forecast.clear
+        agreement = sum(PURITY) / 2 if sample is None else planned[0].forecast.clear
         used, charged = _with_used(levels, planned[0].forecast), _charged_as(agreement)
-        planned.append(_proposed(points, rest, used, shares[1], n_classes, sample, purity, by_hand, charged))
+        planned.append(_proposed(points, rest, used, shares[1], n_classes, sample, by_hand, charged))
     return RoundsPlan(tuple(planned), alternative)
 
 
@@ -358,7 +356,7 @@ def next_round(
     ]
     agreement, right = (max(PURITY[0], bound) for bound in released_accuracy(counts, earlier.sigma))
     by_hand = (sigma, radius_share)
-    planned = _proposed(points, others, used, share, n_classes, sample, PURITY, by_hand, _charged_as(agreement))
+    planned = _proposed(points, others, used, share, n_classes, sample, by_hand, _charged_as(agreement))
     voters = expected_voters(
         points[others],
         points,
@@ -407,7 +405,6 @@ def _proposed(
     share: float,
     n_classes: int,
     sample: Sample | None,
-    purity: tuple[float, float],
     by_hand: tuple[float | None, float | None],
     agreement: float | None = None,
 ) -> PlannedRound:
@@ -419,7 +416,7 @@ def _proposed(
         share=share,
         n_classes=n_classes,
         sample=sample,
-        purity=purity,
+        purity=PURITY,
         agreement=agreement,
     )
     sigma, radius_share = by_hand[0] or best.sigma, by_hand[1] or best.radius_share
@@ -434,7 +431,7 @@ def _proposed(
             share=share,
             n_classes=n_classes,
             sample=sample,
-            purity=purity,
+            purity=PURITY,
             agreement=agreement,
         )
     return PlannedRound(queries, sigma, radius_share, share, expected, agreement)

@@ -10,7 +10,6 @@ from learning.mechanisms.pate.aggregators.aggregator import (
     AggregatorParameter,
     LabelRelease,
     QueryCosts,
-    VoteCharge,
 )
 from learning.mechanisms.pate.aggregators.confident import ConfidentGNMax, InteractiveGNMax
 from learning.mechanisms.pate.aggregators.noisy_max import GNMax, LNMax, NoisyCounts, ResidualGNMax
