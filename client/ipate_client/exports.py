@@ -1,4 +1,4 @@
-"""Models for MLflow and for the Hugging Face hub, with the statement of their privacy."""
+"""Models for MLflow, skops and the Hugging Face hub, with the statement of their privacy."""
 
 from __future__ import annotations
 
@@ -76,6 +76,24 @@ def mlflow_model(model: LocalModel, path: str | Path) -> Path:
         pip_requirements=["onnxruntime>=1.19"],
         save_as_external_data=False,
     )
+    return Path(path)
+
+
+def skops_file(model: LocalModel, path: str | Path) -> Path:
+    """Write a model, as an estimator of scikit-learn, in skops' format.
+
+    Load it with ``skops.io.load(path, trusted=[…])`` and the name of its class, such as
+    ``ipate_client.local_model.LocalClassifier``, which its file names as its only other type.
+
+    Args:
+        model: The model.
+        path: File to write.
+    """
+    try:
+        from skops.io import dump
+    except ImportError:
+        raise ImportError("The format of skops needs more packages: pip install ipate-client[skops]") from None
+    dump(model, path)
     return Path(path)
 
 

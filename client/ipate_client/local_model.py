@@ -71,6 +71,12 @@ class LocalModel(ABC):
 
         return mlflow_model(self, path)
 
+    def to_skops(self, path: str | Path) -> Path:
+        """Write it in skops' format: see `exports.skops_file`."""
+        from ipate_client.exports import skops_file
+
+        return skops_file(self, path)
+
     # --- What the file says
 
     @cached_property

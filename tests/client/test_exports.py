@@ -41,6 +41,15 @@ def test_a_folder_of_the_hub_states_the_privacy(model: LocalModel, tmp_path: Pat
         model.to_hub_folder(folder, licence="other")
 
 
+def test_skops_writes_the_estimator(model: LocalModel, tmp_path: Path) -> None:
+    from skops.io import get_untrusted_types, load
+
+    written, name = model.to_skops(tmp_path / "model.skops"), "ipate_client.local_model.LocalClassifier"
+    assert get_untrusted_types(file=written) == [name]
+    loaded = load(written, trusted=[name])
+    np.testing.assert_array_equal(loaded.predict_proba(ROWS), model.predict_proba(ROWS))
+
+
 @pytest.mark.exhaustive
 def test_mlflow_and_the_hub_read_them(model: LocalModel, tmp_path: Path) -> None:
     """With the libraries themselves, where they are installed."""
