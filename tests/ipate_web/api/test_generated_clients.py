@@ -45,7 +45,7 @@ print(json.dumps(told))
 """
 _TYPESCRIPT = """
 const {RunsApi, Configuration, RunProposalFromJSON} = require("./js/index.js");
-const [site, token] = process.argv.slice(2), proposals = JSON.parse(require("fs").readFileSync(0, "utf-8"));
+const [site, token] = process.argv.slice(1), proposals = JSON.parse(require("fs").readFileSync(0, "utf-8"));
 (async () => {
   const api = new RunsApi(new Configuration({basePath: site, headers: {Authorization: `Bearer ${token}`}})), told = [];
   for (const document of proposals) {
