@@ -307,7 +307,7 @@ def sees_people(user: Any, study: Model) -> bool:
 
 
 @dataclass(frozen=True)
-class ToldChain:
+class VisibleChain:
     """Facts about a chain that one reader may see.
 
     Attributes:
@@ -325,7 +325,7 @@ class ToldChain:
 
 def chain_report(
     model: type[Chained], study_id: int, find: Callable[[], Iterable[str]], *, sees_people: bool
-) -> ToldChain:
+) -> VisibleChain:
     """Return the facts that a reader may see about a study's chain and about the faults that ``find()`` yields.
 
     Faults name rows by sequence number and so reveal the length of a chain. Deciders therefore learn only that there is
@@ -333,7 +333,7 @@ def chain_report(
     """
     name, faults = str(model._meta.verbose_name), list(find())
     is_public = sees_people or model._meta.label_lower in PUBLIC_CHAINS
-    return ToldChain(
+    return VisibleChain(
         name if name.startswith("ε") else capfirst(name),  # the capital of ε looks like an E
         model.head(study_id).sequence if is_public else None,
         not faults,

@@ -19,7 +19,7 @@ from common.jobs import claimant, live_worker_count, worker_claims
 from common.models import WorkerHeartbeat
 from consent.models import Study
 from consent.permissions import studies_with_permission
-from training.engine.turns import claims, worker_times
+from training.engine.scheduling import claims, worker_times
 from training.models import Run
 from training.selectors import Progress, run_progress
 
@@ -90,7 +90,7 @@ def _unbegun() -> list[UUID]:
     """Return approved runs that no worker has begun, the next one first.
 
     Studies take turns: the next run is the first one of the study that has used the least worker time
-    (:mod:`training.engine.turns`), assuming that all runs ahead have the same length.
+    (:mod:`training.engine.scheduling`), assuming that all runs ahead have the same length.
     """
     waiting = Run.objects.filter(status=Run.Status.APPROVED, started_at=None).order_by("approved_at", "pk")
     had = worker_times()

@@ -12,7 +12,7 @@ from training.alliances import services as alliances
 from training.services import advance, encoders, erasures, imports
 
 run_advance, chunk_train, shard_ask, student_learn = (
-    task_of(f"training.tasks.{work}", partial(advance.turn_take, work), ids=1)
+    task_of(f"training.tasks.{work}", partial(advance.task_do, work), ids=1)
     for work in ("run_advance", "chunk_train", "shard_ask", "student_learn")
 )
 import_work = task_of("training.tasks.import_work", imports.import_work, ids=1)

@@ -19,7 +19,7 @@ from tests.pages import as_
 from tests.restored import backup_of, restore, settle
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_planned, run_start, study_with_table
 from training.engine.commits import spending_may_begin
-from training.engine.turns import piece_of, pieces_due
+from training.engine.scheduling import work_item_of, work_items_due
 from training.models import Run
 from training.services import approvals
 from training.services.advance import run_advance, runs_sweep
@@ -187,7 +187,7 @@ def test_a_restored_approval_waits_for_the_settlement_and_for_another_approval()
 def test_plans_come_before_other_work_and_runs_spend_in_the_order_of_their_approval() -> None:
     first = approved(0.25)
     second = run_start(first.study, share=0.25, **TABLE_RUN)
-    assert [piece.pk for piece in pieces_due(piece_of("run_advance", second.pk))] == [first.pk, second.pk]
+    assert [piece.pk for piece in work_items_due(work_item_of("run_advance", second.pk))] == [first.pk, second.pk]
     assert not spending_may_begin(second)
     approval_undo(run=first, acting_user=user_create("olga"))
     assert spending_may_begin(second)

@@ -34,8 +34,8 @@ from tests.training.runs import (
     study_with_table,
 )
 from training import tasks
-from training.engine import turns
-from training.engine.turns import send, worker_time_note
+from training.engine import scheduling
+from training.engine.scheduling import send, worker_time_note
 from training.methods import pate_teachers
 from training.methods.lessons import checkpoints_folder
 from training.models import Run, StudentTraining
@@ -118,9 +118,9 @@ def test_studies_take_turns_in_the_queue_and_time_is_forgotten_by_and_by() -> No
     worker_time_note(studies[0].pk, 60)
     worker_time_note(studies[0].pk, 20)
     assert [place(run) for run in (first, second, third)] == [2, 3, 1]
-    assert turns.worker_times()[studies[0].pk] == pytest.approx(80, rel=0.01)
-    turns.WorkerTime.objects.update(noted_at=timezone.now() - timedelta(minutes=20))
-    assert turns.worker_times()[studies[0].pk] == pytest.approx(20, rel=0.01)
+    assert scheduling.worker_times()[studies[0].pk] == pytest.approx(80, rel=0.01)
+    scheduling.WorkerTime.objects.update(noted_at=timezone.now() - timedelta(minutes=20))
+    assert scheduling.worker_times()[studies[0].pk] == pytest.approx(20, rel=0.01)
 
 
 def test_the_queue_shows_only_the_number_of_runs_of_other_studies(study: Study, operator: User) -> None:
@@ -183,7 +183,7 @@ def test_a_small_run_does_not_wait_until_another_studys_large_one_is_done(
     broker.deliver()
     chunks = large.chunks.count()
     assert len(broker.messages) == chunks > 1, "all of its teachers wait at the broker"
-    turns.worker_time_note(large.study_id, 600)
+    scheduling.worker_time_note(large.study_id, 600)
     with django_capture_on_commit_callbacks(execute=True):
         small = run_start(study_with_table("small"), **TABLE_RUN)
     while Run.objects.get(pk=small.pk).status != Run.Status.FINISHED:
@@ -195,17 +195,17 @@ def test_a_small_run_does_not_wait_until_another_studys_large_one_is_done(
 
 def test_studies_that_workers_are_at_come_after_others_and_runs_that_wait_are_not_due(broker: Broker) -> None:
     first, second = (run_start(study_with_table(name), share=0.1, **TABLE_RUN) for name in ("first", "second"))
-    named = turns.piece_of("run_advance", second.pk)
+    named = scheduling.work_item_of("run_advance", second.pk)
     assert named is not None
-    assert [piece.run for piece in turns.pieces_due(named)] == [first.pk, second.pk]
+    assert [item.run for item in scheduling.work_items_due(named)] == [first.pk, second.pk]
     third = run_start(first.study, share=0.1, **TABLE_RUN)
     with lease(Run, third.pk):
-        assert [piece.run for piece in turns.pieces_due(named)] == [second.pk, first.pk]
+        assert [item.run for item in scheduling.work_items_due(named)] == [second.pk, first.pk]
     Run.objects.filter(study=first.study).update(message="Waits.")
-    assert [piece.run for piece in turns.pieces_due(named)] == [second.pk]
+    assert [item.run for item in scheduling.work_items_due(named)] == [second.pk]
     Run.objects.filter(pk=first.pk).update(message="")
     tasks.run_advance(str(first.pk))
-    assert {piece.task for piece in turns.pieces_due(named) if piece.run == first.pk} == {"chunk_train"}
+    assert {item.task for item in scheduling.work_items_due(named) if item.run == first.pk} == {"chunk_train"}
 
 
 NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8, "filters": 4}}
@@ -229,11 +229,15 @@ def test_a_students_training_steps_aside_and_goes_on(
         task, pk = "student_learn", str(student_ask(run=run, acting_user=None, **NETWORK).pk)
     with django_capture_on_commit_callbacks(execute=True):
         quick = run_start(study_with_table("quick"), **TABLE_RUN)
-    turns.worker_time_note(study.pk, 600)
-    piece = turns.piece_of(task, pk)
-    assert piece is not None
-    with django_capture_on_commit_callbacks(execute=True), monkeypatch.context() as patched, turns.turn(piece):
-        patched.setattr(turns, "TURN", 0.0)
+    scheduling.worker_time_note(study.pk, 600)
+    item = scheduling.work_item_of(task, pk)
+    assert item is not None
+    with (
+        django_capture_on_commit_callbacks(execute=True),
+        monkeypatch.context() as patched,
+        scheduling.time_slice(item),
+    ):
+        patched.setattr(scheduling, "TIME_SLICE", 0.0)
         assert (run_advance if of_the_run else student_learn)(pk), "it went on, as far as its checkpoint"
     assert len(arrays_list(checkpoints_folder(run))) == 1
     assert broker.messages[-1] == (task, pk)

@@ -47,7 +47,7 @@ from training.alliances.documents import (
     withdrawals_keep,
 )
 from training.alliances.wire import Hub, Unreachable, known_identity
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.models import Alliance, AllianceSite, JointQuestion, JointRun, Run
 from training.notices import notify_joint_proposed
 

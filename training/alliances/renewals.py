@@ -33,7 +33,7 @@ from training.alliances.wire import (
     invitation_read,
     known_identity,
 )
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.models import Alliance, AllianceSite, Run
 from training.notices import notify_key_waiting
 

@@ -36,7 +36,7 @@ from training.alliances.exchange import exchange
 from training.alliances.services import people_of_sites
 from training.alliances.wire import Hub, Unreachable
 from training.engine.commits import message_set
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.errors import RunError
 from training.methods import METHODS, MethodOutcome, method_of
 from training.models import Alliance, Dataset, JointRun, Run, RunResult, StudentModel

@@ -34,7 +34,7 @@ from training.alliances.exchange import exchange
 from training.alliances.renewals import key_register
 from training.alliances.wire import Hub, Unreachable, code_digest, identity, invitation_read
 from training.engine.records import records_store
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.models import Alliance, AllianceSite, Dataset, JointQuestion, JointRun, Run
 from training.notices import notify_silence
 from training.services.runs import run_cancel

@@ -26,7 +26,7 @@ from consent.services.disposals import holders_erased_once
 from learning.mechanisms.protocol import Question
 from training.engine.budgets import budgets_from_json
 from training.engine.questions import Released, position_in_round
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.models import Batch, Round, Run
 from training.notices import notify_share_used
 

@@ -44,7 +44,7 @@ from learning.students import (
 )
 from learning.students.releases import fit_to_releases
 from training.engine.records import encoder_of, points_of, records_key, records_load
-from training.engine.turns import StepAside, turn_is_over
+from training.engine.scheduling import WorkYielded, should_yield
 from training.measures import evaluated, target_evaluated
 from training.models import Dataset, Encoder, Run
 
@@ -203,8 +203,8 @@ def checkpoint_at(name: str) -> TrainingCheckpoint:
     def save(state: bytes) -> None:
         with suppress(OSError):
             arrays_save(name, state=np.frombuffer(state, dtype=np.uint8))
-            if turn_is_over():
-                raise StepAside
+            if should_yield():
+                raise WorkYielded
 
     return TrainingCheckpoint(load, save)
 

@@ -431,7 +431,7 @@ class Shard(Part):
 
 
 class WorkerTime(models.Model):
-    """Time that workers have recently spent on a study's runs; written and read by :mod:`training.engine.turns`."""
+    """Time that workers have recently spent on a study's runs, kept by :mod:`training.engine.scheduling`."""
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="+")
     seconds = models.FloatField(help_text="At that moment; half of it is forgotten every ten minutes.")

@@ -21,7 +21,7 @@ from learning.formats import DataError
 from learning.mechanisms.protocol import PlanError
 from training.alliances import runs as joint_runs
 from training.engine import asking
-from training.engine.turns import StepAside, piece_of, pieces_due, send, turn, turn_is_over
+from training.engine.scheduling import WorkYielded, send, should_yield, time_slice, work_item_of, work_items_due
 from training.errors import RunError
 from training.methods import MethodOutcome, Step, method_of, pate_teachers
 from training.models import Run, Shard, StudentTraining, TeacherChunk
@@ -94,9 +94,9 @@ def run_advance(run_id: str | UUID) -> bool:
                 try:
                     if encoding_is_awaited(run) or not step(run):
                         break
-                    if turn_is_over():
-                        raise StepAside
-                except StepAside:
+                    if should_yield():
+                        raise WorkYielded
+                except WorkYielded:
                     logger.info("The run steps aside for other work.")
                     aside = True
                     break
@@ -155,19 +155,19 @@ _WORK: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def turn_take(task: str, pk: str) -> None:
+def task_do(task: str, pk: str) -> None:
     """Do the work that a message refers to, or other work that is due before it.
 
     In the latter case the message is sent again, so that every piece of waiting work has a message. The message for the
     work done instead will find nothing to do.
     """
-    named = piece_of(task, pk)
+    named = work_item_of(task, pk)
     if named is None:
         return
-    for piece in pieces_due(named):
-        with turn(piece):
-            worked = _WORK[piece.task](piece.pk)
-        if piece == named:
+    for item in work_items_due(named):
+        with time_slice(item):
+            worked = _WORK[item.task](item.pk)
+        if item == named:
             return
         if worked:
             send(task, pk)

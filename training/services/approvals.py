@@ -33,7 +33,7 @@ from learning.mechanisms.protocol import PlanError
 from training.alliances.approvals import joint_approve, joint_check
 from training.engine.budgets import head_count_sigma, planned_promises
 from training.engine.commits import runs_send_on
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.errors import STATE
 from training.methods.planning import with_majority
 from training.models import Run

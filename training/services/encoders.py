@@ -37,7 +37,7 @@ from learning.encoders import EncoderError, EncoderFile, EncoderProcess, ImageIn
 from learning.encoders.files import LARGEST_FILE, LARGEST_TOKENIZER, Input
 from learning.formats import schema_from_json
 from training.engine.records import RECORDS, encoder_load, encoder_store, records_key, records_load, records_store
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.errors import translated
 from training.models import Dataset, Encoder, Encoding, Run
 

@@ -32,7 +32,7 @@ from consent.services.mail import holders_mail
 from training.alliances.services import alliance_leave
 from training.engine.questions import run_folder
 from training.engine.records import records_load, records_store, ring_of
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.methods.pate_teachers import predictions_forget
 from training.models import Alliance, Dataset, DatasetImport, Run
 from training.services.datasets import classes_seen

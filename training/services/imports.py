@@ -42,7 +42,7 @@ from learning.formats import DataError, Report, Rows, Schema, schema_from_json
 from learning.formats.apart import Allowance, draft_apart, read_apart
 from learning.formats.draft import schema_complete
 from learning.formats.read import preview
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.errors import STATE, translated
 from training.models import Dataset, DatasetImport
 from training.services.datasets import dataset_check, dataset_import, holders_beyond, holders_count

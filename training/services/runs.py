@@ -34,7 +34,7 @@ from training.comparison import run_parameters
 from training.engine.budgets import rehearsed_check
 from training.engine.commits import runs_send_on, used_share
 from training.engine.questions import attempt_files, released_tidy, run_folder
-from training.engine.turns import send
+from training.engine.scheduling import send
 from training.errors import PROPOSER, STATE
 from training.methods import METHODS, MethodOutcome, method_by, method_of
 from training.methods.base import RunMethod

@@ -37,7 +37,7 @@ from learning.learners import Model
 from learning.students import CategoriesModel, Releases, labelled, published_form
 from training.engine.asking import run_part_do
 from training.engine.records import rows_encode
-from training.engine.turns import StepAside, send
+from training.engine.scheduling import WorkYielded, send
 from training.errors import STATE, RunError
 from training.measures import published_accuracy
 from training.methods import lesson_of
@@ -426,7 +426,7 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> b
                 work=lambda found: _worked(found, progress),
                 died=gettext_noop("Too many workers died during this task. The workers' logs contain the reason."),
             )
-        except StepAside:
+        except WorkYielded:
             logger.info("The training of the student steps aside for other work.")
             send("student_learn", training_id)
             worked = True

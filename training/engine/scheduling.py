@@ -1,10 +1,10 @@
-"""Turns: selection of the work that a free worker does next.
+"""Scheduling: selection of the work that a free worker does next.
 
 A message from the broker announces some work; the database shows which other work is waiting. Plans come first, because
 a person is waiting for each. Otherwise the study whose runs occupy the fewest processes is next, then the one that has
 recently used the least worker time. Within a study, training students comes last, and earlier approvals come first.
 
-Long work that can resume later at no cost gives up its turn if other work is due after `TURN` seconds.
+Long work that can resume later at no cost yields if other work is due after `TIME_SLICE` seconds.
 """
 
 import time
@@ -26,7 +26,7 @@ from common.jobs import stale_before, without_worker
 from training.models import Run, Shard, StudentTraining, TeacherChunk, WorkerTime
 
 #: Seconds after which long work checks whether other work is due.
-TURN = 20.0
+TIME_SLICE = 20.0
 #: Half-life of the recorded worker time of a study.
 _HALF = timedelta(minutes=10)
 
@@ -37,12 +37,12 @@ _PARTS: dict[str, tuple[type[models.Model], str]] = {
 }
 
 
-class StepAside(Exception):
-    """Raised when work gives up its turn; its progress was kept, and it resumes from there."""
+class WorkYielded(Exception):
+    """Raised when work yields to other work; its progress was kept, and it resumes from there."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class WorkItem:
     """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and facts that determine its order."""
 
     task: str
@@ -64,41 +64,41 @@ def claims() -> set[tuple[str, UUID]]:
     return found
 
 
-def piece_of(task: str, pk: Any) -> Piece | None:
+def work_item_of(task: str, pk: Any) -> WorkItem | None:
     """Return the work item that a message refers to, or None if it no longer exists."""
     if task == "run_advance":
         return next(_advances(Run.objects.filter(pk=pk)), None)
     part, _status = _PARTS[task]
     row = part._default_manager.filter(pk=pk).values_list("run_id", "run__study_id", "run__approved_at").first()
-    return row and Piece(task, int(pk), row[0], row[1], task == "student_learn", row[2])
+    return row and WorkItem(task, int(pk), row[0], row[1], task == "student_learn", row[2])
 
 
-def pieces_due(named: Piece) -> list[Piece]:
-    """Return the waiting work in order, one piece per run, including ``named``."""
+def work_items_due(named: WorkItem) -> list[WorkItem]:
+    """Return the waiting work in order, one item per run, including ``named``."""
     return _ordered(named, worker_times(), [run for _claim, run in claims()])
 
 
-def _ordered(named: Piece, had: dict[int, float], held: list[UUID]) -> list[Piece]:
-    pieces = {piece.run: piece for piece in [*_parts_due(), *_runs_due()]} | {named.run: named}
+def _ordered(named: WorkItem, had: dict[int, float], held: list[UUID]) -> list[WorkItem]:
+    items = {item.run: item for item in [*_parts_due(), *_runs_due()]} | {named.run: named}
     studies = dict(Run.objects.filter(pk__in=held).values_list("pk", "study_id"))
     busy = Counter(studies[run] for run in held)
 
-    def order(piece: Piece) -> tuple[Any, ...]:
-        approved = piece.since.timestamp() if piece.since else 0.0
-        return not piece.is_planned, busy[piece.study], had[piece.study], piece.is_long, approved, str(piece.run)
+    def order(item: WorkItem) -> tuple[Any, ...]:
+        approved = item.since.timestamp() if item.since else 0.0
+        return not item.is_planned, busy[item.study], had[item.study], item.is_long, approved, str(item.run)
 
-    return sorted(pieces.values(), key=order)
+    return sorted(items.values(), key=order)
 
 
-def _parts_due() -> Iterator[Piece]:
+def _parts_due() -> Iterator[WorkItem]:
     for task, (part, status) in _PARTS.items():
         due = part._default_manager.filter(without_worker(), run__status=status).exclude(state="done")
         fields = due.values_list("run_id", "run__study_id", "run__approved_at").annotate(first=Min("pk"))
         for run, study, since, pk in fields:
-            yield Piece(task, pk, run, study, task == "student_learn", since)
+            yield WorkItem(task, pk, run, study, task == "student_learn", since)
 
 
-def _runs_due() -> Iterator[Piece]:
+def _runs_due() -> Iterator[WorkItem]:
     """Yield runs that a worker can advance, except those that wait for their parts, other runs, or a hub."""
     runs = Run.objects.filter(without_worker(), status__in=Run.ACTIVE, message="", alliance=None)
     for part in (TeacherChunk, Shard):
@@ -106,10 +106,10 @@ def _runs_due() -> Iterator[Piece]:
     yield from _advances(runs)
 
 
-def _advances(runs: models.QuerySet[Run]) -> Iterator[Piece]:
+def _advances(runs: models.QuerySet[Run]) -> Iterator[WorkItem]:
     for pk, study, status, since in runs.values_list("pk", "study_id", "status", "approved_at"):
         is_planned = status == Run.Status.PLANNING
-        yield Piece("run_advance", pk, pk, study, status == Run.Status.LEARNING, since, is_planned)
+        yield WorkItem("run_advance", pk, pk, study, status == Run.Status.LEARNING, since, is_planned)
 
 
 def worker_times() -> dict[int, float]:
@@ -136,33 +136,33 @@ def worker_time_note(study: int, seconds: float) -> None:
 
 
 @dataclass(frozen=True)
-class _Turn:
-    piece: Piece
+class _TimeSlice:
+    item: WorkItem
     began: float
 
 
-_turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+_time_slice: ContextVar[_TimeSlice | None] = ContextVar("time_slice", default=None)
 
 
 @contextmanager
-def turn(piece: Piece) -> Iterator[None]:
-    """Measure how long a worker spends on a piece of work, and record it for the study."""
+def time_slice(item: WorkItem) -> Iterator[None]:
+    """Measure how long a worker spends on a work item, and record it for the study."""
     began = time.monotonic()
-    token = _turn.set(_Turn(piece, began))
+    token = _time_slice.set(_TimeSlice(item, began))
     try:
         yield
     finally:
-        _turn.reset(token)
+        _time_slice.reset(token)
         with suppress(DatabaseError):  # if the database is unavailable, the work itself reports it
-            worker_time_note(piece.study, time.monotonic() - began)
+            worker_time_note(item.study, time.monotonic() - began)
 
 
-def turn_is_over() -> bool:
-    """Return whether the current turn is over and other work comes first; always False outside a turn."""
-    begun = _turn.get()
-    if begun is None or (lasted := time.monotonic() - begun.began) < TURN:
+def should_yield() -> bool:
+    """Return whether the current time slice is over and other work comes first; always False outside one."""
+    begun = _time_slice.get()
+    if begun is None or (lasted := time.monotonic() - begun.began) < TIME_SLICE:
         return False
-    mine = piece_of(begun.piece.task, begun.piece.pk)
+    mine = work_item_of(begun.item.task, begun.item.pk)
     if mine is None:
         return False
     had, held = worker_times(), [run for _claim, run in claims()]
