@@ -30,6 +30,7 @@ from django.core.files.storage import storages
 from django.db import DatabaseError, connection
 from django.db.models import Max, Min
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.templatetags.static import static
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 from django_prometheus.middleware import Metrics, PrometheusAfterMiddleware, PrometheusBeforeMiddleware
@@ -82,6 +83,15 @@ def _storage() -> bool:
         return False
 
 
+def _styles() -> bool:
+    """Return whether the styles of the pages were collected; otherwise every page answers 500."""
+    try:
+        return bool(static("css/ipate.css"))
+    except (OSError, ValueError):
+        logger.exception("The static files were not collected.")
+        return False
+
+
 def _worker() -> bool:
     try:
         return live_worker_count() > 0
@@ -95,6 +105,7 @@ PARTS: dict[str, tuple[Callable[[], bool], str]] = {
     "database": (_database, "unreachable"),
     "broker": (_broker, "unreachable"),
     "storage": (_storage, "not writable"),
+    "static": (_styles, "not collected"),
     "worker": (_worker, "not heard from"),
 }
 

@@ -317,6 +317,10 @@ _NAMES: dict[str, tuple[str | Promise, str | Promise]] = {
         gettext_lazy("File storage"),
         gettext_lazy("Check that the folders or buckets for private files and models can be written to."),
     ),
+    "static": (
+        gettext_lazy("Styles and scripts"),
+        gettext_lazy("Run “ipate collectstatic”, and restart the site."),
+    ),
     "worker": (
         gettext_lazy("Workers"),
         gettext_lazy("Start a worker. Until then runs, emails and erasures will wait."),

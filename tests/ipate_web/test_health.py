@@ -16,7 +16,7 @@ from django.utils import timezone
 from common.models import WorkerHeartbeat
 from tests.workers import wait_until, worker
 
-READY = {"status": "ready", "database": "ok", "broker": "ok", "storage": "ok", "worker": "ok"}
+READY = {"status": "ready", "database": "ok", "broker": "ok", "storage": "ok", "static": "ok", "worker": "ok"}
 READY |= {"verification": "ok", "backup": "ok", "beat": "ok", "disk": "ok", "certificate": "ok"}  # too new for a backup
 
 
@@ -85,6 +85,14 @@ def test_a_storage_that_takes_no_files(client: Client, settings: Any, tmp_path: 
     }
     settings.STORAGES = settings.STORAGES | {alias: plain}
     not_ready(client, storage="not writable")
+
+
+@pytest.mark.usefixtures("_a_worker_was_heard")
+def test_styles_that_were_not_collected(client: Client, settings: Any, tmp_path: Path) -> None:
+    settings.STATIC_ROOT = tmp_path
+    collected = {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"}
+    settings.STORAGES = settings.STORAGES | {"staticfiles": collected}
+    not_ready(client, static="not collected")
 
 
 @pytest.mark.exhaustive
