@@ -1,0 +1,147 @@
+"""Estimators with an ε for each row next to Opacus and diffprivlib, which know one ε for all: Adult, test accuracy.
+
+    IPATE_DATA_DIR=FOLDER python -m benchmarks.estimators [--diffprivlib PYTHON] [--seeds 5]
+
+The folder holds Adult. The others are not requirements of the project. Install opacus with `--no-deps` into an
+environment that includes this one (and remove its own folder `benchmarks` there); without it, it is left out.
+diffprivlib needs an older scikit-learn than ours, so give the Python of an environment of its own. Every row has the
+promise ε = 1, 2 or 4 (34, 43 and 23 %). A library with one ε has to keep the smallest. Numbers are stored in
+benchmarks/results/estimators.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from learning.estimators import IndividualDPClassifier
+from learning.formats import catalogue_load
+
+RESULTS = Path(__file__).resolve().parent / "results" / "estimators.json"
+DELTA, EPSILONS, PARTS = 1e-5, (1.0, 2.0, 4.0), (0.34, 0.43, 0.23)
+Arrays = dict[str, np.ndarray]
+Labels = Callable[[Arrays, int], np.ndarray]
+
+#: Run by a Python with diffprivlib. Its promise is pure ε, and the norm of rows has to be public.
+DIFFPRIVLIB = """
+import sys
+import numpy as np
+from diffprivlib.models import LogisticRegression
+data, out, epsilon, seed = np.load(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+clip = lambda x: x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / 3.0)
+model = LogisticRegression(epsilon=epsilon, data_norm=3.0, C=1.0, max_iter=500, random_state=seed)
+model.fit(clip(data["x"]), data["y"])
+np.savez(out, labels=model.predict(clip(data["test"])))
+"""
+
+
+def adult(rows: int) -> Arrays:
+    """Return private rows, public points without labels, and test rows with their classes."""
+    splits = catalogue_load("adult", Path(os.environ["IPATE_DATA_DIR"]))
+    assert splits.private.y is not None and splits.test.y is not None
+    names = {"x": splits.private.x[:rows], "y": splits.private.y[:rows], "public": splits.public.x[:2_000]}
+    return {**names, "test": splits.test.x, "truth": splits.test.y}
+
+
+def ours(method: str, epsilons: float | None) -> Labels:
+    """Return our estimator, with each row's own ε if ``epsilons`` is None."""
+
+    def labels(data: Arrays, seed: int) -> np.ndarray:
+        own = np.random.default_rng(seed).choice(EPSILONS, len(data["x"]), p=PARTS)
+        model = IndividualDPClassifier(
+            own if epsilons is None else epsilons, delta=DELTA, public=data["public"], method=method, seed=seed
+        )
+        return np.asarray(model.fit(data["x"], data["y"]).predict(data["test"]))
+
+    return labels
+
+
+def opacus(epsilon: float) -> Labels:
+    """Return a linear model by Opacus: ten epochs of samples of 512 rows, gradients clipped at 1."""
+
+    def labels(data: Arrays, seed: int) -> np.ndarray:
+        import torch
+        from opacus import PrivacyEngine
+
+        torch.manual_seed(seed)
+        x, y = torch.from_numpy(data["x"].astype(np.float32)), torch.from_numpy(data["y"].astype(np.int64))
+        model = torch.nn.Linear(x.shape[1], 2)
+        network, optimiser, loader = PrivacyEngine().make_private_with_epsilon(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=2.0),
+            data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=512),
+            target_epsilon=epsilon,
+            target_delta=DELTA,
+            epochs=10,
+            max_grad_norm=1.0,
+        )
+        for _ in range(10):
+            for rows, classes in loader:
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(network(rows), classes).backward()
+                optimiser.step()
+        with torch.no_grad():
+            return model(torch.from_numpy(data["test"].astype(np.float32))).argmax(dim=1).numpy()
+
+    return labels
+
+
+def diffprivlib(python: str, epsilon: float) -> Labels:
+    """Return a logistic regression by diffprivlib, which another Python has."""
+
+    def labels(data: Arrays, seed: int) -> np.ndarray:
+        with tempfile.TemporaryDirectory() as folder:
+            given, out = Path(folder, "data.npz"), Path(folder, "out.npz")
+            np.savez(given, **data)
+            subprocess.run([python, "-c", DIFFPRIVLIB, given, out, str(epsilon), str(seed)], check=True)
+            with np.load(out) as answer:
+                return np.asarray(answer["labels"])
+
+    return labels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--diffprivlib", help="a Python that has it")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=20_000)
+    options = parser.parse_args()
+    data = adult(options.rows)
+    majority = max(np.bincount(data["truth"])) / len(data["truth"])
+    contenders: dict[str, Labels] = {}
+    for method in ("steps", "pate", "neighbours"):
+        contenders[f"{method}, own ε"] = ours(method, None)
+        contenders[f"{method}, ε = 1 for all"] = ours(method, min(EPSILONS))
+    if find_spec("opacus"):
+        contenders[f"Opacus {version('opacus')}, ε = 1 for all"] = opacus(min(EPSILONS))
+    if options.diffprivlib:
+        contenders["diffprivlib, ε = 1 for all"] = diffprivlib(options.diffprivlib, min(EPSILONS))
+    found: list[dict[str, Any]] = []
+    for name, labels in contenders.items():
+        rights, begun = [], _seconds()
+        for seed in range(options.seeds):
+            rights.append(float((labels(data, seed) == data["truth"]).mean()))
+        row = {"name": name, "accuracy": round(float(np.mean(rights)), 4), "least": round(min(rights), 4)}
+        found.append(row | {"most": round(max(rights), 4), "seconds": round((_seconds() - begun) / options.seeds, 1)})
+        print(found[-1], flush=True)
+        about = {"rows": options.rows, "seeds": options.seeds, "majority": round(float(majority), 4)}
+        RESULTS.write_text(json.dumps({**about, "results": found}, indent=1, ensure_ascii=False) + "\n")
+
+
+def _seconds() -> float:
+    """Return processor seconds of this process and its children."""
+    return sum(os.times()[:4])
+
+
+if __name__ == "__main__":
+    main()
