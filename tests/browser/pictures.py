@@ -183,15 +183,22 @@ def test_front_of_the_readme(visit: Callable[..., Site]) -> None:
     run = run_finish(teachers_start("digits", real, proposer=users["operator"], approver=users["operator2"]))
     page, panels = f"/studies/demo-digits/runs/{run.pk}/", []
     for who, path, width, parts in (
-        ("demo-holder", "/my/demo-digits/choice/", 560, ["main .page-head", "main section.card"]),
-        ("demo-operator", page, 800, ["main h1", "#kept-plan .table-wrap", "#costs .card", "#cost-chart"]),
-        ("demo-operator", page, 560, ["main #run-live ~ section.stack"]),
+        (
+            "demo-holder",
+            "/my/demo-digits/choice/",
+            560,
+            ["main .page-head", "main section.card", "main details:has(.icon-array)"],
+        ),
+        ("demo-operator", f"{page}cost/", 800, ["main h1", "#run-live"]),
+        ("demo-operator", page, 560, ["#student"]),
     ):
         site = visit()
         site.page.set_viewport_size({"width": width, "height": 900})
         site.sign_in(who)
         site.open(path)
-        site.page.evaluate("for (const each of document.querySelectorAll('details.fold')) each.open = true")
+        site.page.evaluate(
+            "for (const each of document.querySelectorAll('details.fold, details:has(.icon-array)')) each.open = true"
+        )
         site.page.wait_for_load_state("networkidle")
         shots = [site.page.locator(part).first.screenshot() for part in parts]
         panels.append([Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots])

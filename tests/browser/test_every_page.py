@@ -226,6 +226,7 @@ def see_as_an_operator(tour: Tour, study: Study, invited: IssuedInvitation) -> N
         "staff:ledger staff:ledger_check staff:head_counts",
         "digits",
     )
+    tour.open("staff:person", "digits", invited.invitation.holder.public_id)
     researcher = Membership.objects.get(study=study, role=Role.RESEARCHER)
     tour.open("staff:member_remove", "digits", researcher.pk)
     tour.open("staff:invitation_revoke", "digits", invited.invitation.pk)
@@ -363,5 +364,5 @@ def test_every_page_is_accessible_and_fits(visit: Callable[..., Site], settings:
     tour.open("staff:run", "digits", run_of("First vote"))
 
     pages = {name for name in addresses(get_resolver().url_patterns) if is_page(name)}
-    assert sorted(pages - tour.seen) == [], "visit them here, or say in NO_PAGES why nobody looks at them"
     assert tour.problems == [], "\n".join(tour.problems)
+    assert sorted(pages - tour.seen) == [], "visit them here, or say in NO_PAGES why nobody looks at them"
