@@ -403,7 +403,7 @@ class ListPage(Table):
     """
 
     def __init__(self, listing: Listing, request: HttpRequest, rows: QuerySet, reader: Reader) -> None:
-        sent = request.GET
+        sent: QueryDict = request.GET
         private = [each.name for each in listing.filters if each.is_private]
         if private:
             sent = sent.copy()

@@ -158,8 +158,8 @@ def ledger(request: SignedInRequest, study: Study) -> HttpResponseBase:
     reader = RegisterReader(study, request.can)
     releases = Release.objects.filter(study=study)
     found = REGISTER.page(request, releases.select_related("recorded_by"), reader)
-    if (file := found.file(f"{study.slug}-releases")) and (read := _readable(partial(list, file))) is not None:
-        file.streaming_content = read
+    if (file := found.file(f"{study.slug}-releases")) and (read := _readable(file.getvalue)) is not None:
+        file.streaming_content = [read]
         return file
     granted = _readable(partial(_shares, study, titles))
     context: dict[str, Any] = {
