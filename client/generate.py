@@ -1,9 +1,9 @@
-"""Write the parts of the client that follow from the site, or from other parts of the client.
+"""Generate the parts of the client that are derived from the site or from other parts of the client.
 
     python -m client.generate
 
 These are `ipate_client/proposals.py`, from the choices of each method; `ipate_client/asynchronous.py`, from the methods
-of `Site`; and the tables of methods in README.md. A test compares them with what is stored.
+of `Site`; and the tables of methods in README.md. A test checks that these are up to date.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def generated() -> dict[Path, str]:
 
 
 def proposals() -> str:
-    """Return the module of a study's proposals, a method of propose_… and plan_… for each way to learn."""
+    """Return the module of a study's proposals, with a propose_… and a plan_… method for each way to learn."""
     from training.methods import IMPLEMENTED
 
     lines = [
-        _NOTE.format(about="Proposals of runs by keyword, for each method: `propose_pate`, `plan_pate` and so on."),
+        _NOTE.format(about="Proposals of runs by keyword arguments: `propose_pate`, `plan_pate` and so on."),
         "from collections.abc import Mapping\nfrom typing import TYPE_CHECKING, Any, Literal\n\n",
         "from ipate_client.proposing import Proposing, planning, proposing\n\n",
         "if TYPE_CHECKING:\n    from ipate_client.documents import Dataset\n\n\n",
         "class Proposals(Proposing):\n",
-        '    """A study\'s proposals. Name a dataset only if the study has several of its kind."""\n',
+        '    """A study\'s proposals. Pass a dataset only if the study has several of its kind."""\n',
     ]
     names: set[str] = set()
     for method in IMPLEMENTED:
@@ -97,7 +97,7 @@ def _learns(method: Any) -> bool:
 
 
 def _fields(method: Any) -> dict[str, tuple[str, str | None, str]]:
-    """Return type, default and explanation of the fields that proposals of all methods share."""
+    """Return the type, default and explanation of each field that proposals of all methods share."""
     from learning.students import STUDENTS
 
     dataset = "Dataset | int | None"
@@ -143,7 +143,7 @@ def _type(choice: Any) -> str:
 
 
 def _required(choice: Any) -> str | None:
-    """Return the default of a choice's argument; None if it has to be given."""
+    """Return the default of a choice's argument; None if the argument is required."""
     return None if choice.default is None and not choice.optional else "None"
 
 
@@ -161,7 +161,7 @@ def _explained(choice: Any) -> str:
 
 
 def asynchronous() -> str:
-    """Return the module of the site for asyncio: each method runs in a thread."""
+    """Return the module of the asyncio version of the site, which runs each method in a thread."""
     wanted, methods = set(), []
     for node in _methods():
         returns = ast.unparse(node.returns) if node.returns else "None"
@@ -192,13 +192,13 @@ def asynchronous() -> str:
     imports = "".join(f"    from {named[name]} import {name}\n" for name in sorted(wanted & named.keys()))
     return "".join(
         [
-            _NOTE.format(about="The site for programs with asyncio: each method of `Site` in a thread."),
+            _NOTE.format(about="The site for asyncio programs: each method of `Site` runs in a thread."),
             "from asyncio import to_thread\nfrom typing import TYPE_CHECKING\n\n",
             f"from ipate_client.site import Site\n\nif TYPE_CHECKING:\n{imports}    import pandas as pd\n\n\n",
-            'class AsyncSite:\n    """A site of iPATE, with the methods of `Site` as coroutines.\n\n',
-            "    Cancelling one stops waiting for it, but not the request.\n\n    Args:\n",
-            "        address: Address of the site; the variable IPATE_SITE if left out.\n",
-            "        token: Your token; the variable IPATE_TOKEN if left out.\n",
+            'class AsyncSite:\n    """An iPATE site, with the methods of `Site` as coroutines.\n\n',
+            "    Cancelling a coroutine stops the wait, but not the request.\n\n    Args:\n",
+            "        address: URL of the site; by default the environment variable IPATE_SITE.\n",
+            "        token: Your token; by default the environment variable IPATE_TOKEN.\n",
             '        timeout: Seconds to wait for an answer.\n    """\n\n',
             "    def __init__(\n        self, address: str | None = None, token: str | None = None, *, ",
             "timeout: float = 60\n    ) -> None:\n        self.site = Site(address, token, timeout=timeout)\n\n",
@@ -213,7 +213,7 @@ def asynchronous() -> str:
 
 
 def operations() -> dict[str, list[tuple[str, str]]]:
-    """Return for each method of `Site` the requests that it sends: HTTP method, and path with {} for each parameter."""
+    """Return the requests that each `Site` method sends: HTTP method, and path with {} for each parameter."""
     return {node.name: sorted(set(_requests(node))) for node in _methods()}
 
 
@@ -274,7 +274,7 @@ def _requests(node: ast.FunctionDef) -> Iterator[tuple[str, str]]:
 
 
 def _path(value: ast.expr) -> str | None:
-    """Return the path of a call of `at`, or of a plain text; None for anything else."""
+    """Return the path given by a call of `at` or by a plain string; None for anything else."""
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         return value.value
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "at":
@@ -301,7 +301,7 @@ def _formatted(code: str) -> str:
 
 
 def stale() -> Mapping[Path, str]:
-    """Return the files that differ from what would be generated, with the new content."""
+    """Return the files whose content would change if they were generated again, with the new content."""
     return {path: text for path, text in generated().items() if not path.exists() or path.read_text("utf-8") != text}
 
 

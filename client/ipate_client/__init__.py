@@ -1,4 +1,4 @@
-"""Client of the REST API of iPATE."""
+"""Client for the iPATE REST API."""
 
 from ipate_client.asynchronous import AsyncSite
 from ipate_client.checkpoints import (

@@ -1,4 +1,4 @@
-"""The site for programs with asyncio: each method of `Site` in a thread.
+"""The site for asyncio programs: each method of `Site` runs in a thread.
 
 Written by `python -m client.generate`; do not edit it.
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class AsyncSite:
-    """A site of iPATE, with the methods of `Site` as coroutines.
+    """An iPATE site, with the methods of `Site` as coroutines.
 
-    Cancelling one stops waiting for it, but not the request.
+    Cancelling a coroutine stops the wait, but not the request.
 
     Args:
-        address: Address of the site; the variable IPATE_SITE if left out.
-        token: Your token; the variable IPATE_TOKEN if left out.
+        address: URL of the site; by default the environment variable IPATE_SITE.
+        token: Your token; by default the environment variable IPATE_TOKEN.
         timeout: Seconds to wait for an answer.
     """
 
@@ -52,7 +52,7 @@ class AsyncSite:
         return await to_thread(self.site.study, slug)
 
     async def budget(self, study: Study | str) -> pd.DataFrame:
-        """Return the most that each privacy group of a study has used, and the parts reserved and left."""
+        """Return the most budget that anyone in each group of a study has used, and what is reserved and left."""
         return await to_thread(self.site.budget, study)
 
     async def budget_groups(self, study: Study | str) -> list[dict[str, Any]]:
@@ -60,15 +60,15 @@ class AsyncSite:
         return await to_thread(self.site.budget_groups, study)
 
     async def waiting(self) -> pd.DataFrame:
-        """Return the tasks waiting for you: study, kind, text, url, since, and whether it is your own proposal."""
+        """Return the tasks waiting for you: study, kind, text, url, since, and whether the proposal is your own."""
         return await to_thread(self.site.waiting)
 
     async def example_rows(self, study: Study | str, *, rows: int = 10, seed: int = 0) -> dict[str, Any]:
-        """Return invented rows of a study, for writing programs before you have data."""
+        """Return invented rows of a study, so that you can write programs before you have data."""
         return await to_thread(self.site.example_rows, study, rows=rows, seed=seed)
 
     async def encoders(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the encoders of a study, with their progress on each dataset."""
+        """Return the encoders of a study, with the progress of encoding each dataset."""
         return await to_thread(self.site.encoders, study)
 
     async def register_encoder(
@@ -80,11 +80,11 @@ class AsyncSite:
         tokenizer: str | PathLike[str] | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Register an encoder, which then encodes the study's datasets."""
+        """Register an encoder; the site then encodes the study's datasets with it."""
         return await to_thread(self.site.register_encoder, study, file, takes=takes, tokenizer=tokenizer, **fields)
 
     async def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Create a rehearsal study, for data that are not confidential."""
+        """Create a rehearsal study, which is for data that are not confidential."""
         return await to_thread(self.site.set_up_rehearsal, members=members, **fields)
 
     async def import_dataset(
@@ -117,7 +117,7 @@ class AsyncSite:
         different_people: bool = False,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Import a dataset: upload, check, and store if nothing is wrong."""
+        """Upload and check a dataset, and store it if nothing is wrong."""
         return await to_thread(
             self.site.import_records,
             study,
@@ -133,7 +133,7 @@ class AsyncSite:
         )
 
     async def discard_import(self, study: Study | str, number: str) -> None:
-        """Discard an import that is not stored, by the ``id`` that `import_records` returns."""
+        """Discard an import that has not been stored, by its ``id`` from `import_records`."""
         return await to_thread(self.site.discard_import, study, number)
 
     async def record_consents(
@@ -150,27 +150,27 @@ class AsyncSite:
     async def draw_head_counts(
         self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
     ) -> pd.DataFrame:
-        """Count the holders of each promise with noise, which charges them, or enter public numbers."""
+        """Count the holders of each promise with noise, charging them, or enter public numbers."""
         return await to_thread(self.site.draw_head_counts, study, counts=counts, follows=follows)
 
     async def webhooks(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the programs that receive a study's events: id, url, events, and who created each and when."""
+        """Return the webhooks of a study: id, url, events, and who created each webhook and when."""
         return await to_thread(self.site.webhooks, study)
 
     async def make_webhook(self, study: Study | str, url: str, *, events: Sequence[str]) -> dict[str, Any]:
-        """Create a webhook for some events of a study; return it with its ``secret``, which is shown only once."""
+        """Create a webhook for these events of a study; return it with its ``secret``, which is shown only once."""
         return await to_thread(self.site.make_webhook, study, url, events=events)
 
     async def test_webhook(self, study: Study | str, webhook: int) -> dict[str, Any]:
-        """Send a test to a webhook by its id; return the new delivery."""
+        """Send a test message to a webhook; return its delivery."""
         return await to_thread(self.site.test_webhook, study, webhook)
 
     async def remove_webhook(self, study: Study | str, webhook: int) -> None:
-        """Remove a webhook by its id, so that its program receives nothing more."""
+        """Remove a webhook, given its id, so that its program receives no more messages."""
         return await to_thread(self.site.remove_webhook, study, webhook)
 
     async def webhook_deliveries(self, study: Study | str) -> pd.DataFrame:
-        """Return messages of the last 30 days to a study's webhooks, newest first, with their outcomes."""
+        """Return the messages sent to a study's webhooks in the last 30 days, newest first, with their outcomes."""
         return await to_thread(self.site.webhook_deliveries, study)
 
     async def methods(self) -> list[dict[str, Any]]:
@@ -186,15 +186,15 @@ class AsyncSite:
         return await to_thread(self.site.student_learners)
 
     async def aggregators(self) -> list[dict[str, Any]]:
-        """Return the ways to turn teachers' votes into a label, for the choice ``aggregator`` of *pate*."""
+        """Return the aggregators, which turn teachers' votes into a label, for the choice ``aggregator`` of *pate*."""
         return await to_thread(self.site.aggregators)
 
     async def representations(self) -> list[dict[str, Any]]:
-        """Return the spaces in which votes and gradient steps can work: the choice ``representation``."""
+        """Return the spaces available for votes and gradient steps, for the choice ``representation``."""
         return await to_thread(self.site.representations)
 
     async def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
-        """Return the plan of a run, saving nothing: actions, charges, forecasts, warnings."""
+        """Return the plan of a run, without saving anything: actions, charges, forecasts, warnings."""
         return await to_thread(self.site.plan, share=share, **proposal)
 
     async def propose(self, **proposal: Any) -> Run:
@@ -210,7 +210,7 @@ class AsyncSite:
         return await to_thread(self.site.withdraw, run)
 
     async def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
-        """Return a run's stored plan; for a draft (operators only), the one that approval with this share stores."""
+        """Return a run's stored plan or, for a draft (operators only), the plan that this share would lead to."""
         return await to_thread(self.site.plan_of, run, share=share)
 
     async def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
@@ -222,7 +222,7 @@ class AsyncSite:
         return await to_thread(self.site.approval_undo, run)
 
     async def cancel(self, run: Run | str) -> Run:
-        """End a run that has not ended, as an operator."""
+        """Cancel a run that has not ended, as an operator."""
         return await to_thread(self.site.cancel, run)
 
     async def runs(self, **filters: str) -> list[Run]:
@@ -230,7 +230,7 @@ class AsyncSite:
         return await to_thread(self.site.runs, **filters)
 
     async def compare(self, *runs: Run | str) -> dict[str, Any]:
-        """Return outcomes of two to six runs, and the ``parameters`` that differ, with a value for each run."""
+        """Return the outcomes of two to six runs, and the ``parameters`` that differ, with their value in each run."""
         return await to_thread(self.site.compare, *runs)
 
     async def run(self, run: Run | str) -> Run:
@@ -240,15 +240,15 @@ class AsyncSite:
     async def wait(
         self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True
     ) -> Run:
-        """Wait until a run is finished, with a bar that shows its stage, or its place in the queue."""
+        """Wait until a run is finished, with a progress bar that shows its stage or its place in the queue."""
         return await to_thread(self.site.wait, run, every=every, timeout=timeout, progress=progress)
 
     async def costs(self, run: Run | str) -> pd.DataFrame:
-        """Return the charge of every member of each group for a run, in μ²; empty in rehearsals."""
+        """Return how much a run charges every member of each group, in μ²; empty in rehearsals."""
         return await to_thread(self.site.costs, run)
 
     async def alliances(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the alliances of a study, with their sites; at a site also the runs that the hub proposes."""
+        """Return a study's alliances with their sites and, unless this is the hub, the runs that the hub proposes."""
         return await to_thread(self.site.alliances, study)
 
     async def alliance(self, study: Study | str, alliance: int) -> dict[str, Any]:
@@ -256,27 +256,27 @@ class AsyncSite:
         return await to_thread(self.site.alliance, study, alliance)
 
     async def propose_over_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
-        """Save a draft of a run over sites, at their hub."""
+        """Save a draft of a run across sites, as their hub."""
         return await to_thread(self.site.propose_over_sites, study, alliance, **proposal)
 
     async def take_up(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
-        """Save a run that the hub proposes as a draft of a site's study; another operator approves it."""
+        """Save a run proposed by the hub as a draft in a site's study; another operator approves it."""
         return await to_thread(self.site.take_up, study, alliance, number, private_dataset=private_dataset)
 
     async def decline(self, study: Study | str, alliance: int, number: str) -> dict[str, Any]:
-        """Decline a run that the hub proposes, as an operator of a site: the hub ends it."""
+        """Decline a run proposed by the hub, as an operator of a site; the hub then ends the run."""
         return await to_thread(self.site.decline, study, alliance, number)
 
     async def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Return the participants of a run over sites, the sites that it is waiting for, and its questions."""
+        """Return the participating sites of a run across sites, the sites that it is waiting for, and its questions."""
         return await to_thread(self.site.over_sites, run)
 
     async def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
-        """Continue without a site that a run is waiting for, as an operator of the hub."""
+        """Continue a run without a site that it is waiting for, as an operator of the hub."""
         return await to_thread(self.site.go_on, run, without=without)
 
     async def labels(self, run: Run | str) -> pd.DataFrame:
-        """Return released labels by row of the public dataset."""
+        """Return the released labels by row of the public dataset."""
         return await to_thread(self.site.labels, run)
 
     async def public_points(self, run: Run | str) -> PublicPoints:
@@ -284,19 +284,19 @@ class AsyncSite:
         return await to_thread(self.site.public_points, run)
 
     async def counts(self, run: Run | str) -> pd.DataFrame:
-        """Return the table of a run of *counts*: values of its columns, people, intervals, sum of weights."""
+        """Return the table of a *counts* run: values of its columns, people, intervals, sum of weights."""
         return await to_thread(self.site.counts, run)
 
     async def counts_plot(self, run: Run | str) -> Svg:
-        """Return the table of a run of *counts* as an image: people in each cell, with intervals."""
+        """Return an image of the table of a *counts* run: people in each cell, with intervals."""
         return await to_thread(self.site.counts_plot, run)
 
     async def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
-        """Return the rows that a run of *synthesis* drew, with the columns of the schema and the class column last."""
+        """Return the rows drawn by a *synthesis* run, with the columns of the schema and the class column last."""
         return await to_thread(self.site.synthetic_rows, run)
 
     async def summaries(self, run: Run | str) -> pd.DataFrame:
-        """Return mean and quartiles of a counted column of numbers, each with its interval, a row for each group."""
+        """Return the mean and quartiles of a counted numeric column, each with its interval; one row per group."""
         return await to_thread(self.site.summaries, run)
 
     async def withdraw_table(self, run: Run | str, *, reason: str) -> dict[str, Any]:
@@ -304,23 +304,23 @@ class AsyncSite:
         return await to_thread(self.site.withdraw_table, run, reason=reason)
 
     async def models(self, **filters: str) -> list[dict[str, Any]]:
-        """Return the published models that you may use, newest first; filtered by ``study`` or ``stage``."""
+        """Return the published models that you may use, newest first, optionally filtered by ``study`` or ``stage``."""
         return await to_thread(self.site.models, **filters)
 
     async def stage(self, run: Run | str, stage: str) -> dict[str, Any]:
-        """Put the published model of a run into a stage: candidate, production or archived."""
+        """Set the stage of a run's published model: candidate, production or archived."""
         return await to_thread(self.site.stage, run, stage)
 
     async def card(self, run: Run | str, *, version: int | None = None) -> Card:
-        """Return the document of a run's model: its card, the schema of a row, and its files."""
+        """Return the document of a run's model: its card, row schema and files."""
         return await to_thread(self.site.card, run, version=version)
 
     async def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
-        """Return the model of a run, to predict on this machine: a fitted estimator of scikit-learn."""
+        """Return the model of a run as a fitted scikit-learn estimator, to predict on this machine."""
         return await to_thread(self.site.model, run, version=version)
 
     async def model_file(self, run: Run | str, *, version: int | None = None) -> bytes:
-        """Return the weights of a run's model: a file of skops (scikit-learn) or safetensors (networks)."""
+        """Return the weights of a run's model as a skops (scikit-learn) or safetensors (networks) file."""
         return await to_thread(self.site.model_file, run, version=version)
 
     async def statement(self, run: Run | str, *, version: int | None = None) -> str:
@@ -328,7 +328,7 @@ class AsyncSite:
         return await to_thread(self.site.statement, run, version=version)
 
     async def keys(self) -> list[dict[str, Any]]:
-        """Return the site's public keys (JSON Web Keys, and as PEM), the one in use first."""
+        """Return the site's public keys as JSON Web Keys and as PEM, starting with the current key."""
         return await to_thread(self.site.keys)
 
     async def set_threshold(self, run: Run | str, class_name: str, **costs: float) -> dict[str, Any]:
@@ -336,13 +336,13 @@ class AsyncSite:
         return await to_thread(self.site.set_threshold, run, class_name, **costs)
 
     async def students(self, run: Run | str) -> dict[str, Any]:
-        """Return the ``versions`` of a run's student with their evaluations, and the ``training`` in progress."""
+        """Return the ``versions`` of a run's student with their evaluations, and any ``training`` in progress."""
         return await to_thread(self.site.students, run)
 
     async def train_student(
         self, run: Run | str, student_learner: str, student_parameters: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Train the student of a finished run again from its releases, at no cost; return what `students` does."""
+        """Train the student of a finished run again from its releases, at no privacy cost; return its versions."""
         return await to_thread(self.site.train_student, run, student_learner, student_parameters)
 
     async def publish_version(self, run: Run | str, *, version: int, reason: str = "") -> list[dict[str, Any]]:
@@ -350,7 +350,7 @@ class AsyncSite:
         return await to_thread(self.site.publish_version, run, version=version, reason=reason)
 
     async def predict(self, run: Run | str, rows: Rows, *, version: int | None = None) -> Predictions:
-        """Return the site's predictions for any number of rows; if a row is wrong, RowsError says which."""
+        """Return the site's predictions for any number of rows."""
         return await to_thread(self.site.predict, run, rows, version=version)
 
     async def withdraw_version(self, run: Run | str, *, version: int, reason: str) -> list[dict[str, Any]]:

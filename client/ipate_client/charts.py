@@ -1,4 +1,4 @@
-"""Views of documents for notebooks: small tables and inline SVG charts, with every text escaped."""
+"""Views of documents for notebooks: small tables and inline SVG charts, with all text escaped."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Svg:
 
 
 def block(title: str, beside: str, *parts: str) -> str:
-    """Return a titled section of parts, which are HTML."""
+    """Return a section with a title and these parts (HTML)."""
     return f"<div><strong>{escape(title)}</strong> <small>{escape(beside)}</small>{''.join(parts)}</div>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table; nothing if it has no rows."""
+    """Return a table; empty if there are no rows."""
     lines = ["".join(f"<td>{escape(_text(cell))}</td>" for cell in row) for row in rows]
     if not lines:
         return ""
@@ -38,25 +38,25 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> str:
-    """Return a table of names and values, without those that are empty."""
+    """Return a table of names and values, leaving out empty values."""
     known = [(name, value) for name, value in pairs if value not in (None, "")]
     cells = [f"<tr><th>{escape(name)}</th><td>{escape(_text(value))}</td></tr>" for name, value in known]
     return f"<table><tbody>{''.join(cells)}</tbody></table>"
 
 
 def items(texts: Iterable[str]) -> str:
-    """Return a list of sentences; nothing if there are none."""
+    """Return a list of sentences; empty if there are none."""
     lines = "".join(f"<li>{escape(str(text))}</li>" for text in texts)
     return f"<ul>{lines}</ul>" if lines else ""
 
 
 def progress(share: float) -> str:
-    """Return a bar that is filled up to a share from 0 to 1."""
+    """Return a progress bar for a share from 0 to 1."""
     return f'<div><progress max="1" value="{share:.3f}"></progress> {100 * share:.0f} %</div>'
 
 
 def budget_bars(title: str, groups: Sequence[dict[str, Any]]) -> str:
-    """Return stacked bars of the used, reserved and remaining part of each group's cap, with its promised ε."""
+    """Return stacked bars of the used, reserved and remaining parts of each group's cap, with the promised ε."""
     parts = [*_opened(title, len(groups)), '<text x="0" y="15">used (dark), reserved (outlined), left (light)</text>']
     looks = (("used", _DARK, "none"), ("reserved", "#ffffff", _DARK), ("left", _LIGHT, "none"))
     for place, group in enumerate(groups):
@@ -77,7 +77,7 @@ def budget_bars(title: str, groups: Sequence[dict[str, Any]]) -> str:
 def intervals(
     title: str, found: Sequence[dict[str, Any]], about: str = "forecast (bar), most frequent class (line)"
 ) -> str:
-    """Return forecasts as intervals from 0 to 1, with the share of the most frequent class and any measured result.
+    """Return a chart of forecasts from 0 to 1 as intervals, with the most frequent class's share and measured results.
 
     Forecasts on another scale are given as text.
     """
@@ -106,7 +106,7 @@ def intervals(
 
 
 def measures(measured: Mapping[str, Any]) -> str:
-    """Return the measures of a model that have an interval, with the baseline of those that have one."""
+    """Return a chart of the model's measures that have an interval, each with its baseline if it has one."""
     found = [
         {"of": f"{each['label']} {each['of']}".strip(), "value": each["value"], "majority": each["nothing"]}
         | dict(zip(("low", "high"), each["interval"]))
@@ -124,7 +124,7 @@ def measures(measured: Mapping[str, Any]) -> str:
 
 
 def outlook(document: Mapping[str, Any]) -> str:
-    """Return what a run is expected to give and to cost, next to what it did, with reasons to doubt it."""
+    """Return a run's expected results and costs next to the actual ones, with its warnings."""
     unit, affordable, result = document["unit"], document["affordable"], document["result"]
     share, minutes = document["share"], document["minutes"]
     pairs = [
@@ -143,7 +143,7 @@ def outlook(document: Mapping[str, Any]) -> str:
 
 
 def card(document: Mapping[str, Any]) -> str:
-    """Return the card of a model: its promise, what it learned from, and its measures."""
+    """Return a model's card: its promise, training data and measures."""
     privacy, learned = document.get("privacy") or {}, document.get("learned_from") or {}
     promises = [(each.get("level"), each.get("epsilon")) for each in privacy.get("groups") or []]
     pairs: list[tuple[str, Any]]
@@ -154,7 +154,7 @@ def card(document: Mapping[str, Any]) -> str:
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, float, float]]) -> str:
-    """Return a bar for each name and number, with the interval around it."""
+    """Return a bar for each name and number, with the interval around the number."""
     most = max([1e-12, *(high for _name, _value, _low, high in rows)])
     parts = _opened(title, len(rows))
     for place, (name, value, low, high) in enumerate(rows):

@@ -1,12 +1,12 @@
-"""Signed checkpoints of an installation: checks that one is genuine, extends another, and covers a decision.
+"""Verify that an installation's signed checkpoint is genuine, extends an earlier one, and covers a decision.
 
-This file needs only Python's standard library. It can be copied to another machine and run there::
+This file needs only Python's standard library, so it can be copied to another machine and run there::
 
     python checkpoints.py decision proof.json --key KEY [--receipt receipt.json] [--checkpoint mail.txt]
     python checkpoints.py checkpoint mail.txt --key KEY [--after earlier.txt]
 
 Checkpoints are C2SP tlog-checkpoints (signed notes with Ed25519, RFC 8032) of a Merkle tree as in RFC 6962 and 9162.
-The exit status is 0 if every check passes, 1 otherwise.
+The exit status is 0 if every check passes and 1 otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: The tree of one moment has 2^48 places.
+#: Depth of the tree of a moment, which has 2^48 leaves.
 DEPTH = 48
 SCHEMA = "ipate checkpoint proof 1"
 _LOG_PROOF = "c2sp.org/tlog-proof@v1"
@@ -30,12 +30,12 @@ _ED25519 = b"\x01"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint or a proof that is invalid or cannot be read."""
+    """Error for a checkpoint or proof that is invalid or cannot be read."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Content of a checkpoint: the log, its number of entries, and the root hash over them."""
+    """Content of a checkpoint: the log, its number of entries, and their root hash."""
 
     origin: str
     size: int
@@ -44,7 +44,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Decision:
-    """Content of a proof: a decision, the time of the checkpoint that covers it, and that checkpoint."""
+    """Content of a proof: a decision, and the checkpoint that covers it, with its time."""
 
     content: dict[str, Any]
     at: str
@@ -68,13 +68,13 @@ def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], 
 
     Args:
         leaf: Hash of the leaf.
-        index: Its place, from 0.
+        index: Index of the leaf, from 0.
         size: Number of leaves.
         path: Inclusion proof, from the leaf's sibling upwards.
         root: Root hash of the tree.
 
     Raises:
-        CheckpointError: the proof does not show that it is there.
+        CheckpointError: the proof does not show that the leaf is in the tree.
     """
     if not 0 <= index < size:
         raise CheckpointError("The proof names a place outside of the tree.")
@@ -97,7 +97,7 @@ def verify_consistency(earlier: Checkpoint, later: Checkpoint, path: Sequence[by
     """Check that a log has only grown from one checkpoint to a later one (RFC 9162, section 2.1.4.2).
 
     Raises:
-        CheckpointError: the proof does not show it.
+        CheckpointError: the proof does not show this.
     """
     if earlier.origin != later.origin:
         raise CheckpointError("The checkpoints are of different logs.")
@@ -168,14 +168,14 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
     """Check a signed checkpoint.
 
     Args:
-        text: The checkpoint; lines before it, such as those of a mail, are ignored (they are not signed).
-        keys: The public key, or several: the current one and earlier ones.
+        text: The checkpoint; preceding lines, such as those of an email, are ignored because they are not signed.
+        keys: The public key, or several keys: the current one and earlier ones.
 
     Returns:
         The content of the checkpoint.
 
     Raises:
-        CheckpointError: none of the keys has signed it, or it is not a checkpoint.
+        CheckpointError: the text is not a checkpoint, or is signed by none of the keys.
     """
     known = _keys([keys] if isinstance(keys, str) else keys)
     blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n")]
@@ -187,7 +187,7 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
     for line in blocks[place].split("\n"):
         parts = line.split(" ")
         if len(parts) != 3 or parts[0] != "\u2014":
-            break  # the end of the signatures; the rest is not part of the note
+            break  # end of the signatures; the rest is not part of the note
         signature = _decoded(parts[2])
         public = known.get((parts[1], signature[:4]))
         if public is None:
@@ -204,15 +204,15 @@ def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
 
 
 def verify_extension(text: str, earlier: Checkpoint, keys: str | Iterable[str]) -> Checkpoint:
-    """Check that a mailed checkpoint extends an earlier one, by the proof of consistency in front of it.
+    """Check that an emailed checkpoint extends an earlier one, using the consistency proof that precedes it.
 
     Args:
         text: ``old`` and a size, the hashes of the proof, an empty line, the checkpoint (C2SP tlog-witness).
-        earlier: A checkpoint that was verified before: the one with the size in ``old``, or the same one.
+        earlier: A checkpoint that was verified before, whose size is ``old``; or the same checkpoint.
         keys: As in :func:`verify_checkpoint`.
 
     Raises:
-        CheckpointError: it does not, or the proof begins at another checkpoint.
+        CheckpointError: it does not extend the earlier one, or the proof starts from another checkpoint.
     """
     later = verify_checkpoint(text, keys)
     if later.size == earlier.size:
@@ -244,14 +244,14 @@ def verify_decision(
     Args:
         proof: The file that its holder downloads with the receipt.
         keys: As in :func:`verify_checkpoint`.
-        receipt: The receipt as JSON; it must contain the same decision.
-        checkpoint: A checkpoint received another way, such as by mail; it must equal the one in the proof.
+        receipt: The receipt as JSON, which must contain the same decision.
+        checkpoint: A checkpoint received in another way, such as by email, which must equal the one in the proof.
 
     Returns:
         The proven decision.
 
     Raises:
-        CheckpointError: it is not covered, or the receipt or the checkpoint differs.
+        CheckpointError: the decision is not covered, or the receipt or checkpoint differs.
     """
     try:
         if proof["schema"] != SCHEMA:
@@ -292,7 +292,7 @@ def _verify_log_proof(text: str, leaf: bytes, keys: str | Iterable[str]) -> Chec
 
 
 def _receipt_check(receipt: dict[str, Any], content: dict[str, Any]) -> None:
-    """Raise CheckpointError unless the receipt has the decision with this content."""
+    """Raise CheckpointError unless the receipt contains the decision with this content."""
     try:
         events = [{**event, **event["extension"]} for event in receipt["consent_record"]["events"]]
         notice = receipt["consent_record"]["pii_processing"]["privacy_notice"]
@@ -397,7 +397,7 @@ def _summary(checkpoint: Checkpoint) -> str:
 
 
 def _report(options: argparse.Namespace) -> str:
-    """Return the result of the verification, in words; raise CheckpointError."""
+    """Return the result of the verification in words. Raises CheckpointError."""
     if options.what == "checkpoint":
         if options.after is None:
             return f"{_summary(verify_checkpoint(_read(options.file), options.key))}\nThe signature is right."

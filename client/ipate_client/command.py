@@ -1,11 +1,11 @@
-"""Follow runs and predict in a terminal.
+"""Follow runs and make predictions in a terminal.
 
     ipate-client runs [--study SLUG] [--status STATUS]
     ipate-client watch RUN
     ipate-client predict RUN rows.csv [--output predictions.csv]
 
-The variables IPATE_SITE and IPATE_TOKEN name the site and your token. The exit status is 0 if all went well, 1 if a run
-ended without its result or the site refused, 2 for wrong arguments.
+Set the environment variables IPATE_SITE and IPATE_TOKEN to the site and your token. The exit status is 0 on success, 1
+if a run ended without a result or the site refused the request, and 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ipate_client.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command; return its exit status."""
+    """Run a command; return its exit status."""
     asked = _parser().parse_args(arguments)
     try:
         if asked.command == "predict" and asked.model is not None:
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rows(path: str) -> list[Any]:
-    """Return the rows of a file. Texts of a CSV stay texts; the site and its models read numbers in them."""
+    """Return the rows of a file. All CSV values stay strings; the site and its models parse the numbers."""
     if path.endswith(".json"):
         return list(json.loads(Path(path).read_text("utf-8")))
     with Path(path).open(newline="", encoding="utf-8-sig") as file:

@@ -1,4 +1,4 @@
-"""Requests to the API: repeated when that is safe, with one error for everything that the site refuses."""
+"""Requests to the API, retried when that is safe; one exception class covers everything that the site refuses."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ USER_AGENT = f"ipate-client/{__version__} python/{platform.python_version()} htt
 _UNAVAILABLE = (502, 503, 504)
 _TRIES = 4
 _LONGEST_WAIT = 180.0
-"""Seconds for which it retries while the site asks it to wait."""
+"""Seconds for which requests are retried while the site asks the client to wait."""
 
 
 class Connection:
-    """A site of iPATE and the API's requests.
+    """An iPATE site and the requests to its API.
 
     Args:
-        address: Address of the site; the variable IPATE_SITE if left out.
-        token: Your token, from the page “API tokens”; the variable IPATE_TOKEN if left out.
+        address: URL of the site; by default the environment variable IPATE_SITE.
+        token: Your token, from the page “API tokens”; by default the environment variable IPATE_TOKEN.
         timeout: Seconds to wait for an answer.
 
-    Every method raises ProblemError if the site refuses, and httpx.TransportError if it cannot be reached. Requests
-    that change nothing, and those that the site recognises by a key, are sent again if the connection breaks or the
-    site is unavailable. Every request waits for as long as the site asks it to.
+    Every method raises ProblemError if the site refuses the request, and httpx.TransportError if the site cannot be
+    reached. Requests that change nothing, and those that the site recognises by a key, are sent again if the connection
+    breaks or the site is unavailable. Every request waits for as long as the site asks.
     """
 
     def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
@@ -70,11 +70,11 @@ class Connection:
         return list(self._request(method, path, **arguments).json())
 
     def _asked(self, path: str, **arguments: Any) -> dict[str, Any]:
-        """Return the answer to a question that is sent with POST and changes nothing, so that it may be repeated."""
+        """Return the answer to a POST request that changes nothing and may therefore be repeated."""
         return self._json("POST", path, is_repeatable=True, **arguments)
 
     def _once(self, path: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request that must not be carried out twice, with a key that lets the site recognise a repetition."""
+        """Send a request that must take effect only once, with a key that lets the site recognise a retry."""
         return self._json("POST", path, headers=_key(), is_repeatable=True, **arguments)
 
     def _once_list(self, path: str, **arguments: Any) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class Connection:
                 return _successful(response)
 
     def _download(self, path: str, params: dict[str, Any] | None = None) -> bytes:
-        """Return a file, whose digest is checked. If the connection breaks, only the rest is fetched again.
+        """Return a file after checking its digest. If the connection breaks, only the rest of the file is fetched.
 
         Raises:
             ValueError: the file does not match the site's digest.
@@ -131,7 +131,7 @@ def _key() -> dict[str, str]:
 
 
 class _Retries:
-    """Decides whether a request is sent again, and waits before that."""
+    """Decides whether to send a request again, and waits before it is sent."""
 
     def __init__(self, is_repeatable: bool) -> None:
         self._is_repeatable, self._tried = is_repeatable, 1
@@ -148,7 +148,7 @@ class _Retries:
     def after(self, response: httpx.Response) -> bool:
         """Return whether to send the request again after this response."""
         asked = _seconds(response.headers.get("Retry-After"))
-        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:  # refused before anything was done
+        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:  # the site refused it before doing anything
             return self._wait(1.0 if asked is None else asked)
         if response.status_code not in _UNAVAILABLE or not self._is_repeatable:
             return False
@@ -163,7 +163,7 @@ class _Retries:
 
 
 def _spread(seconds: float) -> float:
-    """Return the pause, up to a quarter longer so that programs that failed together do not all retry together."""
+    """Return the pause, randomly up to a quarter longer, so that clients that failed together do not retry together."""
     return seconds * random.uniform(1, 1.25)  # noqa: S311 - no secret
 
 
@@ -205,7 +205,7 @@ def at(*parts: str | int) -> str:
     'studies/a%2Fb%3F/budget'
 
     Raises:
-        ValueError: a part is empty, or would lead to another address.
+        ValueError: a part is empty, or would change the rest of the path.
     """
     for part in map(str, parts):
         if part.strip(".") == "":

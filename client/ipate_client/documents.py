@@ -1,4 +1,4 @@
-"""Typed documents of the site. ``document`` holds all fields, by their names in the API."""
+"""Typed documents of the site. ``document`` holds all fields by their API names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDED = ("finished", "failed", "cancelled", "withdrawn")
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset of a study: private, public (put to the vote) or test."""
+    """A dataset of a study: private, public (the points to be labelled) or test."""
 
     id: int
     name: str
@@ -38,14 +38,14 @@ class Dataset:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Dataset:
-        """Return the dataset from its document."""
+        """Return the dataset that a document describes."""
         shape = tuple(document["shape"])
         return cls(document["id"], document["name"], document["kind"], document["classes"], shape, document)
 
 
 @dataclass(frozen=True)
 class Study(Proposals):
-    """A study whose runs you may see. Methods like `propose_pate` propose a run; those like `plan_pate` plan one."""
+    """A study whose runs you may see. Methods such as `propose_pate` propose a run; `plan_pate` only plans it."""
 
     slug: str
     title: str
@@ -60,29 +60,29 @@ class Study(Proposals):
         return _site(self.connection)
 
     def budget(self) -> pd.DataFrame:
-        """Return how much each privacy group has used over all runs: see `Site.budget`."""
+        """Return how much budget each privacy group has used in all runs; see `Site.budget`."""
         return self.site.budget(self)
 
     def budget_plot(self) -> BudgetPlot:
-        """Return bars of each privacy group's used, reserved and remaining budget; a notebook shows them."""
+        """Return a bar chart, for notebooks, of each privacy group's used, reserved and remaining budget."""
         return BudgetPlot(self.title, self.site.budget_groups(self))
 
     def runs(self, **filters: str) -> list[Run]:
-        """Return its runs, newest first: see `Site.runs`."""
+        """Return the study's runs, newest first; see `Site.runs`."""
         return self.site.runs(study=self.slug, **filters)
 
     @property
     def datasets(self) -> list[Dataset]:
-        """Its datasets; a study from the list is fetched again."""
+        """The study's datasets; a study that came from a list is fetched again."""
         if "datasets" not in self.document and self.connection is not None:
             return self.site.study(self.slug).datasets
         return [Dataset.of(each) for each in self.document.get("datasets", [])]
 
     def dataset(self, kind: str) -> int:
-        """Return the id of its first dataset of a kind, for use in proposals.
+        """Return the id of the study's first dataset of a kind, for use in proposals.
 
         Raises:
-            LookupError: it has none.
+            LookupError: the study has no such dataset.
         """
         for each in self.datasets:
             if each.kind == kind:
@@ -98,14 +98,14 @@ class Study(Proposals):
 
 @dataclass(frozen=True, eq=False)
 class BudgetPlot:
-    """Stacked bars of the groups of a study's budget, as an SVG image."""
+    """Stacked bars of the budgets of a study's groups, as an SVG image."""
 
     title: str
     groups: list[dict[str, Any]]
 
     @property
     def svg(self) -> str:
-        """The image: used, reserved and left of each group's cap from left to right, with the promised ε at the end."""
+        """SVG source: for each group, the used, reserved and remaining parts of the cap, then the promised ε."""
         return charts.budget_bars(self.title, self.groups)
 
     def _repr_svg_(self) -> str:
@@ -113,17 +113,17 @@ class BudgetPlot:
 
 
 def right_ones(accuracy: float, majority: float | None) -> str:
-    """Return an accuracy with its baseline, as in "91.1 % right (most frequent class: 88.5 %)"."""
+    """Return an accuracy with its baseline, such as "91.1 % right (most frequent class: 88.5 %)"."""
     beside = "" if majority is None else f" (most frequent class: {100 * majority:.4g} %)"
     return f"{100 * accuracy:.4g} % right{beside}"
 
 
 def forecasts(document: dict[str, Any]) -> pd.DataFrame:
-    """Return the forecasts of a plan or a run, one in each row, with the baseline.
+    """Return the forecasts of a plan or a run, one per row, with the baseline.
 
-    Columns: ``of``, ``measure`` (“share right” unless it is another), ``value``, ``low``, ``high``, ``majority``
-    (naming the most frequent class for every point), ``noiseless``; for a run also ``came`` and ``inside`` (the
-    interval).
+    Columns: ``of``, ``measure`` (by default “share right”), ``value``, ``low``, ``high``, ``majority`` (the result of
+    always predicting the most frequent class), ``noiseless``; for a run also ``came`` (the measured result) and
+    ``inside`` (whether it lies in the interval).
     """
     columns = ["of", "measure", "value", "low", "high", "majority", "noiseless"]
     columns += [name for name in ("came", "inside") if "status" in document]
@@ -136,11 +136,11 @@ class Plan(dict[str, Any]):
 
     @property
     def forecasts(self) -> pd.DataFrame:
-        """Forecasts of the plan: see `forecasts`."""
+        """Forecasts of the plan; see `forecasts`."""
         return forecasts(self)
 
     def plot(self) -> charts.Svg:
-        """Return the forecasts with their intervals and the baseline, as an image."""
+        """Return an image of the forecasts with their intervals and the baseline."""
         return charts.Svg(charts.intervals("Forecast", self["forecasts"]))
 
     def _repr_html_(self) -> str:
@@ -153,7 +153,7 @@ class Card(dict[str, Any]):
     """Document of a model: its ``card``, the ``schema`` of a row, and its ``files``."""
 
     def plot(self) -> charts.Svg:
-        """Return its measures on the test dataset with their intervals, as an image."""
+        """Return an image of the model's measures on the test dataset, with their intervals."""
         return charts.Svg(charts.measures(self["measures"] or {}))
 
     def _repr_html_(self) -> str:
@@ -164,7 +164,7 @@ class Card(dict[str, Any]):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run as it was when it was fetched; `refresh` fetches it again."""
+    """A run in the state in which it was fetched; `refresh` fetches it again."""
 
     id: str
     study: str
@@ -180,7 +180,7 @@ class Run:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """All fields, by their names in the API. Fields that lists leave out are fetched on first access."""
+        """All fields by their API names. Fields that lists leave out are fetched on first access."""
         if "progress" in self.summary or self.connection is None:
             return self.summary
         return self.site.run(self.id).summary
@@ -190,11 +190,11 @@ class Run:
         return self.site.run(self.id)
 
     def wait(self, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
-        """Wait until it is finished: see `Site.wait`."""
+        """Wait until the run is finished; see `Site.wait`."""
         return self.site.wait(self.id, every=every, timeout=timeout, progress=progress)
 
     def model(self, *, version: int | None = None) -> LocalModel:
-        """Return its model, to predict on this machine: see `Site.model`."""
+        """Return the run's model, to predict on this machine; see `Site.model`."""
         return self.site.model(self.id, version=version)
 
     @property
@@ -203,17 +203,17 @@ class Run:
 
     @property
     def method(self) -> str:
-        """Name of the method: neighbours, pate, sgd, counts or synthesis."""
+        """Name of the run's method: neighbours, pate, sgd, counts or synthesis."""
         return str(self.summary["method"])
 
     @property
     def variant(self) -> str:
-        """Variant of its method; empty if there is only one."""
+        """Variant of the method; empty if the method has only one."""
         return str(self.summary["variant"])
 
     @property
     def rehearsal(self) -> bool:
-        """Whether its study is a rehearsal, which makes no promises."""
+        """Whether the run's study is a rehearsal, which promises no privacy."""
         return bool(self.summary["rehearsal"])
 
     @property
@@ -223,7 +223,7 @@ class Run:
 
     @property
     def created_by(self) -> str | None:
-        """Name of the user who proposed it."""
+        """Name of the user who proposed the run."""
         return cast("str | None", self.summary["created_by"])
 
     @property
@@ -233,17 +233,17 @@ class Run:
 
     @property
     def approved_at(self) -> datetime | None:
-        """Time of the approval; None before that."""
+        """Time of the approval; None before the approval."""
         return _time(self.document["approved_at"])
 
     @property
     def started_at(self) -> datetime | None:
-        """Time at which a worker started it; None before that."""
+        """Time at which a worker started the run; None before the start."""
         return _time(self.document["started_at"])
 
     @property
     def ended_at(self) -> datetime | None:
-        """Time at which it ended; None before that."""
+        """Time at which the run ended; None before the end."""
         return _time(self.summary["ended_at"])
 
     @property
@@ -252,27 +252,27 @@ class Run:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """Choices of its method, by name."""
+        """The choices for the run's method, by name."""
         return dict(self.document["choices"])
 
     @property
     def share(self) -> float | None:
-        """Share of every holder's cap that it may use; None before the approval."""
+        """Share of every holder's cap that the run may use; None before the approval."""
         return cast("float | None", self.document["share"])
 
     @property
     def revision(self) -> int:
-        """Revision of its proposal, which `Site.approve` takes."""
+        """Revision of the proposal, an argument of `Site.approve`."""
         return int(self.document["revision"])
 
     @property
     def reason(self) -> str:
-        """Reason why it ended, or why a draft's last approval failed; otherwise empty."""
+        """Reason why the run ended, or why the last approval of a draft failed; otherwise empty."""
         return str(self.document.get("reason") or "")
 
     @property
     def done(self) -> float:
-        """Share of its stages that are done, from 0 to 1."""
+        """Completed share of the run's stages, from 0 to 1."""
         if self.has_ended:
             return 1.0
         stages = self.document.get("progress", {}).get("stages", [])
@@ -280,26 +280,26 @@ class Run:
 
     @property
     def without_model(self) -> str:
-        """Reason why a finished run has no published model; empty for a run that has one or leads to none."""
+        """Reason why a finished run has no published model; empty if it has one or if its method produces none."""
         return str(self.document.get("without_model", ""))
 
     @property
     def accuracy(self) -> float | None:
-        """Share of the test data that its published model classifies right, rounded; None without one."""
+        """Rounded share of the test data that the published model classifies correctly; None if there is none."""
         return self.summary.get("accuracy")
 
     @property
     def majority(self) -> float | None:
-        """Share of points for which the most frequent class is the right answer: the baseline for `accuracy`."""
+        """Share of the test points that belong to the most frequent class: the baseline for `accuracy`."""
         return self.summary.get("majority")
 
     @property
     def forecasts(self) -> pd.DataFrame:
-        """Forecasts of its approved plan with the measured results: see `forecasts`."""
+        """Forecasts of the approved plan with the measured results; see `forecasts`."""
         return forecasts(self.document)
 
     def plot(self) -> charts.Svg:
-        """Return the forecasts of its plan and the results, as an image."""
+        """Return an image of the plan's forecasts and the results."""
         return charts.Svg(charts.intervals("Forecast and result", self.document["forecasts"]))
 
     def __repr__(self) -> str:
@@ -322,7 +322,7 @@ class Run:
 
     @property
     def status_text(self) -> str:
-        """Its status in words; for an approved run that waits, also its place and expected start."""
+        """The run's status in words; for an approved run in the queue, also its place and expected start."""
         if self.status == "draft":
             return f"draft: {self.reason or 'an operator has to approve it'}"
         if self.status == "planning":
@@ -336,15 +336,15 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class PublicPoints:
-    """All public points of a run, and the releases about some of them.
+    """All public points of a run, and the releases for some of them.
 
     Attributes:
         x: (P, ...) float32, encoded as described in the model's document; None if a run has no public points.
-        row: (n,) positions of the labelled points in x.
-        label: (n,) numbers of their classes.
+        row: (n,) indices of the labelled points in x.
+        label: (n,) class numbers of these points.
         counts: (n, classes) noisy counts; None if none were released.
         classes: Names of the classes.
-        reinforced: (n,) True if the label is the student's own, which the teachers did not contradict.
+        reinforced: (n,) True if the label is the student's own prediction, which the teachers did not contradict.
     """
 
     x: npt.NDArray[np.float32] | None
@@ -360,12 +360,12 @@ class Predictions:
     """Predictions of rows.
 
     Attributes:
-        classes: Names of the classes; for a model of another target, names of the values that it predicts for a row.
-        labels: (n,) the class of each row: the likeliest, or the one that the model's threshold selects. For another
-            target, the prediction of each row: a number, a median time, or the names of labels.
-        probabilities: (n, classes), or those values.
-        outside: For each row, the columns with values outside the range that the schema declares: the prediction for
-            such a row is based on the end of the range.
+        classes: Names of the classes; for another kind of target, names of the values predicted for a row.
+        labels: (n,) class of each row: the likeliest, or the one that the model's threshold selects. For another
+            target, the prediction for each row: a number, a median time, or the names of labels.
+        probabilities: (n, classes) probabilities; for another target, the predicted values.
+        outside: For each row, the columns with values outside the range that the schema declares. The prediction uses
+            the nearest value in the range instead.
     """
 
     classes: list[str]
@@ -374,7 +374,7 @@ class Predictions:
     outside: list[list[str]]
 
     def frame(self) -> pd.DataFrame:
-        """Return a column “label”, and one with the probability of each class."""
+        """Return a data frame with a column “label” and a column of probabilities for each class."""
         table = frame(self.probabilities, self.classes)
         table.insert(0, "label", self.labels, allow_duplicates=True)
         return table
@@ -397,5 +397,5 @@ def _site(connection: Connection | None) -> Site:
 
 
 def _time(text: str | None) -> datetime | None:
-    """Return a time in the API's form, which older versions of Python read only with the offset as numbers."""
+    """Return a time from the API, with a numeric offset because older Python versions cannot parse “Z”."""
     return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))

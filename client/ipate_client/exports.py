@@ -1,4 +1,4 @@
-"""Models for MLflow, skops and the Hugging Face hub, with the statement of their privacy."""
+"""Models for MLflow, skops and the Hugging Face Hub, with their privacy statement."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ model.predict(rows)
 
 
 def hub_folder(model: LocalModel, folder: str | Path, *, licence: str, title: str = "") -> Path:
-    """Write a model as a repository of the Hugging Face hub: model.onnx, card.json, schema.json and README.md.
+    """Write a model as a Hugging Face Hub repository: model.onnx, card.json, schema.json and README.md.
 
     Args:
         model: The model.
         folder: A new or empty folder.
-        licence: Identifier of the licence that the model is given under, such as “cc-by-4.0”, or “other”.
-        title: Heading of its card; its run's title or id if left out.
+        licence: Identifier of the model's licence, such as “cc-by-4.0”, or “other”.
+        title: Heading of the model card; by default the title or id of the model's run.
 
     Raises:
         FileExistsError: the folder is not empty.
@@ -50,9 +50,9 @@ def hub_folder(model: LocalModel, folder: str | Path, *, licence: str, title: st
 
 
 def mlflow_model(model: LocalModel, path: str | Path) -> Path:
-    """Write a model in MLflow's ONNX flavour, with a signature; its metadata are the card and the privacy.
+    """Write a model in MLflow's ONNX flavour, with a signature, and with the card and the privacy promise as metadata.
 
-    Load it with ``mlflow.pyfunc.load_model`` and give it an array for each column, by name.
+    Load it with ``mlflow.pyfunc.load_model`` and pass a dictionary with an array for each column.
 
     Args:
         model: The model.
@@ -80,10 +80,10 @@ def mlflow_model(model: LocalModel, path: str | Path) -> Path:
 
 
 def skops_file(model: LocalModel, path: str | Path) -> Path:
-    """Write a model, as an estimator of scikit-learn, in skops' format.
+    """Write a model in the skops format, as a scikit-learn estimator.
 
-    Load it with ``skops.io.load(path, trusted=[…])`` and the name of its class, such as
-    ``ipate_client.local_model.LocalClassifier``, which its file names as its only other type.
+    Load it with ``skops.io.load(path, trusted=[…])``, where the list contains the name of the model's class, such as
+    ``ipate_client.local_model.LocalClassifier``: the only type in the file that skops does not trust.
 
     Args:
         model: The model.
@@ -98,7 +98,7 @@ def skops_file(model: LocalModel, path: str | Path) -> Path:
 
 
 def privacy_of(model: LocalModel) -> dict[str, Any]:
-    """Return the promise that a model keeps, from its card: ε of each group, δ, unit, method, and the largest ε."""
+    """Return a model's privacy promise from its card: ε of each group, δ, unit, method, and the largest ε."""
     privacy = model.card.get("privacy") or {}
     groups = [dict(each) for each in privacy.get("groups") or [] if isinstance(each, Mapping)]
     epsilons = [each["epsilon"] for each in groups if each.get("epsilon") is not None]
@@ -107,7 +107,7 @@ def privacy_of(model: LocalModel) -> dict[str, Any]:
 
 
 def _model_card(model: LocalModel, heading: str, licence: str) -> str:
-    """Return README.md with its metadata, whose values are JSON, a part of YAML."""
+    """Return README.md with its YAML metadata, whose values are written as JSON, a subset of YAML."""
     privacy, evaluation = privacy_of(model), model.card.get("evaluation") or {}
     kind = "image" if model.schema["kind"] == "image" else "tabular"
     kind = "text" if any(column["role"] == "text" for column in features_of(model.schema)) else kind
@@ -138,7 +138,7 @@ def _model_card(model: LocalModel, heading: str, licence: str) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """Return a value as JSON whose numbers YAML reads as numbers, too: 1e-05 would be a text."""
+    """Return a value as JSON that YAML reads the same way: it would read 1e-05 as a string."""
     return re.sub(r"(?<=[ \[][0-9])e-", ".0e-", json.dumps(value, ensure_ascii=False))
 
 
@@ -159,7 +159,7 @@ def _evaluated(evaluation: Mapping[str, Any]) -> str:
 
 
 def _kind(name: str) -> np.dtype[Any]:
-    """Return NumPy's type for one of ONNX Runtime."""
+    """Return the NumPy type for an ONNX Runtime type."""
     kinds = {"double": "float64", "float": "float32", "uint8": "uint8", "int64": "int64", "string": "str"}
     return np.dtype(kinds[name.removeprefix("tensor(").removesuffix(")")])
 

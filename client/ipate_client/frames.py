@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def pandas() -> Any:
-    """Return pandas. Raises ImportError with what to install."""
+    """Return pandas. Raises ImportError, naming the package to install."""
     try:
         import pandas as pd
     except ImportError:
@@ -18,16 +18,16 @@ def pandas() -> Any:
 
 
 def frame(rows: Any, columns: list[str] | None = None) -> pd.DataFrame:
-    """Return rows as a data frame, with these columns even if there is no row."""
+    """Return rows as a data frame, which has these columns even if there are no rows."""
     made: pd.DataFrame = pandas().DataFrame(rows, columns=columns)
     return made
 
 
 def of_schema(read: pd.DataFrame, schema: dict[str, Any] | None) -> pd.DataFrame:
-    """Return a table of texts with the types that a schema declares.
+    """Return a table of strings, converted to the types that a schema declares.
 
-    Numbers become float64, NaN if they are declared as unknown, and categories become categories of text: “007” stays
-    “007”. Other columns stay texts.
+    Numbers become float64 (NaN if they are declared as unknown), and categories become string categories: “007” stays
+    “007”. Other columns remain strings.
     """
     for column in (schema or {}).get("columns", []):
         name = column["name"]

@@ -1,7 +1,7 @@
-"""Models on this machine, which behave as fitted estimators of scikit-learn and scikit-survival.
+"""Models on this machine, which behave like fitted scikit-learn and scikit-survival estimators.
 
-An ONNX file takes the values of a row unchanged, so these classes need no scikit-learn. `LocalModel.of` chooses the
-class by what the model predicts.
+An ONNX file accepts the values of a row unchanged, so these classes do not need scikit-learn. `LocalModel.of` chooses
+the class that fits the model's target.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Floats = npt.NDArray[np.float64]
 class LocalModel(ABC):
     """A model that predicts without the site; its inputs never leave this machine.
 
-    It is a fitted estimator of scikit-learn: it can be cloned, pickled, and put at the end of a pipeline. `fit` changes
-    nothing, because the model was learned at the site.
+    It is a fitted scikit-learn estimator, which can be cloned, pickled, and put at the end of a pipeline. `fit` changes
+    nothing, because the model was trained at the site.
 
     Args:
         content: The ONNX file.
@@ -46,42 +46,42 @@ class LocalModel(ABC):
 
     @staticmethod
     def of(content: bytes) -> LocalModel:
-        """Return the model in an ONNX file of the site."""
+        """Return the model in an ONNX file from the site."""
         target = LocalClassifier(content).schema.get("target") or {}
         return _KINDS[target.get("kind", "classes")](content)
 
     @staticmethod
     def load(path: str | Path) -> LocalModel:
-        """Return a model that `save` stored."""
+        """Return a model from a file written by `save`."""
         return LocalModel.of(Path(path).read_bytes())
 
     def save(self, path: str | Path) -> None:
-        """Store the file, which any ONNX runtime reads."""
+        """Write the model as an ONNX file, which any ONNX runtime can read."""
         Path(path).write_bytes(self.content)
 
     def to_hub_folder(self, folder: str | Path, *, licence: str, title: str = "") -> Path:
-        """Write it as a repository of the Hugging Face hub: see `exports.hub_folder`."""
+        """Write the model as a Hugging Face Hub repository; see `exports.hub_folder`."""
         from ipate_client.exports import hub_folder
 
         return hub_folder(self, folder, licence=licence, title=title)
 
     def to_mlflow(self, path: str | Path) -> Path:
-        """Write it in MLflow's ONNX flavour: see `exports.mlflow_model`."""
+        """Write the model in MLflow's ONNX flavour; see `exports.mlflow_model`."""
         from ipate_client.exports import mlflow_model
 
         return mlflow_model(self, path)
 
     def to_skops(self, path: str | Path) -> Path:
-        """Write it in skops' format: see `exports.skops_file`."""
+        """Write the model in the skops format; see `exports.skops_file`."""
         from ipate_client.exports import skops_file
 
         return skops_file(self, path)
 
-    # --- What the file says
+    # --- Content of the file
 
     @cached_property
     def _session(self) -> Any:
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # otherwise it reports to its makers, from 1.32 on
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # from 1.32 on, it sends telemetry by default
         try:
             import onnxruntime
         except ImportError:
@@ -94,7 +94,7 @@ class LocalModel(ABC):
 
     @cached_property
     def columns(self) -> list[str]:
-        """Names of the classes; for another target, names of the values that it predicts for a row."""
+        """Names of the classes; for another kind of target, names of the values predicted for a row."""
         return list(json.loads(self._documents.get("classes") or self._documents["columns"]))
 
     @cached_property
@@ -110,31 +110,31 @@ class LocalModel(ABC):
     # --- Predictions
 
     def predictions(self, rows: Rows) -> Predictions:
-        """Return predictions of rows, the same as the site's `predict`.
+        """Return predictions for rows, identical to those of the site's `predict`.
 
         Raises:
-            RowsError: a row is wrong; the site refuses it with the same words.
-            ValueError: the file does not contain its encoder.
+            RowsError: a row is invalid; the site gives the same error message.
+            ValueError: the file does not contain the model's encoder.
         """
         inputs = self._inputs(rows)
         *labels, values = self._session.run(None, inputs)
         refused = np.flatnonzero(np.isnan(values).any(axis=1))
-        if len(refused):  # of a file that does not say how codes are spelled
+        if len(refused):  # the file does not list the codes that the schema needs
             raise RowsError("The model does not take this row.", "Correct its codes.", row=int(refused[0]) + 1)
         answers = labels[0] if labels else self._answers(values)
         return Predictions(self.columns, answers, values, outside(self.schema, inputs, len(values)))
 
     @abstractmethod
     def predict(self, X: Rows) -> npt.NDArray[Any]:  # noqa: N803
-        """Return the prediction of each row."""
+        """Return the prediction for each row."""
 
     @abstractmethod
     def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return how good the predictions of some rows are, by the usual measure of such a model."""
+        """Return a score for the predictions of these rows, using the usual measure for this kind of model."""
 
     @abstractmethod
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
-        """Return the site's prediction of each row from the values of the file, for files without labels."""
+        """Return the site's prediction for each row from the output of a file that has no labels."""
 
     def _inputs(self, rows: Rows) -> Inputs:
         names = {each.name for each in self._session.get_inputs()}
@@ -151,11 +151,11 @@ class LocalModel(ABC):
         length = self.card["encoder"]["takes"]["length"]
         return token_inputs(self._documents.get("tokenizer", ""), length, contents)
 
-    # --- An estimator of scikit-learn
+    # --- A scikit-learn estimator
 
     @property
     def feature_names_in_(self) -> npt.NDArray[np.object_]:
-        """Names of the columns that it takes; images have none."""
+        """Names of the input columns; images have none."""
         if self.schema["kind"] == "image":
             raise AttributeError("Images have no names of features.")
         return np.array([column["name"] for column in features_of(self.schema)], object)
@@ -168,19 +168,19 @@ class LocalModel(ABC):
         return len(self.feature_names_in_)
 
     def fit(self: Self, X: Any = None, y: Any = None) -> Self:  # noqa: N803
-        """Return the model unchanged: it was learned at the site."""
+        """Return the model unchanged, because it was trained at the site."""
         return self
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the file, which is all that scikit-learn needs to clone the model."""
+        """Return the file, the only parameter that scikit-learn needs to clone the model."""
         return {"content": self.content}
 
     def set_params(self: Self, **params: Any) -> Self:
-        """Take another file of the same kind of model."""
+        """Replace the file with another one for the same kind of model."""
         if unknown := sorted(params.keys() - {"content"}):
             raise ValueError(f"Invalid parameter {unknown[0]!r} for {type(self).__name__}: it has “content” alone.")
         if params:
-            self.__dict__.clear()  # with what was read of the last file
+            self.__dict__.clear()  # including cached values from the previous file
             self.content = params["content"]
         return self
 
@@ -218,7 +218,7 @@ class LocalModel(ABC):
 
 
 class LocalClassifier(LocalModel):
-    """A model of classes."""
+    """A model that predicts classes."""
 
     _estimator_type = "classifier"
 
@@ -249,7 +249,7 @@ class LocalClassifier(LocalModel):
 
 
 class LocalRegressor(LocalModel):
-    """A model of numbers."""
+    """A model that predicts numbers."""
 
     _estimator_type = "regressor"
 
@@ -258,7 +258,7 @@ class LocalRegressor(LocalModel):
         return np.asarray(self.predictions(X).probabilities[:, 0])
 
     def predict_interval(self, X: Rows) -> Floats:  # noqa: N803
-        """Return the ends (n, 2) of an interval for each row, intended to contain 95 % of the true numbers."""
+        """Return an interval (n, 2) for each row; the intervals are meant to contain 95 % of the true numbers."""
         return np.asarray(self.predictions(X).probabilities[:, 1:3])
 
     def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
@@ -273,7 +273,7 @@ class LocalRegressor(LocalModel):
 
 
 class LocalLabeller(LocalModel):
-    """A model that gives a row any number of labels."""
+    """A model that predicts any number of labels for a row."""
 
     _estimator_type = "classifier"
 
@@ -283,7 +283,7 @@ class LocalLabeller(LocalModel):
         return np.array(self.columns)
 
     def predict(self, X: Rows) -> npt.NDArray[np.int64]:  # noqa: N803
-        """Return (n, labels), 1 for each label that is more likely than not."""
+        """Return an array (n, labels) with 1 for each label that is more likely than not and 0 otherwise."""
         return (self.predict_proba(X) > 0.5).astype(np.int64)
 
     def predict_proba(self, X: Rows) -> Floats:  # noqa: N803
@@ -291,7 +291,7 @@ class LocalLabeller(LocalModel):
         return self.predictions(X).probabilities
 
     def score(self, X: Rows, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the share of rows all of whose labels are right, of y (n, labels)."""
+        """Return the share of rows for which all labels are right; y is (n, labels)."""
         return float(np.average((self.predict(X) == np.asarray(y)).all(axis=1), weights=sample_weight))
 
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
@@ -299,7 +299,7 @@ class LocalLabeller(LocalModel):
 
 
 class LocalSurvivalModel(LocalModel):
-    """A model of times to an event, by the conventions of scikit-survival."""
+    """A model that predicts times to an event, following the conventions of scikit-survival."""
 
     _estimator_type = "regressor"
 
@@ -309,15 +309,15 @@ class LocalSurvivalModel(LocalModel):
         return np.array(self.schema["target"]["ends"], np.float64)
 
     def predict(self, X: Rows) -> Floats:  # noqa: N803
-        """Return the risk (n,) of each row, higher if the event comes earlier: the sum of its cumulative hazards."""
+        """Return the risk (n,) of each row: the sum of its cumulative hazards, which is higher for earlier events."""
         return np.asarray(self._cumulative_hazards(X).sum(axis=1))
 
     def predict_survival_function(self, X: Rows, return_array: bool = False) -> npt.NDArray[Any]:  # noqa: N803
-        """Return the probability that the event has not happened by each of `unique_times_`.
+        """Return the probability that the event has not happened by each time in `unique_times_`.
 
         Args:
             X: Rows.
-            return_array: Whether to return (n, m) numbers; otherwise (n,) scikit-survival's step functions.
+            return_array: Whether to return an array (n, m) instead of n scikit-survival step functions.
         """
         values = self.predictions(X).probabilities
         return values if return_array else self._step_functions(values)
@@ -336,7 +336,7 @@ class LocalSurvivalModel(LocalModel):
 
         Args:
             X: Rows.
-            y: Structured array: whether the event happened, and the time of it or of the end of follow-up.
+            y: Structured array: whether the event happened, and the time of the event or of the end of follow-up.
             sample_weight: Not used, as in scikit-survival.
         """
         happened, time = (np.asarray(y[name]) for name in y.dtype.names[:2])
@@ -353,7 +353,7 @@ class LocalSurvivalModel(LocalModel):
         return _objects([StepFunction(self.unique_times_, row) for row in values])
 
     def _answers(self, values: Floats) -> npt.NDArray[np.object_]:
-        """Return the median times; None for a median beyond the end of the last interval."""
+        """Return the median times; None if the median lies beyond the last interval."""
         ends = np.append(0.0, self.unique_times_)
         answers: list[float | None] = []
         for left in np.hstack([np.ones((len(values), 1)), values]):
@@ -367,9 +367,10 @@ class LocalSurvivalModel(LocalModel):
 
 
 def concordance(happened: npt.NDArray[np.bool_], time: Floats, risk: Floats) -> float:
-    """Return Harrell's concordance index: how often the earlier of two events has the higher risk; ties count half.
+    """Return Harrell's concordance index: how often the person whose event comes first has the higher risk.
 
-    A pair counts if the earlier of its times is that of an event; of equal times, if the other is censored.
+    A pair counts if an event happened at the earlier time; if the times are equal, one must be censored. Ties in risk
+    count half.
 
     >>> concordance(np.array([True, True, False]), np.array([1.0, 2.0, 2.0]), np.array([3.0, 1.0, 1.0]))
     0.8333333333333334

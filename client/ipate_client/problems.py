@@ -1,4 +1,4 @@
-"""Errors: error responses of the site, and runs that ended without a model."""
+"""Exceptions for error responses of the site and for runs that ended without a model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class ProblemError(Exception):
 
     Attributes:
         status: HTTP status.
-        detail: The error, and how to resolve it.
-        errors: One for each error: its “message”, and “field”, or “row” and “column”.
+        detail: Description of the error and how to resolve it.
+        errors: A dictionary for each error, with “message”, and “field” or “row” and “column”.
     """
 
     def __init__(self, status: int, detail: str, errors: list[dict[str, Any]]) -> None:
@@ -23,7 +23,7 @@ class ProblemError(Exception):
 
     @classmethod
     def of(cls, response: httpx.Response) -> ProblemError:
-        """Return the error of a response, whether or not it is a problem document (a proxy may have sent it)."""
+        """Return the error in a response, even if that is not a problem document because a proxy sent it."""
         try:
             document = response.json()
             return cls(response.status_code, document["detail"], document.get("errors", []))
@@ -32,11 +32,11 @@ class ProblemError(Exception):
 
 
 class RowsError(ProblemError, ValueError):
-    """A row that a model does not take. The site refuses it with the same words as a model on this machine.
+    """A row that a model does not accept. The site and a model on this machine give the same error message.
 
     Attributes:
-        row: Its place, from 1; None if no single row is wrong.
-        column: The column that is wrong, if one is.
+        row: Number of the row, from 1; None if the error does not concern a single row.
+        column: The wrong column; None if the error does not concern a single column.
     """
 
     def __init__(self, problem: str, remedy: str = "", *, row: int | None = None, column: str | None = None) -> None:
@@ -48,7 +48,7 @@ class RowsError(ProblemError, ValueError):
 
     @classmethod
     def by_site(cls, problem: ProblemError, *, before: int) -> RowsError | None:
-        """Return the error for a refusal by the site, sent as many rows ``before``; None if it is about no row."""
+        """Return the error for the site's refusal of a row after ``before`` others; None if it concerns no row."""
         error = problem.errors[0] if problem.status == 400 and problem.errors else {}
         if not error.keys() & {"row", "column"}:
             return None
@@ -57,11 +57,11 @@ class RowsError(ProblemError, ValueError):
 
 
 class RunEndedError(Exception):
-    """A run that ended without a model: it failed, or was cancelled. The message says why."""
+    """A run that ended without a model because it failed or was cancelled. The message gives the reason."""
 
 
 def _place(error: dict[str, Any]) -> str:
-    """Return the place of an error, for the line that reports it."""
+    """Return the row and column or the field of an error as the beginning of its message."""
     if "row" in error:
         column = f", column {error['column']}" if "column" in error else ""
         return f"row {error['row']}{column}: "

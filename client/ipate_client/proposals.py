@@ -1,4 +1,4 @@
-"""Proposals of runs by keyword, for each method: `propose_pate`, `plan_pate` and so on.
+"""Proposals of runs by keyword arguments: `propose_pate`, `plan_pate` and so on.
 
 Written by `python -m client.generate`; do not edit it.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Proposals(Proposing):
-    """A study's proposals. Name a dataset only if the study has several of its kind."""
+    """A study's proposals. Pass a dataset only if the study has several of its kind."""
 
     def _neighbours(
         self,

@@ -1,4 +1,4 @@
-"""Base of the generated methods of a study, which propose runs by keyword."""
+"""Base of a study's generated methods, which propose runs by keyword arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Proposing:
-    """Base of a study's proposals."""
+    """Base class of the proposals of a study."""
 
     if TYPE_CHECKING:
         slug: str
@@ -31,9 +31,9 @@ class Proposing:
 
         Args:
             method: Name of the method.
-            given: Arguments by name; those that are None are left out.
-            choices: Which of them are choices of the method.
-            kinds: Kinds of datasets for which the study's only one is taken if none is given.
+            given: Arguments by name; arguments that are None are left out.
+            choices: Names of the arguments that are choices of the method.
+            kinds: Kinds of datasets; if none of a kind is given, the study's only dataset of that kind is used.
         """
         found = {name: value for name, value in given.items() if name != "self" and value is not None}
         sent: dict[str, Any] = {"study": self.slug, "method": method}
@@ -50,7 +50,7 @@ class Proposing:
 
 
 def proposing(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Callable[Concatenate[Any, P], Run]:
-    """Return the method that saves what another describes as a draft."""
+    """Return a method that saves the run described by another method as a draft."""
 
     @wraps(described)
     def propose(self: Any, *args: P.args, **kwargs: P.kwargs) -> Run:
@@ -61,7 +61,7 @@ def proposing(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Calla
 
 
 def planning(described: Callable[Concatenate[Any, P], dict[str, Any]]) -> Callable[Concatenate[Any, P], Plan]:
-    """Return the method that plans what another describes, and saves nothing."""
+    """Return a method that plans the run described by another method, without saving anything."""
 
     @wraps(described)
     def plan(self: Any, *args: P.args, **kwargs: P.kwargs) -> Plan:

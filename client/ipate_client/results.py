@@ -1,4 +1,4 @@
-"""Results of runs: labels, tables, synthetic rows, models, and versions of students."""
+"""Results of runs: labels, tables, synthetic rows, models, and student versions."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS_AT_ONCE = 1000
-"""Most rows that the site takes in one request."""
+"""Maximum number of rows that the site accepts in a request."""
 
 
 class Results(Runs):
-    """Actions about the results of runs."""
+    """Requests for the results of runs."""
 
     def labels(self, run: Run | str) -> pd.DataFrame:
-        """Return released labels by row of the public dataset.
+        """Return the released labels by row of the public dataset.
 
-        A column count_… for each class holds noisy counts, if they were released. A column ``reinforced`` is 1 for
-        labels that are the student's own, if there are any.
+        If noisy counts were released, each class has a column count_… of them. If any labels are the student's own
+        predictions, the column ``reinforced`` is 1 for these.
 
         The study's release register records this download.
         """
@@ -49,10 +49,10 @@ class Results(Runs):
         )
 
     def counts(self, run: Run | str) -> pd.DataFrame:
-        """Return the table of a run of *counts*: values of its columns, people, intervals, sum of weights.
+        """Return the table of a *counts* run: values of its columns, people, intervals, sum of weights.
 
-        The interval from least_95 to most_95 holds however the levels are spread over the cells. If people count by
-        their promise, that from low_95 to high_95 holds if the levels are spread over the cells at random.
+        The interval from least_95 to most_95 is valid for any distribution of the levels among the cells. If people are
+        counted by their promise, the interval from low_95 to high_95 assumes a random distribution.
 
         The study's release register records this download.
         """
@@ -61,15 +61,15 @@ class Results(Runs):
         return table.astype(dict.fromkeys(numbers, np.float64))
 
     def counts_plot(self, run: Run | str) -> Svg:
-        """Return the table of a run of *counts* as an image: people in each cell, with intervals."""
+        """Return an image of the table of a *counts* run: people in each cell, with intervals."""
         cells = self._json("GET", at("runs", id_of(run), "table"))["cells"]
         rows = [(", ".join(map(str, each["values"])), each["people"], each["least"], each["most"]) for each in cells]
         return Svg(bars("People", rows))
 
     def synthetic_rows(self, run: Run | str) -> pd.DataFrame:
-        """Return the rows that a run of *synthesis* drew, with the columns of the schema and the class column last.
+        """Return the rows drawn by a *synthesis* run, with the columns of the schema and the class column last.
 
-        Columns have the types of the schema: numbers, categories of text, texts. The study's release register records
+        Columns have the types of the schema: numbers, string categories, strings. The study's release register records
         this download.
         """
         row = self.run(run)
@@ -79,7 +79,7 @@ class Results(Runs):
         return of_schema(read, schemas[0] if schemas else None)
 
     def summaries(self, run: Run | str) -> pd.DataFrame:
-        """Return mean and quartiles of a counted column of numbers, each with its interval, a row for each group."""
+        """Return the mean and quartiles of a counted numeric column, each with its interval; one row per group."""
         summaries = self._json("GET", at("runs", id_of(run), "table"))["summaries"]
         rows = []
         for each in summaries:
@@ -95,28 +95,28 @@ class Results(Runs):
 
         Args:
             run: A finished run of *counts* or *synthesis*.
-            reason: Shown to everyone who downloaded them or asks for them.
+            reason: Shown to everyone who has downloaded the data or requests them.
         """
         return self._json("POST", at("runs", id_of(run), "table", "withdraw"), json={"reason": reason})
 
     def models(self, **filters: str) -> list[dict[str, Any]]:
-        """Return the published models that you may use, newest first; filtered by ``study`` or ``stage``."""
+        """Return the published models that you may use, newest first, optionally filtered by ``study`` or ``stage``."""
         return list(self._pages("models", filters))
 
     def stage(self, run: Run | str, stage: str) -> dict[str, Any]:
-        """Put the published model of a run into a stage: candidate, production or archived. For operators."""
+        """Set the stage of a run's published model: candidate, production or archived. For operators."""
         return self._json("POST", at("models", id_of(run), "stage"), json={"stage": stage})
 
     def card(self, run: Run | str, *, version: int | None = None) -> Card:
-        """Return the document of a run's model: its card, the schema of a row, and its files."""
+        """Return the document of a run's model: its card, row schema and files."""
         return Card(self._json("GET", at("models", id_of(run)), params=version_of(version)))
 
     def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
-        """Return the model of a run, to predict on this machine: a fitted estimator of scikit-learn.
+        """Return the model of a run as a fitted scikit-learn estimator, to predict on this machine.
 
         Args:
             run: A finished run.
-            version: Version of its student; the published one if left out.
+            version: Version of the student; by default the published one.
 
         Raises:
             ValueError: the file does not match the site's digest.
@@ -124,7 +124,7 @@ class Results(Runs):
         return LocalModel.of(self._download(at("models", id_of(run), "onnx"), version_of(version)))
 
     def model_file(self, run: Run | str, *, version: int | None = None) -> bytes:
-        """Return the weights of a run's model: a file of skops (scikit-learn) or safetensors (networks)."""
+        """Return the weights of a run's model as a skops (scikit-learn) or safetensors (networks) file."""
         return self._download(at("models", id_of(run), "file"), version_of(version))
 
     def statement(self, run: Run | str, *, version: int | None = None) -> str:
@@ -132,7 +132,7 @@ class Results(Runs):
         return str(self._json("GET", at("models", id_of(run), "statement"), params=version_of(version))["statement"])
 
     def keys(self) -> list[dict[str, Any]]:
-        """Return the site's public keys (JSON Web Keys, and as PEM), the one in use first."""
+        """Return the site's public keys as JSON Web Keys and as PEM, starting with the current key."""
         return list(self._json("GET", "keys")["keys"])
 
     def set_threshold(self, run: Run | str, class_name: str, **costs: float) -> dict[str, Any]:
@@ -140,25 +140,25 @@ class Results(Runs):
 
         Args:
             run: A finished run.
-            class_name: The class; empty to predict the likeliest one again.
+            class_name: The class; empty to return to predicting the likeliest class.
             **costs: ``missed`` and ``false_alarm``, the costs of the two mistakes; or ``sensitivity``, the share of the
                 class's records to find.
         """
         return self._json("POST", at("models", id_of(run), "threshold"), json={"class_name": class_name, **costs})
 
     def students(self, run: Run | str) -> dict[str, Any]:
-        """Return the ``versions`` of a run's student with their evaluations, and the ``training`` in progress."""
+        """Return the ``versions`` of a run's student with their evaluations, and any ``training`` in progress."""
         return self._json("GET", at("runs", id_of(run), "students"))
 
     def train_student(
         self, run: Run | str, student_learner: str, student_parameters: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Train the student of a finished run again from its releases, at no cost; return what `students` does.
+        """Train the student of a finished run again from its releases, at no privacy cost; return its versions.
 
         Args:
             run: A finished run.
-            student_learner: Name of the student, see `parts`.
-            student_parameters: Its parameters; those left out take their default values.
+            student_learner: Name of a student, see `student_learners`.
+            student_parameters: Parameters of the student; parameters that are left out take their default values.
         """
         sent = {"student_learner": student_learner, "student_parameters": dict(student_parameters or {})}
         return self._once(at("runs", id_of(run), "students"), json=sent)
@@ -169,13 +169,13 @@ class Results(Runs):
         Args:
             run: A finished run.
             version: Version of its student.
-            reason: Shown on the card; required for a version that the run would not publish by itself.
+            reason: Shown on the card; required for a version that the run would not publish automatically.
         """
         path = at("runs", id_of(run), "students", version, "publish")
         return list(self._json("POST", path, json={"reason": reason} if reason else {})["versions"])
 
     def predict(self, run: Run | str, rows: Rows, *, version: int | None = None) -> Predictions:
-        """Return the site's predictions for any number of rows; if a row is wrong, RowsError says which."""
+        """Return the site's predictions for any number of rows. Raises RowsError, naming the row, if one is invalid."""
         names = None
         if isinstance(rows, np.ndarray) and rows.ndim == 2:
             names = [column["name"] for column in features_of(self.card(run, version=version)["schema"])] or None
@@ -201,14 +201,14 @@ class Results(Runs):
         Args:
             run: A finished run.
             version: Version of its student.
-            reason: Shown to everyone who downloaded the model or asks for it.
+            reason: Shown to everyone who has downloaded the model or requests it.
         """
         path = at("runs", id_of(run), "students", version, "withdraw")
         return list(self._json("POST", path, json={"reason": reason})["versions"])
 
 
 def version_of(version: int | None) -> dict[str, Any]:
-    """Return the parameter that asks for a version of a model."""
+    """Return the query parameter for a version of a model."""
     return {} if version is None else {"version": version}
 
 

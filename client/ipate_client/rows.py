@@ -1,7 +1,7 @@
-"""Rows of a table or images as the site reads them: which it accepts, and how it words a refusal.
+"""Rows of a table, or images, checked as the site checks them and with the same error messages.
 
-The site checks what is sent to it, and a model on this machine checks with `model_inputs`. A test sends the same rows
-to both. Every value is first converted to JSON, so NaN and NA become None.
+The site checks all rows sent to it; a model on this machine uses `model_inputs`. A test sends the same rows to both.
+Every value is first converted to JSON, so NaN and NA become None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
 Rows: TypeAlias = "pd.DataFrame | npt.NDArray[Any] | Iterable[Any]"
-"""A data frame, an array of the values of each row, or objects with a value per column; of images, arrays or lists."""
+"""A data frame, an array with a row of values each, or objects with a value per column; for images, arrays or lists."""
 Inputs: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -35,11 +35,11 @@ _POINT_ZERO = re.compile(r"([+-]?[0-9]+)\.0+")
 _SHOWN, _LONGEST = 12, 60
 _MOST_PIECES = 64
 NUMBERS = ("numeric", "date")
-"""Types of columns that a model takes as numbers; for dates, the time that the schema derives from them."""
+"""Types of columns that a model reads as numbers; for dates, the number is the time that the schema derives."""
 
 
 def features_of(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the columns that a model takes: those of a table, or the column of texts. Images have none."""
+    """Return the input columns of a model: a table's features, or the text column. Images have none."""
     return [column for column in schema.get("columns", []) if column["role"] in ("feature", "text")]
 
 
@@ -48,10 +48,10 @@ def sendable(rows: Rows, names: Iterable[str] | None = None) -> list[Any]:
 
     Args:
         rows: Of a table, or images.
-        names: Names of the columns, for arrays whose rows are rows of the table.
+        names: Names of the columns, for arrays that contain rows of a table.
 
     Raises:
-        RowsError: there are none, or an array has another number of columns.
+        RowsError: there are no rows, or an array has the wrong number of columns.
         TypeError: a value has a type that JSON cannot represent.
     """
     if sent := _sendable(rows, names):
@@ -103,15 +103,15 @@ def _plain(value: Any) -> Any:
 
 
 def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows) -> Inputs:
-    """Return the inputs for a model's file: images, or one column per feature of a table. For texts: `text_contents`.
+    """Return a model file's inputs: images, or an array per feature of a table. For texts, use `text_contents`.
 
     Args:
         schema: Of a row.
-        codes: By type of column, the classification whose codes it holds, from the file.
+        codes: Classification of codes for each column type, from the file.
         rows: Of a table, or images.
 
     Raises:
-        RowsError: the first row that the site refuses, in its words.
+        RowsError: the site would refuse a row; the first such row is reported, with the site's message.
     """
     if schema["kind"] == "image":
         return {"image": _images(schema, rows)}
@@ -119,7 +119,7 @@ def model_inputs(schema: Mapping[str, Any], codes: Mapping[str, Any], rows: Rows
 
 
 def text_contents(schema: Mapping[str, Any], rows: Rows) -> list[bytes]:
-    """Return UTF-8 of the texts that the site keeps. Raises RowsError."""
+    """Return the UTF-8 bytes of the texts, cut where the site cuts them. Raises RowsError."""
     ((column, cells),) = _columns(schema, rows)
     for place, value in enumerate(cells, 1):
         if not isinstance(value, str):
@@ -129,7 +129,7 @@ def text_contents(schema: Mapping[str, Any], rows: Rows) -> list[bytes]:
 
 
 def outside(schema: Mapping[str, Any], inputs: Inputs, count: int) -> list[list[str]]:
-    """Return for each row the columns with values outside the range that the schema declares."""
+    """Return, for each row, the columns with values outside the range that the schema declares."""
     names: list[list[str]] = [[] for _row in range(count)]
     for column in features_of(schema):
         if column["role"] == "feature":
@@ -139,7 +139,7 @@ def outside(schema: Mapping[str, Any], inputs: Inputs, count: int) -> list[list[
 
 
 def _columns(schema: Mapping[str, Any], rows: Rows) -> list[tuple[dict[str, Any], list[Any]]]:
-    """Return each feature with its values. Raises RowsError if a row does not have exactly these."""
+    """Return each feature with its values. Raises RowsError if a row does not have exactly these features."""
     features = features_of(schema)
     names = [column["name"] for column in features]
     records = sendable(rows, names)
@@ -176,7 +176,7 @@ def _images(schema: Mapping[str, Any], rows: Rows) -> npt.NDArray[np.float32]:
 
 
 class _Column:
-    """A column of a table as its document declares it."""
+    """A table column, as declared in the schema."""
 
     def __init__(self, column: Mapping[str, Any], codes: Mapping[str, Any]) -> None:
         self.name, self.type, self.declared = column["name"], column["type"], column
@@ -184,7 +184,7 @@ class _Column:
         self.codes = codes.get(self.type)
 
     def inputs(self, cells: list[Any]) -> npt.NDArray[Any]:
-        """Return values (n,) as the model's file takes them: numbers, NaN if unknown; everything else as text."""
+        """Return values (n,) as input for the model's file: numbers (NaN if unknown), or else strings."""
         if self.type in NUMBERS:
             return self._numbers(cells)
         if self.type == "categorical":
@@ -196,7 +196,7 @@ class _Column:
         return np.array([str(cell) for cell in cells], object)
 
     def outside(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return which numbers are beyond the range, and which undeclared categories count as “other”."""
+        """Return a mask of numbers outside the range, or of undeclared categories that are treated as “other”."""
         if self.type in NUMBERS:
             return np.asarray((values < self.declared["minimum"]) | (values > self.declared["maximum"]))
         if not self._has_other:
@@ -279,7 +279,7 @@ class _Column:
 
 
 def _number(cell: Any) -> float:
-    """Return the number in a cell, NaN if there is none."""
+    """Return the number in a cell, or NaN if it contains none."""
     if isinstance(cell, str):
         return float(cell) if _NUMBER.fullmatch(cell.strip()) else math.nan
     if isinstance(cell, bool) or not isinstance(cell, (int, float)):
@@ -291,7 +291,7 @@ def _number(cell: Any) -> float:
 
 
 def _key(cell: Any) -> str:
-    """Return a value in the form in which values are compared: 1.0 becomes 1, and TRUE becomes true."""
+    """Return a value in the normal form used for comparisons: 1.0 becomes 1, and TRUE becomes true."""
     if cell is None:
         return ""
     if isinstance(cell, bool):
@@ -305,7 +305,7 @@ def _key(cell: Any) -> str:
 
 
 def _is_inexact(cell: Any) -> bool:
-    """Return whether a number has so many digits that it may not be the one that was meant."""
+    """Return whether a number has so many digits that rounding may have changed it."""
     if isinstance(cell, (str, bool)) or not isinstance(cell, (int, float)):
         return False
     return abs(cell) >= (1e15 if isinstance(cell, float) else 2**53)
@@ -318,18 +318,18 @@ def _shown(cell: Any) -> str:
 
 
 def _text_bytes(text: str, length: int) -> bytes:
-    """Return the first bytes of a text, as stored by the site."""
+    """Return the beginning of a text as UTF-8, cut as the site stores it."""
     content = text.replace("\0", " ").encode(errors="replace")
     return content[:length].decode(errors="ignore").encode()
 
 
 def token_inputs(tokenizer: str, length: int, contents: list[bytes]) -> Inputs:
-    """Return tokens of texts in pieces, for a model that contains an encoder of texts.
+    """Return tokens of texts, split into pieces, for a model that contains a text encoder.
 
     Args:
         tokenizer: Document of the tokenizer, from the file.
-        length: Most tokens of a piece.
-        contents: UTF-8 of the texts.
+        length: Maximum number of tokens in a piece.
+        contents: The texts as UTF-8.
     """
     try:
         from tokenizers import Tokenizer
@@ -348,7 +348,7 @@ def token_inputs(tokenizer: str, length: int, contents: list[bytes]) -> Inputs:
 
 
 def padded(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return arrays with the same number of axes as one array, padded with 0."""
+    """Stack arrays that have the same number of axes, padding them with 0 to the same shape."""
     shape = tuple(np.max([part.shape for part in parts], axis=0))
     filled = np.zeros((len(parts), *shape), parts[0].dtype)
     for place, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Runs: plans, proposals, approval, progress, and runs over sites."""
+"""Runs: plans, proposals, approval, progress, and runs across sites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Runs(Connection):
-    """Actions about runs."""
+    """Requests about runs."""
 
     def methods(self) -> list[dict[str, Any]]:
         """Return the methods of runs, with their variants and the choices of each."""
@@ -32,19 +32,19 @@ class Runs(Connection):
         return self._list("GET", "students")
 
     def aggregators(self) -> list[dict[str, Any]]:
-        """Return the ways to turn teachers' votes into a label, for the choice ``aggregator`` of *pate*."""
+        """Return the aggregators, which turn teachers' votes into a label, for the choice ``aggregator`` of *pate*."""
         return self._list("GET", "aggregators")
 
     def representations(self) -> list[dict[str, Any]]:
-        """Return the spaces in which votes and gradient steps can work: the choice ``representation``."""
+        """Return the spaces available for votes and gradient steps, for the choice ``representation``."""
         return self._list("GET", "representations")
 
     def plan(self, *, share: float | None = None, **proposal: Any) -> Plan:
-        """Return the plan of a run, saving nothing: actions, charges, forecasts, warnings.
+        """Return the plan of a run, without saving anything: actions, charges, forecasts, warnings.
 
         Args:
-            share: Share of every holder's cap to plan for; by default a quarter, or the free part if that is less.
-            **proposal: Fields of a proposal, see `propose`.
+            share: Share of every holder's cap to plan for; by default a quarter, or what is available if that is less.
+            **proposal: Fields of a proposal; see `propose`.
         """
         asked = proposal if share is None else {**proposal, "share": share}
         return Plan(self._asked(at("runs", "plan"), json=asked))
@@ -52,7 +52,7 @@ class Runs(Connection):
     def propose(self, **proposal: Any) -> Run:
         """Save a draft of a run. It starts once an operator of the study, someone other than you, approves it.
 
-        It is saved once, even if the connection breaks and the request is sent again.
+        The draft is saved only once, even if the connection breaks and the request is sent again.
 
         Args:
             **proposal: ``study``, ``title``, ``private_dataset`` and so on, as listed in the site's /api/docs.
@@ -68,17 +68,18 @@ class Runs(Connection):
         return self._run(self._json("POST", at("runs", id_of(run), "withdraw")))
 
     def plan_of(self, run: Run | str, *, share: float | None = None) -> Plan:
-        """Return a run's stored plan; for a draft (operators only), the one that approval with this share stores."""
+        """Return a run's stored plan or, for a draft (operators only), the plan that this share would lead to."""
         return Plan(self._json("GET", at("runs", id_of(run), "plan"), params={} if share is None else {"share": share}))
 
     def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
-        """Approve another person's draft, as an operator. A worker then calculates its plan, and it starts; see `wait`.
+        """Approve another person's draft, as an operator. A worker then calculates the plan and starts the run.
 
         Args:
             run: The draft.
-            share: Share of every holder's cap that it may use; by default a quarter, or the free part if that is less.
-            revision: Revision of the proposal that you reviewed, from its document. If the proposal has changed since,
-                the approval is refused.
+            share: Share of every holder's cap that the run may use; by default a quarter, or what is available if that
+                is less.
+            revision: Revision of the proposal that you reviewed, from its document. The approval is refused if the
+                proposal has changed since that revision.
         """
         body = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
         return self._run(self._json("POST", at("runs", id_of(run), "approve"), json=body))
@@ -88,21 +89,21 @@ class Runs(Connection):
         return self._run(self._json("DELETE", at("runs", id_of(run), "approve")))
 
     def cancel(self, run: Run | str) -> Run:
-        """End a run that has not ended, as an operator. Its releases stay released and charged."""
+        """Cancel a run that has not ended, as an operator. Its releases remain available, and their charges remain."""
         return self._run(self._json("POST", at("runs", id_of(run), "cancel")))
 
     def runs(self, **filters: str) -> list[Run]:
         """Return the runs that you may see, newest first.
 
         Args:
-            **filters: ``study``, ``search`` (words of title or purpose), ``status``, ``method``, ``variant``,
+            **filters: ``study``, ``search`` (words in title or purpose), ``status``, ``method``, ``variant``,
                 ``proposer`` (a user's name), ``since`` and ``until`` (dates, such as 2026-01-31), ``sort``
                 (``-proposed``, ``proposed``, ``title``, ``-labels``, ``-accuracy``).
         """
         return [self._run(each) for each in self._pages("runs", filters)]
 
     def compare(self, *runs: Run | str) -> dict[str, Any]:
-        """Return outcomes of two to six runs, and the ``parameters`` that differ, with a value for each run."""
+        """Return the outcomes of two to six runs, and the ``parameters`` that differ, with their value in each run."""
         return self._json("GET", at("runs", "compare"), params={"runs": ",".join(map(id_of, runs))})
 
     def run(self, run: Run | str) -> Run:
@@ -110,19 +111,20 @@ class Runs(Connection):
         return self._run(self._json("GET", at("runs", id_of(run))))
 
     def wait(self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
-        """Wait until a run is finished, with a bar that shows its stage, or its place in the queue.
+        """Wait until a run is finished, with a progress bar that shows its stage or its place in the queue.
 
         If a run finishes without a published model, a warning says why.
 
         Args:
-            run: The run; a draft waits for its approval, and the bar shows why the last one failed, if it did.
-            every: Seconds between two requests.
-            timeout: Seconds to wait at most; None to wait as long as it takes.
+            run: The run. For a draft, this includes waiting for approval; the bar shows why the last approval failed,
+                if any.
+            every: Seconds between requests.
+            timeout: Maximum number of seconds to wait; None to wait without a limit.
             progress: Whether to show the bar.
 
         Raises:
-            RunEndedError: it failed or was cancelled; the message says why.
-            TimeoutError: it takes longer.
+            RunEndedError: the run failed or was cancelled; the message gives the reason.
+            TimeoutError: the run takes longer.
         """
         begun = time.monotonic()
         while True:
@@ -141,11 +143,11 @@ class Runs(Connection):
         return row
 
     def costs(self, run: Run | str) -> pd.DataFrame:
-        """Return the charge of every member of each group for a run, in μ²; empty in rehearsals."""
+        """Return how much a run charges every member of each group, in μ²; empty in rehearsals."""
         return frame(self._json("GET", at("runs", id_of(run), "costs"))["groups"])
 
     def alliances(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the alliances of a study, with their sites; at a site also the runs that the hub proposes."""
+        """Return a study's alliances with their sites and, unless this is the hub, the runs that the hub proposes."""
         return self._list("GET", at("studies", slug_of(study), "alliances"))
 
     def alliance(self, study: Study | str, alliance: int) -> dict[str, Any]:
@@ -153,30 +155,30 @@ class Runs(Connection):
         return self._json("GET", at("studies", slug_of(study), "alliances", alliance))
 
     def propose_over_sites(self, study: Study | str, alliance: int, **proposal: Any) -> Run:
-        """Save a draft of a run over sites, at their hub.
+        """Save a draft of a run across sites, as their hub.
 
         Args:
             study: The hub's study.
-            alliance: Its ``id`` in `alliances`.
+            alliance: The alliance's ``id`` in `alliances`.
             **proposal: ``title``, ``method``, ``mode``, ``sites`` and so on, as listed in the site's /api/docs.
         """
         return self._run(self._once(at("studies", slug_of(study), "alliances", alliance, "runs"), json=proposal))
 
     def take_up(self, study: Study | str, alliance: int, number: str, *, private_dataset: int) -> Run:
-        """Save a run that the hub proposes as a draft of a site's study; another operator approves it."""
+        """Save a run proposed by the hub as a draft in a site's study; another operator approves it."""
         path = at("studies", slug_of(study), "alliances", alliance, "proposals", number, "take")
         return self._run(self._json("POST", path, json={"private_dataset": private_dataset}))
 
     def decline(self, study: Study | str, alliance: int, number: str) -> dict[str, Any]:
-        """Decline a run that the hub proposes, as an operator of a site: the hub ends it."""
+        """Decline a run proposed by the hub, as an operator of a site; the hub then ends the run."""
         return self._json("POST", at("studies", slug_of(study), "alliances", alliance, "proposals", number, "decline"))
 
     def over_sites(self, run: Run | str) -> dict[str, Any]:
-        """Return the participants of a run over sites, the sites that it is waiting for, and its questions."""
+        """Return the participating sites of a run across sites, the sites that it is waiting for, and its questions."""
         return self._json("GET", at("runs", id_of(run), "sites"))
 
     def go_on(self, run: Run | str, *, without: str) -> dict[str, Any]:
-        """Continue without a site that a run is waiting for, as an operator of the hub."""
+        """Continue a run without a site that it is waiting for, as an operator of the hub."""
         return self._json("POST", at("runs", id_of(run), "go-on"), json={"without": without})
 
     def _run(self, document: dict[str, Any]) -> Run:
@@ -184,7 +186,7 @@ class Runs(Connection):
 
 
 def _show(run: Run, seconds: float) -> None:
-    """Write a run's progress over the last line of a terminal."""
+    """Write a run's progress over the last line in the terminal."""
     filled = round(20 * run.done)
     bar = f"{100 * run.done:3.0f}%|{'█' * filled}{' ' * (20 - filled)}| {seconds // 60:02.0f}:{seconds % 60:02.0f}"
     sys.stderr.write(f"\r\x1b[K{run.status_text}: {bar}" + "\n" * run.has_ended)

@@ -1,4 +1,4 @@
-"""The site, with one method for each action of a researcher, a data steward or an operator."""
+"""The site, with a method for each action of researchers, data stewards and operators."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from ipate_client.studies import Studies
 
 
 class Site(Results, Studies):
-    """A site of iPATE, and the actions of its API.
+    """An iPATE site and the actions of its API.
 
     Args:
-        address: Address of the site; the variable IPATE_SITE if left out.
-        token: Your token, from the page “API tokens”; the variable IPATE_TOKEN if left out.
+        address: URL of the site; by default the environment variable IPATE_SITE.
+        token: Your token, from the page “API tokens”; by default the environment variable IPATE_TOKEN.
         timeout: Seconds to wait for an answer.
 
-    Every method raises ProblemError if the site refuses, and httpx.TransportError if it cannot be reached. It may be
-    used from several threads.
+    Every method raises ProblemError if the site refuses the request, and httpx.TransportError if the site cannot be
+    reached. A `Site` may be used from several threads.
     """
 
     def __enter__(self) -> Site:

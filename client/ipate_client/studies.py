@@ -1,4 +1,4 @@
-"""Studies: their budgets, data, encoders, decisions on paper, and webhooks."""
+"""Studies: budgets, data, encoders, decisions on paper, and webhooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Studies(Connection):
-    """Actions about studies and their data."""
+    """Requests about studies and their data."""
 
     def studies(self) -> list[Study]:
         """Return the studies whose runs you may see."""
@@ -29,11 +29,11 @@ class Studies(Connection):
         return self._study(self._json("GET", at("studies", slug)))
 
     def budget(self, study: Study | str) -> pd.DataFrame:
-        """Return the most that each privacy group of a study has used, and the parts reserved and left.
+        """Return the most budget that anyone in each group of a study has used, and what is reserved and left.
 
         The table has a row for each promise: level, policy, epsilon, epsilon_used, epsilon_reserved, epsilon_left,
-        share_used, share_reserved, share_left, and runs, a list of uses with their times. Shares of the cap add up, ε
-        do not.
+        share_used, share_reserved, share_left, and runs, a list of uses with their times. Shares of the cap add up;
+        values of ε do not.
         """
         parts = ("used", "reserved", "left")
         columns = ["level", "policy", "epsilon", *(f"epsilon_{part}" for part in parts)]
@@ -45,27 +45,27 @@ class Studies(Connection):
         return list(self._json("GET", at("studies", slug_of(study), "budget"))["groups"])
 
     def waiting(self) -> pd.DataFrame:
-        """Return the tasks waiting for you: study, kind, text, url, since, and whether it is your own proposal."""
+        """Return the tasks waiting for you: study, kind, text, url, since, and whether the proposal is your own."""
         columns = ["study", "kind", "text", "url", "since", "own"]
         return frame(self._json("GET", "waiting")["waiting"], columns=columns)
 
     def example_rows(self, study: Study | str, *, rows: int = 10, seed: int = 0) -> dict[str, Any]:
-        """Return invented rows of a study, for writing programs before you have data.
+        """Return invented rows of a study, so that you can write programs before you have data.
 
-        They are generated from its public schema and the seed only, and reveal nothing about people.
+        The rows are generated from the public schema and the seed only, so they reveal nothing about people.
 
         Args:
             study: The study.
-            rows: Number of rows, 100 at most.
-            seed: The same one gives the same rows.
+            rows: Number of rows, at most 100.
+            seed: Seed; the same seed gives the same rows.
 
         Returns:
-            ``rows`` as `predict` takes them, an invented outcome of each in ``answers``, and the ``schema``.
+            ``rows`` in the format of `predict`, invented outcomes of the rows in ``answers``, and the ``schema``.
         """
         return self._json("GET", at("studies", slug_of(study), "example-rows"), params={"rows": rows, "seed": seed})
 
     def encoders(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the encoders of a study, with their progress on each dataset."""
+        """Return the encoders of a study, with the progress of encoding each dataset."""
         return self._list("GET", at("studies", slug_of(study), "encoders"))
 
     def register_encoder(
@@ -77,14 +77,15 @@ class Studies(Connection):
         tokenizer: str | PathLike[str] | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Register an encoder, which then encodes the study's datasets. For data stewards.
+        """Register an encoder; the site then encodes the study's datasets with it. For data stewards.
 
         Args:
             study: The study.
-            file: ONNX file of at most 16 MiB.
-            takes: Format of its input, as on the page *Encoders*.
-            tokenizer: The file tokenizer.json of an encoder of texts.
-            **fields: ``name``, ``licence``, ``source``, and ``stated=True``: it was made without the private data.
+            file: An ONNX file of at most 16 MiB.
+            takes: Format of the encoder's input, as described on the page *Encoders*.
+            tokenizer: For a text encoder, its file tokenizer.json.
+            **fields: ``name``, ``licence``, ``source``, and ``stated=True`` to confirm that it was made without the
+                private data.
         """
         files = {"file": (Path(file).name, Path(file).read_bytes())}
         if tokenizer is not None:
@@ -94,13 +95,13 @@ class Studies(Connection):
         return self._json("POST", path, data={**sent, "takes": json.dumps(dict(takes))}, files=files)
 
     def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
-        """Create a rehearsal study, for data that are not confidential. For administrators of the installation.
+        """Create a rehearsal study, which is for data that are not confidential. For installation administrators.
 
         You become its operator and data steward.
 
         Args:
-            members: Roles of other people by their user names, as ``{"ben": "operator"}``: another person has to
-                approve your proposals.
+            members: Roles of other people by user name, such as ``{"ben": "operator"}``; another person has to approve
+                your proposals.
             **fields: ``slug``, ``title``, ``purpose``, ``controller``, ``contact``, ``delta`` (1e-5 if left out).
         """
         people = [{"username": name, "role": role} for name, role in (members or {}).items()]
@@ -122,11 +123,11 @@ class Studies(Connection):
 
         Args:
             study: A rehearsal.
-            rows: A data frame with the columns of the schema, sent as CSV; or a file: CSV, Parquet, npz, mat or idx.
+            rows: A data frame with the columns of the schema, sent as CSV, or a CSV, Parquet, npz, mat or idx file.
             name: Name of the dataset in the study.
             kind: private, public or test.
             schema: Schema of a row; that of the study's last dataset if left out.
-            labels: For an idx file of images, the file of its labels.
+            labels: For an idx file of images, the idx file of their labels.
             **fields: ``holder_prefix``, ``with_labels``, ``provenance``.
         """
         sent, files = _upload(rows, schema, labels, {"name": name, "kind": kind, **fields})
@@ -146,7 +147,7 @@ class Studies(Connection):
         different_people: bool = False,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Import a dataset: upload, check, and store if nothing is wrong. For data stewards.
+        """Upload and check a dataset, and store it if nothing is wrong. For data stewards.
 
         Args:
             study: Any study; see `import_dataset` for other fields.
@@ -154,17 +155,17 @@ class Studies(Connection):
             name: Name of the dataset.
             kind: private, public or test.
             schema: Schema of a row; that of the study's last dataset if left out.
-            labels: A file of labels, or a table of the images of a zip file.
+            labels: A file of labels or, for a zip file, a table that lists its images.
             every: Seconds between two requests.
             timeout: Seconds after which to give up waiting; the import continues.
-            different_people: Store it even if new pseudonyms look like others.
+            different_people: Store the dataset even if new pseudonyms look like others.
             **fields: ``known`` (must be true for private rows), ``holder_prefix``, ``with_labels``, ``provenance``.
 
         Returns:
-            The import: with ``dataset`` if it was stored, otherwise with ``problems`` or ``look_alikes``.
+            The import, with ``dataset`` if it was stored and ``problems`` or ``look_alikes`` if not.
 
         Raises:
-            TimeoutError: it takes longer.
+            TimeoutError: the import takes longer.
         """
         sent, files = _upload(rows, schema, labels, {"name": name, "kind": kind, **fields})
         begun = self._once(at("studies", slug_of(study), "imports"), data=sent, files=files)
@@ -180,7 +181,7 @@ class Studies(Connection):
             time.sleep(every)
 
     def discard_import(self, study: Study | str, number: str) -> None:
-        """Discard an import that is not stored, by the ``id`` that `import_records` returns. For data stewards."""
+        """Discard an import that has not been stored, by its ``id`` from `import_records`. For data stewards."""
         self._request("DELETE", at("studies", slug_of(study), "imports", number))
 
     def record_consents(
@@ -195,12 +196,12 @@ class Studies(Connection):
 
         Args:
             study: The study.
-            decisions: A CSV file, as on the page *Recruitment*.
-            scans: The files that the list names.
-            dry_run: Only look for errors.
+            decisions: A CSV file, as described on the page *Recruitment*.
+            scans: The files named in the list.
+            dry_run: Whether to only look for errors.
 
         Returns:
-            Number of decisions that were recorded, or could be.
+            Number of decisions that were recorded or, in a dry run, could be recorded.
         """
         files = [("list", (Path(decisions).name, Path(decisions).read_bytes()))]
         files += [("scans", (Path(scan).name, Path(scan).read_bytes())) for scan in scans]
@@ -210,40 +211,41 @@ class Studies(Connection):
     def draw_head_counts(
         self, study: Study | str, *, counts: Mapping[str, int] | None = None, follows: int = 0
     ) -> pd.DataFrame:
-        """Count the holders of each promise with noise, which charges them, or enter public numbers. For operators.
+        """Count the holders of each promise with noise, charging them, or enter public numbers. For operators.
 
         Args:
             study: The study.
             counts: Public numbers by level, such as ``{"HIGH": 120, "AVERAGE": 310, "LOW": 90}``.
-            follows: To draw again, the ``release`` of the newest head counts, because each draw charges everyone.
+            follows: To draw again, the ``release`` of the newest head counts. It is required because each draw charges
+                everyone.
         """
         sent = {"follows": follows} if counts is None else {"counts": dict(counts)}
         return frame(self._once_list(at("studies", slug_of(study), "head-counts"), json=sent))
 
     def webhooks(self, study: Study | str) -> list[dict[str, Any]]:
-        """Return the programs that receive a study's events: id, url, events, and who created each and when."""
+        """Return the webhooks of a study: id, url, events, and who created each webhook and when."""
         return list(self._pages(at("studies", slug_of(study), "webhooks")))
 
     def make_webhook(self, study: Study | str, url: str, *, events: Sequence[str]) -> dict[str, Any]:
-        """Create a webhook for some events of a study; return it with its ``secret``, which is shown only once.
+        """Create a webhook for these events of a study; return it with its ``secret``, which is shown only once.
 
         Args:
             study: A study that you operate.
-            url: Address of the program; it must begin with https:// and point to a public host.
+            url: URL of the receiving program, which must begin with https:// and point to a public host.
             events: Names such as ``run.finished``; docs/webhooks.md lists them.
         """
         return self._once(at("studies", slug_of(study), "webhooks"), json={"url": url, "events": list(events)})
 
     def test_webhook(self, study: Study | str, webhook: int) -> dict[str, Any]:
-        """Send a test to a webhook by its id; return the new delivery. `webhook_deliveries` shows its outcome."""
+        """Send a test message to a webhook; return its delivery. `webhook_deliveries` shows the outcome."""
         return self._once(at("studies", slug_of(study), "webhooks", webhook, "test"))
 
     def remove_webhook(self, study: Study | str, webhook: int) -> None:
-        """Remove a webhook by its id, so that its program receives nothing more."""
+        """Remove a webhook, given its id, so that its program receives no more messages."""
         self._request("DELETE", at("studies", slug_of(study), "webhooks", webhook))
 
     def webhook_deliveries(self, study: Study | str) -> pd.DataFrame:
-        """Return messages of the last 30 days to a study's webhooks, newest first, with their outcomes."""
+        """Return the messages sent to a study's webhooks in the last 30 days, newest first, with their outcomes."""
         columns = ["id", "webhook", "event", "state", "tries", "status", "fault", "created_at", "sent_at", "next_try"]
         return frame(self._pages(at("studies", slug_of(study), "webhooks", "deliveries")), columns=columns)
 
@@ -257,7 +259,7 @@ def _upload(
     labels: str | PathLike[str] | None,
     fields: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, tuple[str, bytes]]]:
-    """Return the fields and files of a form that uploads a dataset."""
+    """Return the form fields and files for uploading a dataset."""
     if isinstance(rows, (str, PathLike)):
         files = {"file": (Path(rows).name, Path(rows).read_bytes())}
     else:

@@ -1,4 +1,4 @@
-"""Signatures of webhooks: checks that a message comes from the site and is new."""
+"""Signatures of webhooks, for checking that a message is recent and from the site."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Mapping
 
 
 class SignatureError(ValueError):
-    """A message that the site did not send, or sent long ago."""
+    """A message that was not sent by the site, or was sent too long ago."""
 
 
 def signature_verify(
     body: bytes, headers: Mapping[str, str], secret: str, *, tolerance: float = 300.0, now: float | None = None
 ) -> None:
-    """Check that the site sent a message, and that it is new.
+    """Check that the site sent a message, and that it is recent.
 
     Args:
         body: Body of the request, byte for byte as received, before anything parses it.
-        headers: Headers of the request; upper and lower case do not matter.
-        secret: Secret of the webhook, as the site showed it when it was created.
-        tolerance: Maximum age of a message in seconds, which keeps an intercepted message from being sent again later.
-        now: Seconds since 1970; the clock of this machine if left out.
+        headers: Headers of the request; names are case-insensitive.
+        secret: Secret of the webhook, as shown by the site when the webhook was created.
+        tolerance: Maximum age of a message in seconds, which prevents intercepted messages from being sent again later.
+        now: Current time in seconds since 1970; by default from the clock of this machine.
 
     Raises:
-        SignatureError: it is not signed with the secret, was changed, or is too old.
+        SignatureError: the message is not signed with the secret, was changed, or is too old.
     """
     lowered = {name.lower(): value for name, value in headers.items()}
     timestamp = lowered.get("x-ipate-timestamp", "")

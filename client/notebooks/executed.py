@@ -1,9 +1,9 @@
-"""Run the notebook against a site and write it as a page of the documents, with its outputs and pictures.
+"""Run the notebook against a site and write it as a documentation page, with its outputs and pictures.
 
     python client/notebooks/executed.py docs/tutorials/notebook.md
 
 Set IPATE_SITE, IPATE_TOKEN and IPATE_STUDY as for the notebook, and IPATE_APPROVER to the token of an operator who
-approves the proposed run; without it, somebody else has to approve it meanwhile.
+approves the proposed run; if it is not set, another person has to approve the run while the notebook waits.
 """
 
 import ast
@@ -23,7 +23,7 @@ HEAD = "<!-- Written by client/notebooks/executed.py; change the notebook. -->\n
 
 
 class _Shown(StringIO):
-    """Standard output that is kept as well."""
+    """Standard output whose text is also kept."""
 
     def write(self, text: str) -> int:
         os.write(1, text.encode())
@@ -31,13 +31,13 @@ class _Shown(StringIO):
 
 
 def cells() -> list[tuple[str, str]]:
-    """Return kind and source of each cell."""
+    """Return the kind and source of each cell."""
     found = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
     return [(cell["cell_type"], "".join(cell["source"])) for cell in found]
 
 
 def run(source: str, names: dict[str, Any]) -> tuple[str, Any]:
-    """Run a cell; return what it prints, and the value of its last line if that is an expression."""
+    """Run a cell; return its output, and the value of its last line if that is an expression."""
     body = ast.parse(source).body
     ends = body.pop() if isinstance(body[-1], ast.Expr) else None
     last = ast.Expression(ends.value) if isinstance(ends, ast.Expr) else None
@@ -48,7 +48,7 @@ def run(source: str, names: dict[str, Any]) -> tuple[str, Any]:
 
 
 def shown(value: Any, page: Path, number: int) -> Iterator[str]:
-    """Yield a value as a notebook shows it; charts become files next to the page, and inline styles are left out."""
+    """Yield a value as shown by a notebook, without inline styles; charts are saved as files next to the page."""
     html = next((getattr(value, name)() for name in ("_repr_html_", "_repr_svg_") if hasattr(value, name)), None)
     if html is None:
         yield f"```text\n{value!r}\n```"
@@ -58,7 +58,7 @@ def shown(value: Any, page: Path, number: int) -> Iterator[str]:
         page.with_name(name).write_text(f"{svg}\n", "utf-8")
         title = re.search(r"<title>(.*?)</title>", svg)
         html = html.replace(svg, f'<img src="{name}" alt="{title[1] if title else name}">')
-    html = html.replace("_", "&#95;")  # which documents would read as the beginning of an index
+    html = html.replace("_", "&#95;")  # Markdown with formulas would read it as a subscript
     yield re.sub(r"\s*<style.*?</style>\s*| (?:style|border|class)=\".*?\"|(?<=>)\n\s*", "", html, flags=re.DOTALL)
 
 
