@@ -46,15 +46,16 @@ FIRST = """() => {
   const rows = ".table, #state, .tasks > li, .steps > li, .card, .facts, ul, .tile, .empty, .note, canvas";
   const first = [...main.querySelectorAll(`input:not([type=hidden]), select, textarea, ${rows}`)].find(
     (each) => !each.closest(`${head}, .list-bar, .filters`) && top(each));
+  const is_row = first && first.matches(rows) && !first.querySelector("input:not([type=hidden]), select, textarea");
   const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
   for (let text = texts.nextNode(); text; text = texts.nextNode()) {
     const range = document.createRange();
     range.selectNodeContents(text);
     if (/\\d/.test(text.textContent) && top(range) && !text.parentElement.closest(head)) {
-      return [top(range), first && first.matches(rows) ? top(first) : 1e9];
+      return [top(range), is_row ? top(first) : 1e9];
     }
   }
-  return [0, first && first.matches(rows) ? top(first) : 0];
+  return [0, is_row ? top(first) : 0];
 }"""
 
 
