@@ -304,6 +304,9 @@ class Listing:
         )
         sizes = [("" if size == self.size else str(size), str(size)) for size in sorted({*SIZES, self.size})]
         fields["size"] = forms.ChoiceField(label=_("Rows per page"), required=False, choices=sizes)
+        if self.default and data.get("sort") == self.default:
+            data = data.copy()
+            data["sort"] = ""
         return type("ListForm", (FilterForm,), fields)(data)
 
     def page(self, request: HttpRequest, rows: QuerySet, reader: Reader) -> "ListPage":

@@ -47,6 +47,7 @@ def test_a_reader_chooses_columns_order_rows_and_a_file(drafts: list[Run]) -> No
     page = client.get(address, {"sort": "proposed", "columns": ["status", "proposed"], "size": "20"}).text
     assert re.findall(r'aria-sort="(\w+)"', page) == ["ascending"] and "sort=-proposed" in page
     assert ">Method</th>" not in re.sub(r"\s+", "", page) and page.index("Bee") < page.index("=cat")
+    assert client.get(address, {"sort": "-proposed"}).status_code == 200, "the order at first, too, has a name"
     for wrong in ({"sort": "seed"}, {"columns": "plan"}, {"size": "1000000"}, {"status": "lost"}):
         answer = client.get(address, wrong)
         assert answer.status_code == 422 and "Bee" in answer.text, wrong
