@@ -1,8 +1,8 @@
 """Comparisons based on public values: of runs, of forecasts with outcomes, and of classes next to levels.
 
 Individualized PATE (Boenisch et al., 2023) discusses in sections 6.3 and 7.3 how the accuracy of a class changes if its
-owners choose different levels from other people. Here it is private whether they do, because the classes owned by the
-holders of a level are never counted. So both are shown next to each other, but not combined in any number.
+owners choose different levels from other people. Here this is private, because nothing counts which classes the holders
+of a level own. So classes and levels are shown next to each other, but no number combines them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from training.models import Run, RunResult, StudentModel
 from training.selectors import GroupSpending, run_groups
 
 MOST = 6
-"""Largest number of runs in a comparison, given by the columns that fit on a screen."""
+"""Largest number of runs in a comparison, limited by how many columns fit on a screen."""
 
 _FIELDS = ("batch_size", "wanted_labels", "seed")
 _DATASETS = ("private_dataset", "public_dataset", "test_dataset", "labelled_dataset")
@@ -81,7 +81,7 @@ class Comparison:
 
 
 def runs_compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs. Their datasets and students cost no further queries if they were selected with the runs."""
+    """Compare runs. If their datasets and students were selected with them, this makes no further queries."""
     each = [run_parameters(run) for run in runs]
     names = list(dict.fromkeys(name for parameters in each for name in parameters))
     table = [Parameter(name, [parameters.get(name) for parameters in each]) for name in names]
@@ -106,7 +106,7 @@ def run_parameters(run: Run) -> dict[str, Any]:
 
 
 def _with_defaults(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return all parameters of a learner or student, or only the given ones if this version does not support them."""
+    """Return all parameters of a learner or student, or only the given ones if this version does not know the name."""
     try:
         return learner_parameters(student_create(name, settings))
     except ValueError:
@@ -147,7 +147,7 @@ def run_minutes(run: Run) -> int | None:
 
 @dataclass(frozen=True)
 class ForecastOutcome:
-    """Forecast with the measured value of the published share; None if it could not be measured.
+    """Forecast of a share with the measured and published value; None if it could not be measured.
 
     ``inside``: whether it lies in the forecast's interval, up to rounding.
     """
@@ -171,12 +171,12 @@ def measured_results(run: Run) -> Mapping[str, Any]:
 
 
 def forecast_outcomes(run: Run) -> list[ForecastOutcome]:
-    """Return an approved run's forecasts with the results in its table or first version, which the plan was about."""
+    """Return an approved run's forecasts with the results of its table or of the first version, which were forecast."""
     return outcomes_of(run, measured_results(run))
 
 
 def outcomes_of(run: Run, card: Mapping[str, Any]) -> list[ForecastOutcome]:
-    """Return forecasts of a run with the results in a card or table, or without results if it is empty."""
+    """Return a run's forecasts with the results in a card or table; without results if the card or table is empty."""
     return [_outcome(Forecast.from_json(each), card) for each in run.plan.get("forecasts", [])]
 
 
@@ -258,8 +258,8 @@ class Fairness:
         classes: Classes by recall, lowest first; classes without test points last.
         levels: Levels that the run included, strictest first.
         is_clear: Whether the intervals of the lowest and the highest recall do not overlap.
-        readable: Conclusions that may be drawn, in English, marked for translation.
-        unreadable: Conclusions that may not be drawn.
+        readable: Valid conclusions, in English, marked for translation.
+        unreadable: Conclusions that would be invalid.
     """
 
     classes: list[ClassResult]

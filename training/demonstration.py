@@ -45,7 +45,7 @@ class Login:
 def people() -> tuple[dict[str, User], list[Login]]:
     """Create or update one account per role, a second operator and a second committee member.
 
-    They share one new password, which is hashed once because eleven hashes would take longer than the rest of the page.
+    They share one new password, which is hashed once because eleven hashes would take longer than everything else.
     Their names begin with ``demo-``, so no other account's password is changed.
     """
     password = secrets.token_urlsafe(9)
@@ -169,7 +169,7 @@ def consents_give(study: Study, holder_user: User, track: Track) -> None:
         services.holder_link(holder=holders[0], user=holder_user)
     decided = set(ConsentEvent.objects.filter(holder__study=study).values_list("holder_id", flat=True))
     levels = [Level(level) for level, share in _CHOSEN["shares"].items() for _ in range(share)]
-    # Because 37 is coprime to 100, consecutive holders spread over the levels, in the same way after an interruption.
+    # As 37 is coprime to 100, consecutive holders spread across the levels, and in the same way after an interruption.
     undecided = [(each, levels[place * 37 % 100]) for place, each in enumerate(holders) if each.pk not in decided]
     for holder, level in track(undecided, "consents", len(undecided)):
         services.consent_give(holder=holder, level=level, form=form, acting_user=None)
@@ -241,14 +241,14 @@ def runs_start(
 
 
 def everybody_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
-    """Start the run in which every holder votes, after drawing head counts; idempotent."""
+    """Draw head counts and start the run in which every holder votes; idempotent."""
     _head_counts(real[0], approver)
     everybody = {"method": Run.Method.NEIGHBOURS, "choices": {"rounds": 1}}
     return _run_start(name, real, "Every holder votes", everybody, _CHOSEN["uses"]["neighbours"], proposer, approver)
 
 
 def teachers_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
-    """Start Individualized PATE with weighting, after drawing head counts; idempotent."""
+    """Draw head counts and start Individualized PATE with weighting; idempotent."""
     _head_counts(real[0], approver)
     fields = {"method": Run.Method.PATE, "variant": Run.Variant.WEIGHTING, "choices": STUDIES[name]["teachers"]}
     return _run_start(name, real, "Individualized PATE", fields, _CHOSEN["uses"]["pate"], proposer, approver)

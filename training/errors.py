@@ -12,14 +12,14 @@ class RunError(Exception):
 
 
 STATE = "state"
-"""Code of a ValidationError raised because the run's status does not allow an action."""
+"""Code of a ValidationError for an action that the run's status does not allow."""
 
 PROPOSER = "proposer"
-"""Code of a ValidationError raised because only the run's proposer may do this."""
+"""Code of a ValidationError for an action that only the run's proposer may take."""
 
 
 def translated(sentence: str | dict[str, Any]) -> str:
-    """Return a message from a file reader, or one stored in a report, in the user's language."""
+    """Return a file reader's message, or a message stored in a report, in the user's language."""
     if isinstance(sentence, dict):
         sentence = Sentence.from_json(sentence)
     if isinstance(sentence, Sentence):

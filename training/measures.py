@@ -24,7 +24,7 @@ from learning.measures import (
 from learning.outcomes import Target
 
 CURVES = ("calibration", "roc", "precision_recall", "confusion", "classes", "dataset")
-"""Parts of an evaluation that are lists or describe it; the others are measures and their intervals."""
+"""Parts of an evaluation that are lists or descriptions; the others are measures and their intervals."""
 
 
 def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -171,7 +171,7 @@ def _measure(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
 
 
 def _curves(probabilities: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """Return points of the ROC and precision-recall curves, rounded like accuracies of their fewest points."""
+    """Return the ROC and precision-recall curves, rounded like accuracies of their smallest group of points."""
     found, precise, points = curves(probabilities, truth)
 
     def published(values: np.ndarray) -> list[float | None]:
@@ -211,7 +211,7 @@ def _class(number: int, name: str, predicted: np.ndarray, truth: np.ndarray) -> 
 # --- Accuracies -------------------------------------------------------------------------------------------------------
 
 
-#: Minimum numbers of points for a share, and the number of steps from 0 to 1; with fewer points: `FEWEST_STEPS`.
+#: Minimum numbers of points with the number of steps from 0 to 1; `FEWEST_STEPS` applies to fewer points.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
 
@@ -248,7 +248,8 @@ def rounding_steps(points: int) -> int:
 def accuracy_interval(share: float | None, points: int) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of a published share of correct points (Wilson 1927), to three digits.
 
-    It is computed from the rounded share, so it reveals nothing more and is valid for every share that rounds to it.
+    The interval is computed from the rounded share, so it reveals nothing more and is valid for every share with the
+    same rounded value.
 
     Args:
         share: the share from `published_accuracy`.

@@ -18,19 +18,19 @@ from consent.services.mail import holders_mail, mails_send, news_send
 from consent.services.webhooks import event_send
 from training.models import Alliance, Run, RunResult, StudentModel
 
-#: Parts of a run's share at which its operators are notified that a group has used this much.
+#: Used parts of a run's share at which its operators are notified about a group.
 SHARES_OF_NOTICE = (0.8, 1.0)
 
 
 def notify_run_proposed(run: Run) -> None:
-    """Notify the people who may approve a draft."""
+    """Notify everyone who may approve a draft."""
     _event_send("run.proposed", run)
     operators = Membership.objects.filter(study=run.study_id, role=Role.OPERATOR).exclude(user=run.created_by_id)
     mails_send("run_waiting", operators.values_list("user_id", flat=True), study=run.study, about=run.pk)
 
 
 def notify_run_approved(run: Run) -> None:
-    """Notify the proposer of an approved run, and holders who want such emails; rehearsals concern no holders."""
+    """Notify the proposer of an approved run and, except for a rehearsal, holders who want such emails."""
     _event_send("run.approved", run)
     if run.created_by_id is not None:
         mails_send("run_approved", [run.created_by_id], study=run.study, about=run.pk)
@@ -53,7 +53,7 @@ def notify_run_ended(run: Run) -> None:
 
 
 def notify_published(run: Run) -> None:
-    """Notify the study's people once, about a run's first published model or its table; never for rehearsals."""
+    """Notify the study's people once, about a run's first published model or its table; rehearsals notify no one."""
     if not run.rehearsal:
         news_send(study=run.study, kind=News.Kind.RESULT, about=str(run.pk))
 
@@ -78,12 +78,12 @@ def notify_share_used(run: Run, used: Sequence[float], before: Sequence[float]) 
 
 
 def notify_joint_proposed(alliance: Alliance) -> None:
-    """Notify operators of a site about a run proposed by the hub, which one of them can take up."""
+    """Notify operators of a site about a run that the hub has proposed and that one of them can take up."""
     _notify_alliance("joint_proposed", "joint.proposed", alliance)
 
 
 def notify_key_waiting(alliance: Alliance) -> None:
-    """Notify operators that a site's new key is pending, for one of them to compare and confirm."""
+    """Notify operators that a site's new key is pending and that one of them must compare and confirm it."""
     _notify_alliance("key_waiting", "alliance.key", alliance)
 
 
@@ -146,6 +146,6 @@ def _notify_study(study: Study) -> bool:
 
 
 def _last_news(study: Study) -> datetime | None:
-    """Return when a study's people last got yearly news, or else when the first of them decided; None if nobody has."""
+    """Return when a study's people last got yearly news, or else the time of the first decision (None without one)."""
     moment = News.objects.filter(study=study, kind=News.Kind.YEAR).values_list("published_at", flat=True).first()
     return moment or ConsentEvent.chain(study.pk).values_list("recorded_at", flat=True).first()

@@ -1,6 +1,6 @@
-"""Outlook of a run: its expected and actual results and costs, for pages, API and client.
+"""Outlook of a run: its expected and actual results and costs, for pages, the API and the client.
 
-Everything in it is public, because it depends only on the run's plan, on earlier runs, and on releases.
+Everything in an outlook is public, because it depends only on the run's plan, earlier runs, and releases.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,7 +61,7 @@ class Result(Stored):
 class Outlook(Stored):
     """Expected results and costs of a run, with its result once it has ended.
 
-    ``forecast`` is the one used to compare plans; its ``majority`` is the baseline.
+    ``forecast`` is the forecast used to compare plans; its ``majority`` is the baseline.
     """
 
     share: Annotated[float | None, Field(description="Share of every cap that the run may use; null if unknown.")]

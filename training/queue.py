@@ -1,7 +1,7 @@
 """Queue and workers: the waiting runs in order, each worker's runs, and when a run is expected to end.
 
-Everything is computed from existing rows: the stages that every reader of a run sees, heartbeats, and claims. It does
-not reveal how long individual shards or teachers take, which depends on private records.
+Everything is computed from existing rows: the stages that every reader of a run sees, heartbeats, and claims. The queue
+does not reveal how long individual shards or teachers take, which depends on private records.
 """
 
 from collections import Counter, defaultdict
@@ -59,7 +59,7 @@ class QueuedRun:
 
 @dataclass(frozen=True)
 class Worker:
-    """Worker heard from within a day: its claimed ``runs``, and the number in other studies (``elsewhere``)."""
+    """Worker active within the last day: its claimed ``runs``, and how many it has claimed ``elsewhere``."""
 
     name: str
     heard_at: datetime
@@ -115,7 +115,7 @@ class Wait:
 
 
 def run_wait(run: Run) -> Wait | None:
-    """Return the wait of a run that has not begun; None for other runs, and for one that a worker is just beginning."""
+    """Return the wait of a run that has not begun; None for other runs and for a run that is just beginning."""
     if run.status != Run.Status.APPROVED or run.started_at is not None:
         return None
     order = _unbegun()
@@ -142,7 +142,7 @@ def _starts(runs: list[Run]) -> dict[UUID, datetime | None]:
     for run in sorted(runs, key=_is_unbegun):
         takes, before = durations.get((run.study_id, run.method)), free[run.study_id]
         if _is_unbegun(run):
-            if run.alliance_id and run.joint.missing:  # others begin in the meantime
+            if run.alliance_id and run.joint.missing:  # the remaining studies' runs begin in the meantime
                 starts[run.pk] = None
                 continue
             starts[run.pk] = now if run.rehearsal and before else before
@@ -213,7 +213,7 @@ def _expected_end(run: Run, progress: Progress, takes: timedelta | None, now: da
 
 
 def expected_durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
-    """Return the median duration of recently finished runs for each study and method of ``runs``."""
+    """Return the median duration of recently finished runs, for each study and method that occurs in ``runs``."""
     pairs = {(run.study_id, run.method) for run in runs}
     finished = Run.objects.filter(
         study__in={study for study, _method in pairs}, status=Run.Status.FINISHED, started_at__isnull=False

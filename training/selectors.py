@@ -1,4 +1,4 @@
-"""Reads of the training app that join or aggregate."""
+"""Queries of the training app that join or aggregate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from training.models import (
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
-    """Return the runs that ``user`` may see, which are all runs of the studies in which they may see runs."""
+    """Return the runs that ``user`` may see: all runs of the studies in which they have this permission."""
     return Run.objects.filter(study__in=studies_with_permission(user, "training.view_run")).select_related("study")
 
 
@@ -41,8 +41,8 @@ def runs_visible_to(user: Any) -> QuerySet[Run]:
 class Progress:
     """Publishable progress of a run: queries or steps so far, their maximum, labels, and its method's stages.
 
-    ``stages`` are in order. ``left`` is how long the rest will take at the same pace if all planned questions are
-    asked. ``student`` is the progress, 0 to 1, of the current training of the run's student or of one between two
+    ``stages`` are in order. ``left`` is the time that the rest will take at the same pace if all planned questions are
+    asked. ``student`` is the progress, 0 to 1, of the current training of the run's student or of a student between two
     rounds.
     """
 
@@ -117,7 +117,7 @@ def run_rounds(run: Run) -> list[RoundProgress]:
 class Versions:
     """All versions of a run's student by number, and the current or failed ``training`` of another version.
 
-    ``busy`` means that there is unfinished training of a version or for an assessment.
+    ``busy`` means that a training of a version or for an assessment is not finished.
     """
 
     all: list[StudentModel]
@@ -147,7 +147,7 @@ def run_edits(run: Run) -> list[ProposalChange]:
 
 
 def run_leads(run: Run) -> list[list[float]]:
-    """Return the distribution of each round's labels over classes of leads; empty if no counts are released."""
+    """Return how each round's labels are distributed across classes of leads; empty if no counts are released."""
     return method_of(run).leads(run)
 
 
@@ -163,7 +163,7 @@ def run_is_claimed(run: Run) -> bool:
 
 
 def run_is_unattended(run: Run) -> bool:
-    """Return whether a worker should be working on this run, but none is."""
+    """Return whether a worker should be working on this run but no worker is."""
     if run.status not in Run.ACTIVE or run.message:
         return False
     is_quiet = run.heartbeat is None or run.heartbeat < timezone.now() - PATIENCE
@@ -174,9 +174,9 @@ def run_is_unattended(run: Run) -> bool:
 class GroupSpending:
     """Public charge of one group of a run's plan, in μ².
 
-    If teachers vote, all members have the same charge; if every holder votes, this is the largest. ``epsilon`` is the
-    smallest promise in the group, ``cap`` its μ², and ``allowed`` the run's share of it. ``holders`` is a public or
-    noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
+    If teachers vote, all members have the same charge; if every holder votes, this is the largest charge. ``epsilon``
+    is the smallest promise in the group, ``cap`` its μ², and ``allowed`` the run's share of it. ``holders`` is a public
+    or noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
     """
 
     name: str
@@ -207,7 +207,7 @@ def run_groups(run: Run) -> list[GroupSpending]:
     if not run.plan or run.rehearsal:
         return []
     promises, exhausted = run.plan["promises"], method_of(run).exhausted(run)
-    groups = run.plan.get("groups", promises)  # without teachers every promise is a group
+    groups = run.plan.get("groups", promises)  # without teachers, each promise is a group
     result = []
     for place, (group, budget) in enumerate(zip(groups, run.plan["budgets"], strict=True)):
         result.append(
@@ -245,7 +245,7 @@ _UNPUBLISHED = gettext_noop("This run has a model and did not publish it.")
 
 
 def without_model(run: Run) -> str:
-    """Return the reason why a finished run has no published model; empty if it has one or cannot have one."""
+    """Return the reason why a finished run has no published model; empty if it has a model or cannot have one."""
     if run.status != Run.Status.FINISHED or run.student_id or method_of(run).outcome != MethodOutcome.MODEL:
         return ""
     return run.message or (Sentence(_UNPUBLISHED) if run.students.exists() else "")
@@ -260,7 +260,7 @@ def run_promises(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-#: Maximum number of rows of a run's charges on its page; its report contains all.
+#: Maximum number of rows of a run's charges on its page; its report contains all rows.
 ROWS_SHOWN = 12
 
 
@@ -284,7 +284,7 @@ class CostHistory:
 
     @property
     def rows_shown(self) -> list[tuple[int, int, list[float]]]:
-        """At most ``ROWS_SHOWN`` evenly spaced rows including the last, as a run may have thousands of batches."""
+        """At most ``ROWS_SHOWN`` evenly spaced rows including the last, because a run may have thousands of batches."""
         rows = self.rows
         places = np.linspace(0, max(len(rows) - 1, 0), min(len(rows), ROWS_SHOWN))
         return [rows[place] for place in places.round().astype(int)]
@@ -310,7 +310,7 @@ def run_cost_history(run: Run) -> CostHistory:
 
 @dataclass(frozen=True)
 class RunTotals:
-    """Numbers of a study's runs (all, ``finished`` and ``voted``), and of the labels that they have released."""
+    """Numbers of a study's runs (all, ``finished`` and ``voted``), and of the labels released by them."""
 
     count: int
     finished: int
@@ -334,7 +334,7 @@ def study_budgets(study: Study) -> list[GroupBudget]:
     approved = study.runs.filter(rehearsal=False, approved_at__isnull=False).order_by()
     runs = {}
     for pk, title, plan in approved.values_list("pk", "title", "plan"):
-        if not plan:  # its approval was not carried out
+        if not plan:  # the run's approval was not carried out
             continue
         promises, budgets = plan.get("promises", []), plan.get("budgets", [])
         places = {(promise["level"], promise["epsilon"]): promise["group"] for promise in promises}
@@ -343,7 +343,7 @@ def study_budgets(study: Study) -> list[GroupBudget]:
 
 
 def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
-    """Return a study's encoders with ``encodings_seen``, which includes private datasets only for data stewards.
+    """Return a study's encoders with ``encodings_seen``; only data stewards also see those of private datasets.
 
     The progress and failure of encoding private records may depend on a single record.
     """
@@ -358,7 +358,7 @@ def encoders_seen(study: Study, user: Any) -> QuerySet[Encoder]:
 # --- Durations --------------------------------------------------------------------------------------------------------
 
 
-#: Start and end fields of the stages: waiting for a worker, preparing (training teachers), releasing and learning.
+#: Fields with start and end of each stage: waiting for a worker, preparing (training teachers), releasing, learning.
 STAGES = {
     "waiting": ("approved_at", "started_at"),
     "preparing": ("started_at", "spending_began_at"),
@@ -368,7 +368,7 @@ _PARTS: tuple[type[Part], ...] = (TeacherChunk, Shard, StudentTraining)
 
 
 def stage_durations() -> Iterator[tuple[str, timedelta]]:
-    """Yield name and duration of every completed stage of every run, across all studies."""
+    """Yield the name and duration of every completed stage of every run, across all studies."""
     moments = {name for stage in STAGES.values() for name in stage}
     for run in Run.objects.filter(approved_at__isnull=False).values(*moments).order_by().iterator():
         for stage, (start, end) in STAGES.items():
@@ -383,12 +383,12 @@ def runs_by_status() -> dict[str, int]:
 
 
 def longest_silence() -> timedelta:
-    """Return the longest time since a worker or the sweep last handled a run in progress; 0 without runs."""
+    """Return the longest time since a worker or the sweep last handled a run in progress; 0 without such runs."""
     busy = Q(chunks__state=Part.State.RUNNING) | Q(shards__state=Part.State.RUNNING)
     last = Run.objects.filter(status__in=Run.ACTIVE).exclude(busy).aggregate(last=Min("heartbeat"))["last"]
     return timezone.now() - last if last else timedelta(0)
 
 
 def worker_deaths() -> int:
-    """Return the number of workers that died on parts of runs, as far as these are still stored."""
+    """Return the number of workers that died while working on parts of runs that are still stored."""
     return sum(part._default_manager.aggregate(deaths=Sum("deaths"))["deaths"] or 0 for part in _PARTS)

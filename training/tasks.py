@@ -1,4 +1,4 @@
-"""Celery tasks. Each takes at most an id and calls a service."""
+"""Celery tasks. Each task takes at most an id, and calls a service."""
 
 from functools import partial
 
@@ -36,12 +36,12 @@ def alliances_contact(*_: object, **__: object) -> None:
 
 @shared_task
 def former_hubs_ask(*_: object, **__: object) -> None:
-    """Ask the hubs of alliances that have ended here for withdrawals, and repeat these here."""
+    """Ask the hubs of alliances that have ended here for withdrawals, and apply these here."""
     alliances.former_hubs_ask()
     joint_runs.withdrawals_follow()
 
 
 @worker_ready.connect
 def _sweep_at_start(**_: object) -> None:
-    """Sweep when a worker starts, for work left by a dead worker."""
+    """Sweep when a worker starts, to find work left by dead workers."""
     runs_sweep.delay()

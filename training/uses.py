@@ -1,4 +1,4 @@
-"""Uses of a holder's data, and published models and tables, for display to the people of a study."""
+"""Uses of a holder's data, and published models and tables, for display to a study's people."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -61,9 +61,8 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 def usage(holder: DataHolder) -> Usage:
     """Return the runs that asked the holder before a release, newest first, and the most that may have been spent.
 
-    This reveals neither whether the holder's records voted nor the state of their account, which may only exclude its
-    holder (rule 6 of the design). It depends only on consents and owned records (which people are asked) and on shares
-    (how much may have been spent).
+    This reveals neither whether the holder's records voted nor the state of their account, which may exclude the holder
+    (rule 6 of the design). The runs depend only on consents and owned records; the amounts depend only on shares.
     """
     runs = _runs_of(holder)
     course = _course(holder, {run.pk for run in runs})
@@ -87,7 +86,7 @@ def _runs_of(holder: DataHolder) -> dict[Run, Release]:
 
 
 def _batches(run: Run) -> QuerySet[Release]:
-    """Return the releases of a run that record who was asked, which are those with charges."""
+    """Return the releases of a run with charges, which are those that record who was asked."""
     return (
         Release.objects.filter(study=run.study_id, run=run.pk, batch__isnull=False)
         .exclude(charges="")
@@ -101,14 +100,14 @@ def _concerns(release: Release, holder: DataHolder) -> bool:
 
 
 def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, float]]:
-    """Return the most a holder can have spent before and after each opened share, in μ², given their promises then.
+    """Return the most a holder can have spent before and after each opened share, in μ², given promises at the time.
 
-    It depends on shares, which are public, on the holder's promises, and on the runs that asked them (``among``). A
-    share opened without asking them adds nothing, regardless of their choices in the meantime.
+    It depends on shares, which are public, on the holder's promises, and on the runs that asked the holder (``among``).
+    A share opened without asking the holder adds nothing, regardless of their choices in the meantime.
 
-    An account reaches at most the share's limit in a run. A run that has returned part of its share charged nobody more
-    than the rest, so only the rest is added. A drawing of head counts charges participants at most its share of the
-    smallest cap.
+    In a run, an account reaches at most the share's limit. If a run has returned part of its share, nobody was charged
+    more than the rest, so only the rest is added. A drawing of head counts charges participants at most its share of
+    the smallest cap.
     """
     spans, delta = promise_spans(holder), holder.study.delta
     if not any(span.epsilon for span in spans):
@@ -120,7 +119,7 @@ def _course(holder: DataHolder, among: set[UUID]) -> list[tuple[UUID, float, flo
         share = known[subject]
         limit, before = cast(float, share.limit), spent
         if purpose == GAP:
-            # Earlier decisions may have been lost; a holder without any decision up to then joined later.
+            # Earlier decisions may have been lost; a holder without a decision up to then joined later.
             promises = _promises(spans, None, moment) or [span.epsilon for span in spans if span.epsilon][:1]
             spent = max(spent, limit * _cap(promises, delta))
         elif subject not in runs:
@@ -141,7 +140,7 @@ def _cap(promises: Iterable[float], delta: float) -> float:
 
 
 def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datetime) -> list[float]:
-    """Return ε of every promise in force at some time from ``since`` (None: from the beginning) to ``until``."""
+    """Return the ε of every promise in force at some time from ``since`` (None: from the beginning) to ``until``."""
     ends = [*(span.since for span in spans[1:]), None]
     return [
         span.epsilon
@@ -151,9 +150,9 @@ def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datet
 
 
 def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -> list[float]:
-    """Return ε of the promises on which a run can have based a holder's charges.
+    """Return the ε of every promise on which a run can have based a holder's charges.
 
-    With teachers, charges are based on the consents at approval until the end. If everyone is asked, they are based on
+    With teachers, charges are based until the end on the consents at approval. If everyone is asked, they are based on
     the promises in force at each release that asked the holder or, for a holder who withdrew in the meantime, on the
     last one before.
     """
@@ -164,7 +163,7 @@ def _promises_then(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -
     epsilons: list[float] = []
     for release in _batches(run):
         promises = _promises(spans, release.recorded_at, release.recorded_at)
-        # A charge file is read only if it can add something.
+        # Read a charge file only if it can add something.
         if any(promise not in epsilons for promise in promises) and _concerns(release, holder):
             epsilons += promises
     return epsilons or _promises(spans, began, timezone.now())
@@ -186,7 +185,7 @@ def results(study: Study) -> list[Result]:
 
 
 def result_titles(digests: Collection[str]) -> dict[str, str]:
-    """Return digest of a model or table → title of its run."""
+    """Return a mapping from the digest of each model or table to the title of its run."""
     rows = (StudentModel.objects.filter(digest__in=digests), RunResult.objects.filter(digest__in=digests))
     return dict(chain.from_iterable(each.values_list("digest", "run__title") for each in rows))
 
@@ -265,15 +264,15 @@ def _is_taken(release: Release) -> bool:
 
 
 def _last(released: list[Release], kind: str, **content: Any) -> datetime | None:
-    """Return the time of the last entry of a kind with this ``content``; None if there is none."""
+    """Return the time of the last entry of a kind with this ``content``; None without such an entry."""
     matching = (each for each in reversed(released) if each.kind == kind and content.items() <= each.content.items())
     return next((each.recorded_at for each in matching), None)
 
 
 def _quality(model: StudentModel) -> dict[str, Any]:
-    """Return how often the model is right on test records, and how often the most frequent answer would be.
+    """Return how often the model is right on test records, and how often the most frequent answer is right.
 
-    For outcomes other than classes, return the measure that decides about publication.
+    For outcomes other than classes, return the measure that decides publication.
     """
     evaluation = model.card.get("evaluation")
     if evaluation and "measures" in evaluation:

@@ -51,7 +51,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
         ),
         Check("releases of runs that are not there", lambda: stray_faults(study)),
         Check("datasets as they were stored", lambda: record_faults(study)),
-        # A request is private to its holder, so people who decide about runs do not learn of a missing erasure.
+        # A request is private to its holder, so people who decide about runs do not learn of an overdue erasure.
         Check("erasures that were asked for", lambda: erasure_faults(study), for_deciders=False),
         Check("forms as they were proposed and published", lambda: form_faults(study)),
         Check("roles as they were given and taken away", lambda: role_faults(study)),
@@ -59,7 +59,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
 
 
 def release_faults(run: Run) -> Iterator[str]:
-    """Check that every query of a run is in one of its batches, and that every batch is one release with its cost."""
+    """Check that every query of a run belongs to one of its batches, and every batch to one release with its cost."""
     answered = Count("results", filter=Q(results__label__isnull=False, results__reinforced=False))
     batches = list(run.batches.annotate(queried=Count("results"), answered=answered).order_by("index"))
     releases = {each.batch: each for each in Release.objects.filter(run=run.pk, batch__isnull=False)}
@@ -111,7 +111,7 @@ def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) 
 
 
 def _spending_faults(run: Run) -> Iterator[str]:
-    """Check that a run's recorded charges, on which its continuation and end depend, are the sum of its releases."""
+    """Check that a run's recorded charges, which decide when it ends, are the sum of its releases' charges."""
     charged_for = Q(batch__isnull=False) | Q(kind=Release.Kind.SUMS)
     contents = Release.objects.filter(charged_for, run=run.pk).values_list("content", flat=True)
     charged = np.sum([content["charges"] for content in contents], axis=0) if contents else np.zeros(len(run.spent))
@@ -120,7 +120,7 @@ def _spending_faults(run: Run) -> Iterator[str]:
 
 
 def _joint_faults(run: Run) -> Iterator[str]:
-    """Check that every answer to a hub is in the register exactly once, and that every total is signed by the hub."""
+    """Check that every answer to a hub is in the register exactly once, and that the hub has signed every total."""
     questions = list(JointQuestion.objects.filter(joint__run=run.pk).order_by("number"))
     sums = Release.objects.filter(run=run.pk, kind=Release.Kind.SUMS).order_by("sequence")
     released = [(content["number"], content["vector"]) for content in _contents(sums, Release.Kind.SUMS)]
@@ -171,7 +171,7 @@ def _share_faults(run: Run) -> Iterator[str]:
 def _model_faults(run: Run) -> Iterator[str]:
     """Check that student versions match the register and their files, and that the published one was chosen last."""
     models = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL)
-    # The register did not number the first students of runs.
+    # In old entries of the register, students have no number.
     released = {content.get("version", 1): content for content in models.values_list("content", flat=True)}
     thresholds = Release.objects.filter(run=run.pk, kind=Release.Kind.THRESHOLD).order_by("sequence")
     renewed = {content["version"]: content for content in thresholds.values_list("content", flat=True)}
@@ -181,7 +181,7 @@ def _model_faults(run: Run) -> Iterator[str]:
         yield f"run {run.pk}: its student models are not those in the register."
     for number, version in sorted(versions.items()):
         files = [(version.artifact, version.digest)]
-        # Not in the register if it was made later than the version.
+        # An ONNX file made later than the version is not in the register.
         if onnx := (renewed.get(number) or released.get(number, {})).get("onnx", version.onnx_digest):
             files.append((version.onnx, onnx))
         for artifact, recorded in files:
@@ -245,7 +245,7 @@ def record_faults(study: Study) -> Iterator[str]:
 
 
 def erasure_faults(study: Study) -> Iterator[str]:
-    """Check that everything was erased that holders wanted to have erased."""
+    """Check that all erasures requested by holders were done."""
     waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
     if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
         yield "Somebody asked for the erasure of their records more than a day ago, and it was not done."
@@ -253,7 +253,7 @@ def erasure_faults(study: Study) -> Iterator[str]:
     for dataset in Dataset.objects.filter(study=study, removed_at=None, kind=Dataset.Kind.PRIVATE):
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]
-        except FileNotFoundError:  # reported as a fault of the dataset
+        except FileNotFoundError:  # reported as a fault in the dataset
             continue
         left = ring_load(ring_of(dataset.artifact)).has(np.array(list(gone), dtype=np.int64))
         if left.any():
@@ -305,7 +305,7 @@ def replay_faults(batch: Batch) -> Iterator[str]:
 
 #: Hour of the night, in the installation's time zone, from which studies are verified again.
 _HOUR = 2
-#: Time after which a verification is taken over from a worker that died.
+#: Time after which another worker repeats a verification whose worker died.
 _LEASE = timedelta(hours=3)
 #: Maximum number of faults whose messages are stored.
 _KEPT = 100
@@ -346,7 +346,7 @@ def outcome_keep(
 
 
 def studies_verify() -> None:
-    """Verify the studies that were not verified since the last night began, and report faults by email."""
+    """Verify the studies that have not been verified since last night began, and report faults by email."""
     now = timezone.now()
     night = timezone.localtime(now).replace(hour=_HOUR, minute=0, second=0, microsecond=0)
     if night > now:
@@ -370,7 +370,7 @@ def _claim(study: Study | None, night: datetime) -> bool:
 
 
 def _mail(study: Study | None) -> None:
-    """Notify auditors of all faults, and the committee that there are some. This is repeated every night as a reminder.
+    """Notify auditors of all faults, and the committee that there are faults, again every night as a reminder.
 
     Faults of the installation are reported to the auditors of all studies and to the installation's administrators.
     """

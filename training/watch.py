@@ -1,4 +1,4 @@
-"""States of studies for pages, metrics and ``/readyz`` (locked, faulty, unverified, silent), and kinds of emails.
+"""States of studies (locked, faulty, unverified, silent) for pages, metrics and ``/readyz``, and kinds of emails.
 
 Operators also get emails about privacy groups with little budget left.
 """
@@ -28,12 +28,12 @@ OVERDUE = timedelta(hours=26)
 
 @dataclass(frozen=True)
 class Watch:
-    """State of a study or of the installation, for a certain reader.
+    """State of a study or of the installation, as shown to a certain reader.
 
     Attributes:
         study: the study; None for the installation.
         locked: whether its database is older than its journal.
-        fault: whether a fault was found that the reader may see.
+        fault: whether there is a fault that the reader may see.
         verified_at: time of the last verification; None if there was none.
         overdue: whether this is too long ago.
         details: names of checks with messages, for readers who may see exact numbers of people.
@@ -63,7 +63,7 @@ class Watch:
 
 
 def alliances_silence() -> timedelta:
-    """Return the longest time since a hub or site was last heard from, among continuing alliances."""
+    """Return the longest time since the last message from a hub or site of a continuing alliance."""
     hubs = Alliance.objects.exclude(own_name="").filter(left_at=None).aggregate(last=Min("last_contact"))["last"]
     joined = AllianceSite.objects.filter(alliance__left_at=None, left_at=None, joined_at__isnull=False)
     heard = [each for each in (hubs, joined.aggregate(last=Min("last_contact"))["last"]) if each is not None]
@@ -87,7 +87,7 @@ def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Wat
         states.append(
             Watch(
                 study=study,
-                # It may have been settled in the meantime.
+                # The restore may have been settled in the meantime.
                 locked=outcome.locked and bool(missing_rows(study)),
                 fault=has_fault,
                 verified_at=outcome.verified_at,
@@ -112,7 +112,7 @@ def installation_watch() -> Watch:
 
 
 def all_watches() -> list[Watch]:
-    """Return states of the installation and of all studies, in the form for people who decide about runs."""
+    """Return states of the installation and of all studies, as shown to people who decide about runs."""
     return [installation_watch(), *watches(Study.objects.all())]
 
 
@@ -143,7 +143,8 @@ def budgets_watch() -> None:
             mails_send("budget_low", operators.values_list("user_id", flat=True), study=study)
 
 
-# --- Kinds of mails ---------------------------------------------------------------------------------------------------
+# --- Kinds of emails
+# ---------------------------------------------------------------------------------------------------
 
 
 def _run(mail: Mail) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def refusal(error: Refused) -> ValidationError:
-    """Return the error for an invalid document of the other side, after logging the details."""
+    """Return the error for an invalid document from the other side, after logging the details."""
     logger.warning("Refused: %s", error)
     return ValidationError(
         _("The documents signed by the hub and the sites do not match, or are not signed yet. The log has the details.")
@@ -36,7 +36,7 @@ def facts_of_alliance(alliance: Alliance) -> dict[str, Any]:
         "name": document.name,
         "hub": alliance.terms["hub"],
         "sites": sorted(document.sites),
-        "digest": alliance.founding.digest(),  # membership and releases do not change when a key is replaced
+        "digest": alliance.founding.digest(),  # replacing a key changes neither members nor releases
     }
 
 
@@ -87,7 +87,7 @@ def document_keep(alliance: Alliance, message: Mapping[str, Any]) -> bool:
 
 
 def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
-    """Return the last of an alliance's documents, which must replace one key at a time. Raises Refused."""
+    """Return an alliance's latest document; each document must replace exactly one key. Raises Refused."""
     first, *others = [signed_text(AllianceDocument, each) for each in texts]
     document = first.checked(first.document.hub, "the hub")
     for each in others:
@@ -97,7 +97,7 @@ def alliance_follow(texts: Sequence[Mapping[str, str]]) -> AllianceDocument:
 
 
 def _documents_after(alliance: Alliance, texts: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Return the documents that the hub has sent as successors of a site's stored one. Raises Refused."""
+    """Return the documents that the hub has sent to replace the one that a site has stored. Raises Refused."""
     contents = [each["content"] for each in texts]
     if contents[-1] in [each["content"] for each in alliance.former]:
         raise Refused(
@@ -133,8 +133,8 @@ def joint_check(run: Run) -> None:
     """Check that this side can sign a joint run.
 
     Raises:
-        ValidationError: At a site: the consent form in force does not describe the alliance, or the site has left it.
-            At a hub: a site has left.
+        ValidationError: At a site, if the consent form in force does not describe the alliance or the site has left it;
+            at a hub, if a site has left.
     """
     alliance = run.alliance
     assert alliance is not None, "a joint run is one of an alliance"
@@ -152,7 +152,7 @@ def joint_check(run: Run) -> None:
 
 
 def joint_approve(run: Run) -> None:
-    """Sign a run that this side's second person has approved, in the same transaction as the approval.
+    """Sign a run that a second person on this side has approved, in the same transaction as the approval.
 
     Raises:
         ValidationError: see `joint_check`.
@@ -168,7 +168,7 @@ def joint_approve(run: Run) -> None:
 
 
 def sites_fault(alliance: Alliance, names: Iterable[str]) -> str:
-    """Return the reason why a hub cannot ask sites to take part in a run; empty if there is none."""
+    """Return the reason why a hub cannot ask sites to take part in a run (empty if it can)."""
     there = {site.name: site for site in alliance.sites.all() if site.takes_part}
     if gone := [name for name in names if name not in there]:
         return _("These sites do not take part: %(sites)s.") % {"sites": ", ".join(gone)}

@@ -1,4 +1,4 @@
-"""Asking by hub and sites: the hub's question waits for all sites, and a site's answer for all endorsements.
+"""Asking by hub and sites: the hub's question waits for all sites, and a site's answer waits for all endorsements.
 
 Questions follow the life cycle in docs/sites.md. Everything that the other side sends is stored in a row before it is
 acted on, so that each step can be repeated after a crash.
@@ -57,13 +57,13 @@ logger = logging.getLogger(__name__)
 _APPROVALS = gettext_noop("Waiting for the approval of %(sites)s.")
 _SITES = gettext_noop("Waiting for %(sites)s.")
 _HUB = gettext_noop("Waiting for the hub and the other sites.")
-#: Message of a site's run after its hub has ended it.
+#: Message shown for a site's run after its hub has ended the run.
 ENDED = gettext_noop("The hub has ended the run: %(why)s")
 _LATE = gettext_noop("%(sites)s did not answer in time.")
 _FEW = gettext_noop("Too few sites are left: %(why)s")
 _REFUSED = gettext_noop("This site has refused and no longer takes part in the run: %(why)s")
 _RENEWED = gettext_noop("The key of %(sites)s was replaced after this run was proposed. Propose it again.")
-#: Pause in seconds between a worker's requests to the hub: initially and after news, and at most.
+#: Seconds between a worker's requests to the hub: at the start and after news, and at most.
 _PAUSE, _PAUSES = 0.1, 1.0
 
 
@@ -81,7 +81,7 @@ class JointAsking(Asking, ABC):
         """Return whether the current batch of a run can continue now."""
 
     def is_agreed(self, run: Run) -> bool:
-        """Return whether all participants have approved a run; its message lists the others. May raise RunError."""
+        """Return whether all participants have approved a run; list the others in its message. May raise RunError."""
         _in_force_check(run)
         if missing := run.joint.missing:
             message_set(run, Sentence(_APPROVALS, sites=", ".join(missing)))
@@ -148,7 +148,7 @@ class JointAsking(Asking, ABC):
 
 
 class HubAsking(JointAsking):
-    """Steps of a run at its hub, which has no people of its own to ask."""
+    """Steps of a run at its hub, which asks no people itself."""
 
     def is_agreed(self, run: Run) -> bool:
         if run.joint.dropped:
@@ -220,7 +220,7 @@ class HubAsking(JointAsking):
 
 
 def question_end(run: Run, why: Sentence, silent: Sequence[str]) -> None:
-    """End the open question of a run at its hub without a total, and drop the ``silent`` sites from the run."""
+    """End the open question of a run without a total, at the hub, and drop the ``silent`` sites from the run."""
     with transaction.atomic():
         joint = JointRun.objects.select_for_update().get(run=run.pk)
         question = joint.questions.filter(closed_at=None).first()
@@ -346,7 +346,7 @@ class SiteAsking(JointAsking):
         if size is not None and not run.shards.exists():
             if not self._held(run, partial(self._batch_begin, size=size)):
                 return False
-            if run.shards.count() == 1:  # this worker can do it as well as any other
+            if run.shards.count() == 1:  # any worker can do this, so this one continues
                 asking.shard_ask(run.shards.get(), self.questions)
         if size is not None and not asking.are_shards_done(run):
             asking.shards_send(run)
@@ -385,7 +385,7 @@ class SiteAsking(JointAsking):
         return True
 
     def _answer_at_once(self, run: Run, question: Question, part: slice, people: People) -> Arrays:
-        """Return answers of all people, based on the budgets they had left before."""
+        """Return answers of all people, based on their remaining budgets before the question."""
         before = state_before(question, round_under_way(run), run.batches.count())
 
         def records() -> Any:
@@ -448,7 +448,7 @@ class SiteLedger:
     """See :class:`learning.sites.protocol.Ledger`.
 
     Attributes:
-        run: The site's run; for commits, it must be held by :func:`training.engine.commits.spending`.
+        run: The site's run; for commits, it must be locked by :func:`training.engine.commits.spending`.
         charges: Charges of the site's people for the whole part; None if nothing will be committed.
         costs: The public charge recorded for each of the plan's promises, in μ².
         bounds: The most that anyone with each promise can have been charged, in μ²; public.

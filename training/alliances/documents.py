@@ -1,4 +1,4 @@
-"""Conversion of joint runs' rows to documents of :mod:`learning.sites`, with signature checks, and the hub's model."""
+"""Conversion of joint runs' rows to documents of :mod:`learning.sites` with checked signatures, and the hub's model."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def signature_of(text: str) -> bytes:
 
 
 def signed_text(kind: type[AnyDocument], text: Mapping[str, str]) -> Signed[AnyDocument]:
-    """Return a document with its signature, from its sent or stored text. Raises Refused."""
+    """Return the document and signature contained in a sent or stored text. Raises Refused."""
     return Signed(kind.read(text["content"].encode()), signature_of(text["signature"]))
 
 
@@ -74,7 +74,7 @@ def alliance_verify(alliance: Alliance, digest: str = "") -> AllianceDocument:
     """Return the alliance document signed by the hub, after checking that it has the recorded terms.
 
     Args:
-        digest: Digest of a current or former document; empty for the current one.
+        digest: Digest of the current or a former document; empty for the current one.
 
     Raises:
         Refused: The document does not exist or is not signed.
@@ -156,7 +156,7 @@ def noise_among(run: Run) -> int:
 
 
 def planned_noise_factor(run: Run) -> float:
-    """Return the ratio of the noise in a total over all of a run's sites to the noise of a single study."""
+    """Return the ratio of the noise in a total across all of a run's sites to the noise of a single study."""
     return math.sqrt(sites_of(run) / noise_among(run))
 
 
@@ -172,7 +172,7 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
     """Return the total of a question that the hub has signed.
 
     Raises:
-        Refused: The total belongs to another question, has another shape, or its numbers differ from the signed ones.
+        Refused: The total belongs to another question or has another shape, or its numbers differ from the signed ones.
     """
     alliance = question.joint.alliance
     summed = AnswerDocument.read(question.total_content.encode())
@@ -189,7 +189,7 @@ def total_read(question: JointQuestion, vector: bytes) -> Numbers:
 
 
 def state_after(question: JointQuestion, before: str) -> str:
-    """Return the digest of all totals including that of a question, which determines the next state."""
+    """Return the digest of all totals up to and including a question's total; it determines the next state."""
     return digest_of(f"{before} {digest_of(question.content)} {digest_of(question.total_content)}")
 
 
@@ -220,7 +220,7 @@ FILES = ("file", "onnx")
 
 
 def model_message(joint: JointRun) -> dict[str, str] | None:
-    """Return a hub's message about the model of a finished run; None if there is no model or it was withdrawn."""
+    """Return a hub's message about the model of a finished run; None if it has no model or a withdrawn one."""
     alliance, version = joint.alliance, model_of(joint)
     if version is None or version.is_withdrawn:
         return None
@@ -233,7 +233,7 @@ def model_message(joint: JointRun) -> dict[str, str] | None:
 
 
 def withdrawal_messages(alliance: Alliance, site: str) -> Iterator[dict[str, str]]:
-    """Yield signed messages for everything that a hub has ever withdrawn from a site's runs."""
+    """Yield signed messages about every model or table of a site's runs that the hub has withdrawn."""
     for published in (StudentModel, RunResult):
         gone = published._default_manager.filter(run__alliance=alliance, withdrawn_at__isnull=False)
         for each in gone.exclude(run__joint__content="").select_related("run__joint").order_by("pk"):
@@ -265,7 +265,7 @@ def model_content(joint: JointRun, file: str) -> bytes:
 
 
 def model_verify(joint: JointRun) -> tuple[Publication, dict[str, Any]]:
-    """Return, at a site, the hub's signed publication of its model and the description sent with it. Raises Refused."""
+    """Return the hub's signed publication of its model, and the description sent to the site. Raises Refused."""
     alliance = joint.alliance
     document = hub_document(alliance, Publication, joint.model)
     if document.run != joint.document.digest() or document.told != digest_of(joint.model["told"]):
@@ -288,7 +288,7 @@ def file_fetch(joint: JointRun, file: str, digest: str) -> bytes:
 
 
 def model_of(joint: JointRun) -> StudentModel | None:
-    """Return the version that a run has published at its hub, otherwise its latest version; None if there is none."""
+    """Return the version that a run has published at its hub, or else its latest version; None if it has none."""
     run = joint.run
     if run.status != Run.Status.FINISHED:
         return None

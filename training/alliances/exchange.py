@@ -56,7 +56,7 @@ _PAST = timedelta(days=30)
 
 
 class Message(BaseModel):
-    """Part of a message, which ignores unknown fields and does not convert the others."""
+    """Part of a message; unknown fields are ignored, and values of other fields are not converted."""
 
     model_config = ConfigDict(extra="ignore", strict=True, str_max_length=10_000_000)
 
@@ -69,7 +69,7 @@ class SignedText(Message):
 
 
 class Numbered(Message):
-    """Site's signature of its endorsement of a numbered question."""
+    """A site's signature endorsing a numbered question."""
 
     number: int
     signature: str
@@ -78,7 +78,7 @@ class Numbered(Message):
 class HeadCountMessage(Message):
     """Released number of people with one promise, on which the hub bases its plans.
 
-    ``sigma`` is the standard deviation of its noise, 0 for a public number; earlier versions of iPATE omit it.
+    ``sigma`` is the standard deviation of the noise in it, 0 for a public number; earlier versions of iPATE omit it.
     """
 
     level: Literal["HIGH", "AVERAGE", "LOW"]
@@ -172,7 +172,7 @@ CONTENT, SIGNATURE = "X-iPATE-Answer", "X-iPATE-Signature"
 
 
 def exchange(alliance: Alliance) -> bool:
-    """Send this site's news to the hub and store the hub's news; return whether there is any.
+    """Send this site's news to the hub and store the hub's news; return whether the hub had any.
 
     Raises:
         Unreachable: The hub does not answer, or refuses; this is recorded in the alliance's row.
@@ -232,7 +232,7 @@ def total_fetch(question: JointQuestion) -> bytes:
 
 
 def _joints(alliance: Alliance, named: Collection[str] = ()) -> list[JointRun]:
-    """Return the runs that messages are about; runs that ended long ago are included only if they are ``named``."""
+    """Return the runs to include in messages; runs that ended long ago are included only if they are ``named``."""
     recent = timezone.now() - _PAST
     return [
         joint
@@ -242,7 +242,7 @@ def _joints(alliance: Alliance, named: Collection[str] = ()) -> list[JointRun]:
 
 
 def _signed(alliance: Alliance) -> QuerySet[JointRun]:
-    """Return the alliance's runs that have a document, which a run gets when the hub approves it."""
+    """Return the alliance's runs that have a document; a run gets one when the hub approves it."""
     return (
         JointRun.objects.filter(run__alliance=alliance)
         .exclude(content="")
@@ -251,12 +251,12 @@ def _signed(alliance: Alliance) -> QuerySet[JointRun]:
 
 
 def _key(joint: JointRun) -> str:
-    """Return the random number that identifies a run at hub and sites."""
+    """Return the random number that identifies a run at the hub and all sites."""
     return joint.document.number
 
 
 def _own_signature(alliance: Alliance) -> dict[str, Any]:
-    """Return a site's signature of its current document if it has joined and still has its key."""
+    """Return a site's signature of the current document if it has joined and its key has not been replaced."""
     if not alliance.joined_at or alliance.left_at:
         return {"joined": None}
     try:
@@ -293,7 +293,7 @@ def _ended_report(why: str) -> dict[str, Any]:
 
 
 def _proposals_keep(alliance: Alliance, answer: Mapping[str, Any], known: Collection[str]) -> bool:
-    """Store proposals that were neither taken up nor declined here, even during the request to the hub."""
+    """Store proposals that were not taken up or declined here, not even during the request to the hub."""
     with transaction.atomic():
         held = Alliance.objects.select_for_update().get(pk=alliance.pk)
         known = set(known) | {_key(joint) for joint in _signed(held)}
@@ -345,7 +345,7 @@ def _runs_keep(answer: Mapping[str, Any], known: Mapping[str, JointRun]) -> bool
 
 @transaction.atomic
 def _model_keep(pk: Any, message: Mapping[str, Any] | None) -> bool:
-    """Store the hub's signed message about a version that it has published after the run finished here."""
+    """Store the hub's signed message about a version that the hub published after the run finished here."""
     joint = JointRun.objects.select_for_update().get(pk=pk)
     if not message or not joint.model or message == joint.model:
         return False
@@ -442,7 +442,7 @@ def exchange_answer(site: AllianceSite, received: Any) -> dict[str, Any]:
     site.last_contact, site.version = timezone.now(), message["version"]
     if message["joined"] and not site.signature and alliance.is_signed:
         document = alliance.document
-        if message["document"] in ("", document.digest()):  # not a former one that is still in force at the site
+        if message["document"] in ("", document.digest()):  # not a former document that is still in force at the site
             Signed(document, signature_of(message["joined"])).checked(document.sites[site.name], site.name)
             site.signature, site.joined_at = message["joined"], site.joined_at or timezone.now()
     if message["left"] and site.joined_at is not None and site.left_at is None:
@@ -490,8 +490,9 @@ def _hearing_note(alliance: Alliance) -> None:
 def silent_sites(question: JointQuestion) -> list[str]:
     """Return the sites that an open question is waiting for and that were silent for `SITES_PATIENCE` seconds.
 
-    Silence is measured from the last message about the question, the site's last signed contact, or the end of the
-    hub's last own silence, whichever is latest. While the hub hears from no site, none is considered silent.
+    Silence is measured from the last message about the question, the site's last signed contact, or the end of the last
+    time when the hub heard from no site, whichever is latest. While the hub hears from no site, none is considered
+    silent.
     """
     now, pending_sites = timezone.now(), question.pending_sites
     alliance = question.joint.alliance
@@ -538,7 +539,7 @@ def _question_message(question: JointQuestion) -> dict[str, Any]:
 
 
 def _report_keep(joint: JointRun, site: str, report: Mapping[str, Any]) -> None:
-    """Store a site's approval, its endorsement, or its notice that it has ended the run."""
+    """Store a site's approval or endorsement, or its notice that it has ended the run."""
     alliance = joint.alliance
     key, changed = alliance.document.sites[site], False
     joint = JointRun.objects.select_for_update().get(pk=joint.pk)
@@ -572,7 +573,7 @@ def answer_keep(site: AllianceSite, joint: JointRun, number: int, content: str, 
     """Store a site's answer; sending the same answer again changes nothing.
 
     Raises:
-        Refused: This is not the site's answer to the open question, or differs from an earlier one.
+        Refused: This is not the site's answer to the open question, or it differs from an earlier answer.
     """
     signed_by = site.alliance.document.sites[site.name]
     with transaction.atomic():

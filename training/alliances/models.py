@@ -1,7 +1,7 @@
 """Alliances of sites and their joint runs: signatures, questions, and releases.
 
-Rows have the same form on both sides. An alliance has no ``own_name`` in the hub's study; in a site's study this is the
-site's name in the alliance. :mod:`learning.sites` describes the protocol.
+Rows have the same form on both sides. ``own_name`` is the site's name in the alliance, and empty in the hub's study.
+:mod:`learning.sites` describes the protocol.
 """
 
 import uuid
@@ -23,7 +23,7 @@ class Alliance(Recorded):
         *("key", "name", "own_name", "colluding", "terms", "address", "certificate"),
         *("joined_at", "left_at", "renewal"),
     )
-    # Long, and meant for programs; people see names and fingerprints on the alliance's page.
+    # A long text for programs; people see names and fingerprints on the alliance's page.
     sealed_fields = ("content", "signature", "former")
     working_fields = ("last_contact", "heard_since", "problem", "silence_is_known", "version", "proposals", "offered")
 
@@ -107,7 +107,7 @@ class Alliance(Recorded):
 
     @property
     def founding(self) -> AllianceDocument:
-        """The first signed document; later ones differ only in keys. Raises Refused."""
+        """The first signed document; later documents differ only in keys. Raises Refused."""
         return AllianceDocument.read(self.former[0]["content"].encode()) if self.former else self.document
 
     @property
@@ -194,7 +194,7 @@ class JointRun(models.Model):
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """Names of the sites that are still asked questions."""
+        """Names of the sites that the run still asks."""
         return tuple(name for name in self.sites if name not in self.dropped)
 
     @property

@@ -60,7 +60,7 @@ class KeyRenewal:
 
 
 def renewals_waiting(alliance: Alliance) -> list[KeyRenewal]:
-    """Return pending key replacements: at most one at the hub; at a site, all that it has not confirmed yet."""
+    """Return pending key replacements: at most one at the hub, and all unconfirmed ones at a site."""
     if waiting := alliance.renewal:
         key = waiting["key"]
         former, at = alliance.document.sites[waiting["site"]], parse_datetime(waiting["proposed_at"])
@@ -82,7 +82,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
     The current key remains in force until a second operator confirms the new one.
 
     Raises:
-        ValidationError: The alliance is not signed or has ended, no such site takes part, or another key is pending.
+        ValidationError: The alliance is not signed or has ended, the site is not a member, or another key is pending.
     """
     alliance = _held(alliance)
     if not alliance.is_hub or not alliance.is_signed or alliance.left_at is not None:
@@ -104,7 +104,7 @@ def renewal_propose(*, alliance: Alliance, site: str, acting_user: AbstractBaseU
 
 
 def key_register(alliance: Alliance, site: AllianceSite, key: str) -> None:
-    """Store the new key of a site that has sent its code; repeating this changes nothing. Raises Refused."""
+    """Store the new key of a site that has sent its code; storing it again changes nothing. Raises Refused."""
     alliance = _held(alliance)
     waiting = alliance.renewal
     if waiting.get("site") != site.name or waiting["key"] not in ("", key):
@@ -171,7 +171,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
             setattr(alliance, name, value)
         alliance.save(update_fields=list(values))
     for pk in alliance.runs.filter(status__in=Run.ACTIVE).values_list("pk", flat=True):
-        send("run_advance", pk)  # runs under the former document end, with a message
+        send("run_advance", pk)  # end runs under the former document, with a message
     if not alliance.is_hub:
         send("alliance_contact", alliance.pk)
     logger.info("User %s confirmed another key of a site of alliance %s.", acting_user.pk, alliance.pk)
@@ -179,7 +179,7 @@ def renewal_confirm(*, alliance: Alliance, new_fingerprint: str, acting_user: Ab
 
 
 def _sign_with_new_key(alliance: Alliance, before: AllianceDocument) -> dict[str, str]:
-    """Sign and return the new document with the pending key, which becomes the only key that identifies the site."""
+    """Sign and return the new document with the pending key, which from then on is the only key of the site."""
     site, key = alliance.renewal["site"], alliance.renewal["key"]
     document = replace(before, sites={**before.sites, site: key})
     renewed_site(before, document)
@@ -191,7 +191,8 @@ def _sign_with_new_key(alliance: Alliance, before: AllianceDocument) -> dict[str
     }
 
 
-# --- At the site whose key it is ------------------------------------------------------------------------------------
+# --- At the site whose key is replaced
+# ------------------------------------------------------------------------------------
 
 
 def identity_renew(*, alliance: Alliance, invitation: str, acting_user: AbstractBaseUser) -> str:

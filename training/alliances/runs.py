@@ -1,4 +1,4 @@
-"""Joint runs: proposed by the hub, taken up or declined by sites, continued without a site, and their model.
+"""Joint runs: proposal by the hub, acceptance or refusal by sites, continuation without a site, and the model.
 
 If a run produces a model, the hub trains it from the totals; every site verifies it and stores it as a version of its
 own run. If the hub later withdraws a model or a table, the sites withdraw it as well.
@@ -112,7 +112,7 @@ def joint_run_take(
         number: The run's number at the hub.
 
     Raises:
-        ValidationError: There is no such proposal, it was already taken up, it is not signed by the hub, or the public
+        ValidationError: There is no such proposal, it was already taken up, the hub has not signed it, or the public
             points cannot be fetched.
     """
     proposal = _proposal_open(alliance, number)
@@ -158,10 +158,10 @@ def _proposal_open(alliance: Alliance, number: str) -> dict[str, Any]:
 
 @transaction.atomic
 def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractBaseUser) -> None:
-    """Decline a run proposed by the hub, which is notified and ends it. Declining again changes nothing.
+    """Decline a run proposed by the hub, and notify the hub, which ends the run. Declining again changes nothing.
 
     Raises:
-        ValidationError: There is no such proposal, or it was taken up, in which case the run must be cancelled.
+        ValidationError: There is no such proposal, or it was taken up, so that the run must be cancelled instead.
     """
     held = Alliance.objects.select_for_update().get(pk=alliance.pk)
     if number not in held.proposals or held.left_at is not None:
@@ -174,9 +174,9 @@ def joint_run_decline(*, alliance: Alliance, number: str, acting_user: AbstractB
 
 @transaction.atomic
 def joint_run_go_on(*, run: Run, without: str, acting_user: AbstractBaseUser) -> None:
-    """End the open question of a run at its hub, and ask the remaining sites another one.
+    """End the open question of a run at its hub, and ask the remaining sites a new question.
 
-    Charges remain if all had endorsed the question. If too few sites are left, the run ends.
+    If all sites had endorsed the question, their people remain charged for it. If too few sites are left, the run ends.
 
     Args:
         run: The run at the hub.
@@ -319,9 +319,9 @@ def _version_record(
 
 
 def models_follow() -> None:
-    """Publish at this installation's sites the versions that hubs have published after the runs finished.
+    """Publish, at this installation's sites, versions that hubs published after the runs had finished.
 
-    A hub that is unreachable or has sent an invalid message is tried again next time.
+    If a hub is unreachable or has sent an invalid message, it is asked again next time.
     """
     finished = JointRun.objects.filter(run__status=Run.Status.FINISHED, run__alliance__left_at=None)
     for joint in finished.exclude(run__alliance__own_name="").exclude(model={}).select_related("run__alliance__study"):

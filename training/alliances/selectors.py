@@ -15,7 +15,7 @@ from training.models import Alliance, JointRun, Run
 class Participant:
     """Site of an alliance for display on a page; times are None if they are unknown on this side.
 
-    ``waits`` means, at the hub, that the site has joined but not confirmed a new key yet.
+    ``waits`` means at the hub that the site has joined but has not confirmed a new key yet.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Participant:
 
 
 def participant_rows(alliance: Alliance) -> list[Participant]:
-    """Return the sites of an alliance with the data available on this side."""
+    """Return the sites of an alliance, with the data available on this side."""
     if alliance.is_hub:
         return [
             Participant(
@@ -61,9 +61,9 @@ class AwaitedSite:
 
     Attributes:
         name: Name in the alliance.
-        place: Index among the sites of the run.
+        place: Index of the site in the run.
         last_contact: At the hub: time of the site's last contact.
-        endorsed: Whether all sites have endorsed the question, so that people are charged for it.
+        endorsed: Whether all sites have endorsed the question, which means that people are charged for it.
         opened_at: When the question was asked.
     """
 
@@ -89,7 +89,7 @@ def pending_sites(run: Run) -> list[AwaitedSite]:
 
 @dataclass(frozen=True)
 class Left:
-    """Sites that a run would ask without a certain site, and how many it needs."""
+    """Sites that a run would still ask without a certain site, and the number of sites it needs."""
 
     names: list[str]
     least: int

@@ -1,7 +1,7 @@
-"""Writes about alliances, which are founded and signed at the hub, joined and left at sites.
+"""Commands on alliances, which are founded and signed at the hub, and joined and left at sites.
 
 A site can join only if its consent form describes exactly this alliance. So its ethics committee and a second person
-decide about an alliance in the same way as about a form.
+decide about an alliance in the same way as about a consent form.
 """
 
 import json
@@ -41,7 +41,7 @@ from training.services.runs import run_cancel
 
 logger = logging.getLogger(__name__)
 
-#: Parts of a schema that describe files, in which sites may differ.
+#: Parts of a schema that describe files and may differ between sites.
 _OF_FILES = ("delimiter", "header", "comment", "decimal", "one_record")
 #: How long a site tries to notify its hub that it has left.
 _PARTING = timedelta(days=30)
@@ -64,7 +64,7 @@ def alliance_found(
     """Found an alliance at its hub.
 
     Args:
-        study: The hub's study, which needs no people.
+        study: The hub's study, which needs no participants.
         sites: Names of the sites, as shown to holders.
         schema_of: A dataset of the study with the schema common to all sites.
         public: The public points to ask about, if any.
@@ -171,7 +171,7 @@ def alliance_sign(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 
 @transaction.atomic
 def people_of_sites(study: Study, schema: dict[str, Any]) -> Dataset:
-    """Return the private dataset of a hub's runs, which has no rows because records stay at the sites."""
+    """Return the private dataset for a hub's runs; it has no rows because records stay at the sites."""
     study = study_lock(study.pk)
     known = Dataset.objects.filter(
         study=study, kind=Dataset.Kind.PRIVATE, provenance=EMPTY, removed_at=None, schema=schema
@@ -219,7 +219,7 @@ def alliance_connect(
     Args:
         study: The site's study.
         invitation: The invitation, a single line.
-        certificate: PEM of the only accepted certificate: the hub's, or that of the authority that has signed it.
+        certificate: PEM of the only accepted certificate, which is the hub's or that of the authority that signed it.
 
     Raises:
         ValidationError: The invitation is invalid, or the hub is unreachable or refuses.
@@ -297,8 +297,8 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[Sentence]
 def alliance_add_to_form(*, alliance: Alliance, acting_user: AbstractBaseUser) -> ConsentFormDraft | None:
     """Add a signed alliance to the next version of the consent form.
 
-    Before the first version this changes the study's facts. Later it changes a draft, which is proposed and approved
-    like any other version, so that people are asked again. An existing draft keeps its other changes.
+    If the study has no version yet, this changes its facts. Otherwise it changes a draft, which is proposed and
+    approved like any other version, and people are asked again. An existing draft keeps its other changes.
 
     Raises:
         ValidationError: The alliance is not signed, or is signed incorrectly.
@@ -323,7 +323,7 @@ def alliance_add_to_form(*, alliance: Alliance, acting_user: AbstractBaseUser) -
 
 @transaction.atomic
 def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Alliance:
-    """Join an alliance, which the site signs at the next contact. Joining again changes nothing.
+    """Join an alliance; the site's signature is sent at the next contact. Joining again changes nothing.
 
     Raises:
         ValidationError: The consent form in force does not describe the alliance, records differ, or the site has left.
@@ -352,7 +352,7 @@ def alliance_join(*, alliance: Alliance, acting_user: AbstractBaseUser) -> Allia
 
 @transaction.atomic
 def alliance_leave(*, alliance: Alliance, acting_user: AbstractBaseUser | None) -> Alliance:
-    """Leave an alliance permanently, or end it at its hub. Its runs end here; answers already given are kept.
+    """Leave an alliance permanently or, at its hub, end it. Its runs end here; answers already given are kept.
 
     ``acting_user`` is None if the alliance ends because the retention period of the study's records has ended.
     """
@@ -395,9 +395,9 @@ def proposal_document(alliance: Alliance, number: str) -> dict[str, Any]:
 def alliances_contact() -> None:
     """Ask the hubs of all alliances of this installation for news, and wake the runs that are waiting for it.
 
-    A hub that does not answer does not hold up the others; its alliance shows why and since when. A hub that a run has
-    just asked is skipped. After this site has left an alliance, its hub is asked until it has been notified, but for at
-    most a month.
+    A hub that does not answer does not delay the others; its alliance shows the reason and since when. A hub that a run
+    has just asked is skipped. After this site has left an alliance, its hub is asked until it has been notified, but
+    for at most a month.
     """
     now = timezone.now()
     heard = now - timedelta(seconds=settings.SITES_INTERVAL / 2)
@@ -406,7 +406,7 @@ def alliances_contact() -> None:
 
 
 def former_hubs_ask() -> None:
-    """Ask the hubs of alliances that have ended here whether they have withdrawn anything still offered here."""
+    """Ask hubs of alliances that have ended here whether they have withdrawn models or tables still offered here."""
     model = Q(runs__students__isnull=False, runs__students__withdrawn_at=None)
     table = Q(runs__result__isnull=False, runs__result__withdrawn_at=None)
     _hubs_ask(Alliance.objects.filter(model | table, left_at__isnull=False).distinct())
@@ -429,7 +429,7 @@ def _hubs_ask(alliances: QuerySet[Alliance]) -> None:
 
 
 def notify_silences() -> None:
-    """Notify operators once about each question whose sites are silent, and about hubs that do not answer a run."""
+    """Notify operators once about each question for which sites are silent, and about hubs that do not answer a run."""
     before = timezone.now() - timedelta(seconds=settings.SITES_SILENCE)
     open_questions = JointQuestion.objects.filter(closed_at=None, moved_at__lt=before, silence_is_known=False)
     for question in open_questions.filter(joint__run__alliance__own_name="").select_related(

@@ -1,13 +1,13 @@
-"""Signed requests from a site to its hub, outbound over TLS through the environment's proxy, and their keys.
+"""Signed requests from a site to its hub, sent over TLS through the environment's proxy, and their keys.
 
 Each request contains the name of the site, the time, and a signature over method, path, time and body. The hub refuses
 times that differ by more than `CLOCK_SKEW`; repeating a request within that time has no further effect.
 
 Hub and sites have one signing identity in each alliance, and one agreement key for each run. The identity is derived
-from the installation's secret key, so it is in no backup of the database. Another secret key means another identity, so
-after a change of `SECRET_KEY` the old one must remain among the fallbacks. A run's agreement key is a file in private
-storage that backups omit, because no row in them refers to it. So a restored database cannot answer a question of the
-run a second time.
+from the installation's secret key, so no database backup contains it. A different secret key means a different
+identity, so after a change of `SECRET_KEY` the old one must remain among the fallbacks. A run's agreement key is a file
+in private storage that backups omit, because no database row refers to it. So a restored database cannot answer a
+question of the run a second time.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ _PROBLEM = 4096
 
 #: Length in seconds of the first pause after a failed request.
 _LEAST_PAUSE = 1.0
-#: Pauses by hub address and method, because a hub with a full disk still gives news but accepts no answers.
+#: Pauses by hub URL and method, because a hub with a full disk still sends news but accepts no answers.
 _pauses: defaultdict[tuple[str, str], Backoff] = defaultdict(
     lambda: Backoff(_LEAST_PAUSE, most=settings.SITES_INTERVAL, most_asked=settings.SITES_PATIENCE / 3)
 )
@@ -88,7 +88,7 @@ def request_check(header: str, public: Any, method: str, path: str, body: bytes)
         public: Function from a site's name to its hexadecimal public key, or None if there is no such site.
 
     Raises:
-        Refused: The header is not a site's, has another time, or is not signed by the site.
+        Refused: The header does not come from a site, its time differs too much, or the site has not signed it.
     """
     try:
         fields = header.removeprefix("Site ").split(":")
@@ -142,7 +142,7 @@ def _client(address: str, certificate: str, transport: httpx.BaseTransport | Non
 
 
 class Hub:
-    """Hub of an alliance, as a site connects to it."""
+    """Connection of a site to its alliance's hub."""
 
     #: Replaced only in tests.
     transport: httpx.BaseTransport | None = None
@@ -153,7 +153,7 @@ class Hub:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until a program may ask again after failed requests of this process; people need not wait."""
+        """Seconds until a program may ask again after this process's requests failed; people need not wait."""
         return max(self._pause(method).seconds_left for method in ("GET", "POST", "PUT"))
 
     def _pause(self, method: str) -> Backoff:
@@ -232,7 +232,7 @@ def _problem(content: bytes, otherwise: str) -> str:
 
 
 def wait_most() -> float:
-    """Return how many seconds a worker keeps asking the hub before it turns to other work."""
+    """Return for how many seconds a worker keeps asking the hub before it does other work."""
     return settings.SITES_WAIT
 
 
@@ -246,7 +246,7 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
 
     Args:
         alliance: The alliance, as stored on this side.
-        public: The public key known to the others; empty for the key derived from the current secret key.
+        public: The public key that the other side has; empty for the key derived from the current secret key.
 
     Raises:
         Refused: The key was derived from a secret key that the installation no longer has.
@@ -266,7 +266,7 @@ def identity(alliance: Alliance, public: str = "") -> Ed25519PrivateKey:
 
 
 def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
-    """Return the signing key listed in the signed document, or the current key if there is none. Raises Refused."""
+    """Return the signing key listed in the signed document, or the current key if nothing is signed. Raises Refused."""
     if not alliance.is_signed:
         return identity(alliance)
     document = alliance.document
@@ -274,7 +274,7 @@ def known_identity(alliance: Alliance) -> Ed25519PrivateKey:
 
 
 def identities(alliance: Alliance) -> Iterator[Ed25519PrivateKey]:
-    """Yield the possible keys of a site at its hub: the recorded one, and the current one, which may replace it."""
+    """Yield the keys that a site may have at its hub: the recorded key, and the current key, which may replace it."""
     today = identity(alliance)
     try:
         known = known_identity(alliance)
@@ -337,12 +337,12 @@ _MARK = "#"
 
 
 def invitation_write(alliance: Alliance, code: str, address: str) -> str:
-    """Return the line that an operator of a site enters: the hub's address, the alliance and the code."""
+    """Return the line that a site's operator enters: the hub's URL, the alliance and the code."""
     return f"{address.rstrip('/')}/{_MARK}{alliance.key.hex}.{code}"
 
 
 def invitation_read(text: str) -> tuple[str, uuid.UUID, str]:
-    """Return the hub's address, the alliance's number, and the code from an invitation. Raises ValidationError."""
+    """Return the hub's URL, the alliance's number and the code from an invitation. Raises ValidationError."""
     address, _mark, rest = text.strip().partition(_MARK)
     key, _dot, code = rest.partition(".")
     parts = urlsplit(address)

@@ -94,7 +94,7 @@ class Asking:
         if shard is not None and not are_shards_done(run):
             shards_send(run)
             return False
-        self.questions.warm(run)  # before the lock, because computing from releases alone can take long
+        self.questions.warm(run)  # before the lock, because this computes only from releases but can take long
         return self._held(run, self._batch_at_once if shard is None else self._batch_end)
 
     def _held(self, run: Run, act: Callable[[Run], bool]) -> bool:
@@ -121,7 +121,7 @@ class Asking:
         return True
 
     def _batch_at_once(self, held: Run) -> bool:
-        """Ask and release a batch in one transaction; answers are based on the budgets left before it."""
+        """Ask and release a batch in one transaction, with answers based on the budgets left before it."""
         current = round_under_way(held)
         if not self.questions.is_over(current):  # another worker may have asked the last batch while this one waited
             question, people, draws = self.questions.question(current), self.questions.people(held), draws_of(held)
@@ -178,7 +178,7 @@ class Asking:
         part = batch_part(question, opened_round)
         release = question.release(part, state_before(question, opened_round, index), answers, noise)
         charges = charges_of_answers(people, answers, release.classes or release.charges)
-        # With several shards, a part may have been released only up to a point, and is charged accordingly.
+        # With several shards, only the beginning of a part may have been released; it is charged accordingly.
         bounds = release.charges or question.bounds(slice(part.start, part.start + release.size))
         released = released_of(run, question, release, bounds)
         batch_commit(
@@ -194,7 +194,7 @@ class Asking:
 
 
 def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequence[float] | None) -> Released:
-    """Return a release in the form for committing the current batch, with its arrays stored in a file."""
+    """Store a release's arrays in a file, and return the release in the form for committing the current batch."""
     return Released(
         size=release.size,
         labels=sum(label is not None for label in release.labels) - sum(release.reinforced),
@@ -214,7 +214,7 @@ def released_of(run: Run, question: Question, release: PartRelease, bounds: Sequ
 
 
 def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[float] | None) -> Charges:
-    """Return the charges of everyone who was asked, in μ², from their answers or from their group's in ``groups``.
+    """Return the charges of everyone who was asked, in μ²: from their answers or, by group, from ``groups``.
 
     A group is a budget of the plan or, if the release has charging classes, a charging class.
     """
@@ -228,7 +228,7 @@ def charges_of_answers(people: People, answers: list[Arrays], groups: Sequence[f
 
 
 def _kept(run: Run, index: int, arrays: Arrays) -> str:
-    """Store a batch's released arrays in a new file, public once its row exists; return its name (empty if none)."""
+    """Store a batch's released arrays in a new file, public once a row refers to it; return its name (or "")."""
     if not arrays:
         return ""
     artifact = released_name(run, index)
@@ -274,7 +274,7 @@ def are_shards_done(run: Run) -> bool:
 
 
 def shards_renew(run: Run, numbers: Collection[int]) -> None:
-    """Ask some shards again using new rows, so that workers still busy with the old rows write nothing."""
+    """Replace the rows of shards to be asked again, so that workers still busy with the old rows write nothing."""
     old = run.shards.filter(number__in=numbers)
     files = [artifact for artifact in old.values_list("artifact", flat=True) if artifact]
     old.delete()
@@ -296,7 +296,7 @@ def shard_ask(shard: Shard, questions: Questions) -> bool:
 
 
 def _answer(shard: Shard, questions: Questions) -> Arrays:
-    run, number = shard.run, shard.run.shards.count() or 1  # no shards if the batch is over and this is not needed
+    run, number = shard.run, shard.run.shards.count() or 1  # none if the batch is over without answers
     opened_round = round_under_way(run)
     question = questions.question(opened_round)
     attempt = attempt_load(run.assignment)

@@ -1,4 +1,4 @@
-"""Promises on which a plan is based, and the most that a run may charge for each of them. All of it is public.
+"""Promises on which a plan is based, and the most that a run may charge for each of them. Everything is public.
 
 A rehearsal study asks no holders and promises nothing. Each of its runs sets the share of owners and the ε of each
 level; the run's seed assigns the owners. Its vote is one computation without a ledger, with the papers' data-dependent
@@ -33,7 +33,7 @@ MOST_DELTA = 1.0
 
 @dataclass(frozen=True)
 class PlannedPromise:
-    """Holders of one promise; ``group`` is their index in the plan's groups, -1 if they are excluded.
+    """Holders of one promise; ``group`` is the index of their group in the plan, -1 if they are excluded.
 
     ``holders`` is a public or noisy number.
     """
@@ -71,7 +71,7 @@ def planned_promises(run: Run) -> list[PlannedPromise]:
 
 
 def _counted(run: Run) -> list[tuple[str, str, float, int]]:
-    """Return the name, level, ε and number of holders of each promise, from the study's head counts."""
+    """Return each promise's name, level, ε and number of holders, from the study's head counts."""
     if policy_in_force(run.study) is None:
         raise PlanError(
             gettext_noop("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
@@ -122,7 +122,7 @@ def sites_of(run: Run) -> int:
 
 
 def _at_sites(run: Run) -> list[tuple[str, str, float, int]]:
-    """Return these values for the people of all participating sites, from the sites' released head counts."""
+    """Return the same values for the people of all participating sites, from the sites' released head counts."""
     found: dict[tuple[float, str], int] = {}
     for site in _sites_of(run):
         if not site.head_counts:
@@ -223,7 +223,7 @@ def rehearsed_levels(run: Run, owners: int) -> list[tuple[str, float, int]]:
 
 
 def rehearsal_holders(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids (H,) of all owners in ascending order, and each owner's ε drawn with the rehearsal's seed."""
+    """Return the ids (H,) of all owners in ascending order, and the ε drawn for each with the rehearsal's seed."""
     owners = owners_of(run.private_dataset)
     levels = rehearsed_levels(run, len(owners))
     epsilons = np.repeat([epsilon for _, epsilon, _ in levels], [count for *_, count in levels])

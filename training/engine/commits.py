@@ -1,6 +1,6 @@
 """The commit of a batch for any method: release, charges, and the run's new position, under the study's lock.
 
-Only one run of a study spends at a time, and none after a restore that lost releases.
+Only one run of a study spends at a time, and no run spends after a restore that lost releases.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,9 +53,9 @@ def batch_commit(
     """Write a batch with its release, charges and the run's new position, atomically in the caller's transaction.
 
     Args:
-        run: The run, held by :func:`training.engine.commits.spending`.
+        run: The run, locked by :func:`training.engine.commits.spending`.
         costs: The public charge recorded for each of the plan's promises, in μ².
-        charges: Charges per holder; None if they were made with an earlier batch, or the run is a rehearsal.
+        charges: Charges per holder; None if they were made with an earlier batch, or if the run is a rehearsal.
         kind: A :class:`accounting.models.Release.Kind`.
         opened_round: The round of the batch, if the method has rounds.
         attempt: The file that lists who was asked, if this is not the same throughout the run.
@@ -121,7 +121,7 @@ def batch_faults(
     space = opened_round.representation
     if question.fitted is not None:
         space = question.fitted.representation.sentence().to_json()
-    # Later versions may word the space differently; the digest above covers the space itself.
+    # Later versions may describe the space in other words; the digest above covers the space itself.
     asked = (question.size, question.sigma, _values(space))
     if (opened_round.size, opened_round.sigma, _values(opened_round.representation)) != asked:
         yield f"{who}: what its round says of itself is not what it asked."
@@ -152,7 +152,7 @@ def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[flo
 def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.ndarray) -> Iterator[str]:
     """Yield messages unless a batch was charged to the asked ``holders`` (H,) with the μ² that were ``due`` (H,)."""
     charges = charges_of(release)
-    # Charges of people whose records were erased cannot be recomputed; only the recorded ones are known.
+    # Charges of people whose records were erased cannot be recomputed, so the recorded charges are used.
     erased = np.isin(holders, list(holders_erased_once(release.study_id)))
     if not np.array_equal(charges.holders, holders):
         yield f"release {release.sequence}: batch {batch.index} was not charged to those who were asked."
@@ -178,7 +178,7 @@ def spending(run: Run, status: str) -> Iterator[Run | None]:
 
     Yields:
         The run, read again and locked; None if its ``status`` has changed, or if the database was restored and nothing
-        may be spent yet (as the run's message then says).
+        may be spent yet, which is then the run's message.
     """
     with transaction.atomic():
         study_lock(run.study_id)
@@ -198,10 +198,10 @@ def message_set(run: Run, message: str) -> None:
 
 
 def spending_may_begin(run: Run) -> bool:
-    """Return whether it is a run's turn to read accounts and spend: one run of a study at a time, in a public order.
+    """Return whether it is a run's turn to read accounts and spend; a study's runs take turns in a public order.
 
-    The share of its cap that an account may use depends on the runs before. So the order is fixed before any account is
-    read: it is the order of approvals, regardless of how long plans take and of what happens while people are prepared
+    The share of its cap that an account may use depends on earlier runs. So the order is fixed before any account is
+    read: it is the order of approvals, however long plans take and regardless of what happens while people are prepared
     or asked. Joint runs take their turn once all sites have approved, before other runs and in the same order
     everywhere. Rehearsals charge nobody and do not wait.
     """
@@ -222,7 +222,7 @@ def _turn(run: Run) -> tuple[bool, str, datetime, UUID]:
 
 
 def spending_begin(run: Run, *, at: datetime | None = None) -> None:
-    """Let a run that is held by :func:`spending` spend its share from now on, using the consents valid at ``at``."""
+    """Let a run that is locked by :func:`spending` spend its share from now on, using the consents valid at ``at``."""
     if not run.rehearsal:
         share_open(study=run.study, subject=run.pk)
     now = timezone.now()
@@ -233,7 +233,7 @@ def spending_begin(run: Run, *, at: datetime | None = None) -> None:
 
 
 def spending_end(run: Run, reason: str, **also: Any) -> None:
-    """Move a run that is held by :func:`spending` to status LEARNING, and let the study's next run spend.
+    """Move a run that is locked by :func:`spending` to status LEARNING, and let the study's next run spend.
 
     Args:
         run: A run that has asked everything, or cannot continue asking.
@@ -256,7 +256,7 @@ def runs_send_on(run: Run) -> None:
 def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
     """Notify subscribers how much of the run's share each group will have used after ``costs`` are charged.
 
-    If a group cannot pay for the next query, its whole share counts as used, because the rest cannot be used any more.
+    If a group cannot pay for the next query, its whole share counts as used, because it cannot use the rest.
     """
     allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
     if run.rehearsal or not all(allowed):
@@ -268,7 +268,7 @@ def notify_charged(run: Run, costs: Sequence[float], exhausted: Sequence[int] = 
 
 
 def used_share(run: Run) -> float:
-    """Return the largest share of a cap that a run can have used: the maximum of charge divided by cap. Public."""
+    """Return the largest share of a cap that a run can have used (the maximum of charge divided by cap). Public."""
     budgets = budgets_from_json(run.plan) if run.plan else []
     used = [spent / budget.cap for spent, budget in zip(run.spent, budgets, strict=False)]
     return min(run.share, max(used, default=0.0) * (1 + ROUNDING))

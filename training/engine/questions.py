@@ -56,13 +56,13 @@ def participants(run: Run) -> People:
     if run.rehearsal:
         holders, epsilons = rehearsal_holders(run)
         spent = np.zeros(len(holders))
-        if run.assignment:  # of the previous batch; participants of a rehearsal never change
+        if run.assignment:  # written for the previous batch; participants of a rehearsal never change
             spent = arrays_load(run.assignment, "spent")["spent"]
         caps = caps_of(epsilons, run.study.delta)
         return People(holders, caps, run.share * until * caps * (1 - RESERVE), spent)
     owners = owners_of(run.private_dataset)
     snapshot = consent_snapshot(run.study).of(owners)
-    # Budget that a holder has not used from earlier shares and rounds is available now (condition 2).
+    # Budget left over from a holder's earlier shares and rounds is available now (condition 2).
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
     caps = caps_of(snapshot.epsilons, run.study.delta)
     limits = np.minimum(fraction * caps, rooms(run.study, snapshot.holders, subject=run.pk)) * (1 - RESERVE)
@@ -70,18 +70,18 @@ def participants(run: Run) -> People:
 
 
 def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray | None:
-    """Remove people who are missing from ``people_now`` or have a lower limit, and update the others' accounts.
+    """Remove people who are missing from ``people_now`` or now have a lower limit, and update the others' accounts.
 
-    This is called under the study's lock before the drawn noise is visible to anyone. So discarded results were never
-    seen, and discarding them depends only on consents and charges.
+    This is called under the study's lock before the drawn noise is visible to anyone. So nobody has seen discarded
+    results, and whether they are discarded depends only on consents and charges.
 
     Returns:
-        Ids of the people with changes, whose shards must be asked again; None if nothing changed.
+        Ids of the people whose entries changed and whose shards must be asked again; None if nothing changed.
     """
     if run.rehearsal:
         return None
     attempt, now = attempt_load(run.assignment), people_now(run)
-    # Something else may have been charged in the meantime, such as a drawing of head counts.
+    # People may have been charged for something else in the meantime, such as a drawing of head counts.
     spent = account_balances(run.study, attempt.holders)
     present = np.isin(attempt.holders, now.holders)
     lowered = np.zeros(len(present), dtype=bool)
@@ -91,8 +91,8 @@ def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray |
     changed = gone | (spent != attempt.spent)
     if not changed.any():
         return None
-    # Each holder is treated independently of the others: nobody is added and no limit raised because another person
-    # left or was charged. People who only lowered their level are asked again from the next batch on.
+    # Each holder is treated independently of the others: no person is added and no limit is raised because another
+    # person left or was charged. People who only lowered their level are asked again from the next batch on.
     attempt_write(run, replace(attempt, spent=spent).of(~gone))
     return attempt.holders[changed]
 
@@ -127,14 +127,14 @@ def released_tidy(run: Run) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """Release of a batch: ``size`` queries or steps, ``labels`` answers, and unsaved ``queries`` without their batch.
+    """Release of a batch: ``size`` queries or steps, ``labels`` answers, and ``queries`` still to be saved.
 
     ``reinforced`` is the number of queries that keep a student's own label at no cost. ``most`` is the largest charge
     of a charging class, if this can exceed the increase of its budget's largest charge.
 
-    ``artifact`` is the file of everything that belongs to no single query. ``content`` is the register's description of
-    the release. ``bounds`` are the most that anyone in each of the plan's budgets can have been charged, public numbers
-    in μ². The budgets in ``exhausted`` cannot pay for the next query.
+    ``artifact`` is the file with everything that belongs to no single query. ``content`` is the register's description
+    of the release. ``bounds`` are the most that anyone in each of the plan's budgets can have been charged, public
+    numbers in μ². The budgets in ``exhausted`` cannot pay for the next query.
     """
 
     size: int
@@ -153,7 +153,7 @@ class Questions(ABC):
 
     Attributes:
         shard: approximate number of holders in a shard, based on the public head counts. None if a batch is asked and
-            released in one transaction, with answers based on the budgets left before.
+            released in one transaction, with answers based on the budgets left before it.
         release_kind: the kind of its releases, unless `kind_of` returns another one.
         died: the run's message after workers repeatedly died on the same holders; empty without shards.
     """
@@ -172,14 +172,14 @@ class Questions(ABC):
 
     @abstractmethod
     def stop_reason(self, run: Run) -> str:
-        """Return the reason for the end of a run that has asked everything."""
+        """Return why a run ended after asking all its questions."""
 
     def kind_of(self, opened_round: Round) -> str:
         """Return the kind of release made in a round."""
         return self.release_kind
 
     def shard_of(self, opened_round: Round) -> int | None:
-        """Return the number of holders in a shard of a round, like ``shard``."""
+        """Return the approximate number of holders in a shard of a round, by default ``shard``."""
         return self.shard
 
     def warm(self, run: Run) -> None:
@@ -198,7 +198,7 @@ class Questions(ABC):
         return participants(run)
 
     def records(self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = "") -> Any:
-        """Return the data that people answer from, cached for the whole round in the file ``cache`` if it is given."""
+        """Return the data used for people's answers, cached for the whole round in the file ``cache`` if given."""
         return records_of(run, fitted, people.holders, cache)
 
     def spent(self, run: Run) -> list[float | None]:
@@ -243,7 +243,7 @@ def state_before(question: Question, opened_round: Round, index: int) -> Any:
 
 
 def draws_of(run: Run) -> Draws:
-    """Return the sources of randomness for the current batch: the operating system, or the seed in a rehearsal."""
+    """Return the source of randomness for the current batch: the operating system or, in a rehearsal, the seed."""
     return Draws(noise_of(run), seed_of(run))
 
 
@@ -251,7 +251,7 @@ def draws_of(run: Run) -> Draws:
 
 
 def noise_of(run: Run) -> Noise:
-    """Return the operating system's noise or, in a rehearsal, noise from its seed."""
+    """Return noise from the operating system or, in a rehearsal, from its seed."""
     seed = seed_of(run)
     return SystemNoise() if seed is None else SimulationNoise(seed)
 

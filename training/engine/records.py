@@ -1,8 +1,8 @@
-"""Access to records for workers: private rows, public points, and the space that represents them.
+"""Workers' access to records: private rows, public points, and the space that represents them.
 
 In the file of a private dataset, each person's rows are encrypted with a separate key (AES-256-GCM), array by array.
 Only the owner id of each row is not encrypted. The keys are kept elsewhere (`common.keyrings`), in a ring named after
-the dataset's first file. The ring keeps its name when the rows are stored again under another one.
+the dataset's first file. The ring keeps its name when the rows are stored in a file with another name.
 """
 
 import hashlib
@@ -42,11 +42,11 @@ from learning.representations import (
 from training.models import Dataset, Encoder, Run
 
 _OWNERS = "holder"
-#: Prefixes of arrays that belong to an encrypted one: a nonce for all people, whose keys differ; a row's type and
-#: shape.
+#: Prefixes of the arrays stored with an encrypted array: one nonce for all people (their keys differ), and a row's type
+#: and shape.
 _SEALED, _NONCE, _ROW = "sealed ", "nonce ", "row "
 _TAG = 16
-#: Number of bytes, and of people, that are encrypted at once.
+#: Most bytes, and most people, that are encrypted at once.
 _AT_ONCE, _PEOPLE_AT_ONCE = 1 << 20, 10_000
 
 
@@ -64,8 +64,8 @@ def records_load(dataset: Dataset, *keys: str, holders: np.ndarray | None = None
 
     Rows of people whose records were erased are omitted even if the file still holds them, because their keys are gone.
 
-    If someone's records are erased after the database row is read and before its file is opened, the row refers to
-    another file, which is opened instead. Callers must not notice this.
+    If someone's records are erased between reading the database row and opening its file, the row refers to a new file,
+    which is opened instead. Callers do not notice this.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -105,10 +105,10 @@ def records_store(
     """Store a dataset's arrays under a new name; return the name and the digest.
 
     Args:
-        arrays: The arrays. With ``holder`` (N,), the rows of the others are encrypted, a small part at a time; without
-            it, all are stored unencrypted.
+        arrays: The arrays. If ``holder`` (N,) is among them, the rows of the other arrays are encrypted, a small part
+            at a time; otherwise all arrays are stored unencrypted.
         artifact: Name of a dataset's first file, if it is already chosen.
-        before: Name of the dataset's current file, whose keys are used for everyone.
+        before: Name of the dataset's current file, whose keys are used again.
         stays: Whether each owned row is kept, (N,); by default all are.
 
     Raises:
@@ -154,7 +154,7 @@ def _about(name: str, person: int) -> bytes:
 def _sealed(
     array: np.ndarray, order: np.ndarray, ends: np.ndarray, people: np.ndarray, ring: Ring, name: str, nonce: bytes
 ) -> Iterator[bytes]:
-    """Yield the rows in the order of their owners, encrypted person by person, as bytes of several people at a time."""
+    """Yield the rows in the order of their owners, encrypted by person, as bytes for several people at a time."""
     width, keys = _width(array), ring.keys_of(people)
     first = read = 0
     while first < len(people):
@@ -224,7 +224,7 @@ def records_key(encoder: str) -> str:
 
 
 def encoder_of(run: Run) -> Encoder | None:
-    """Return the run's encoder; if several have the same file, one that is not withdrawn, otherwise the last one."""
+    """Return the run's encoder; if several have the same file, prefer one that is not withdrawn, otherwise the last."""
     encoders = Encoder.objects.filter(study=run.study_id, digest=run.encoder) if run.encoder else Encoder.objects.none()
     return encoders.order_by(F("withdrawn_at").desc(nulls_first=True)).first()
 
@@ -262,8 +262,7 @@ def records_of(run: Run, fitted: FittedRepresentation | None, holders: np.ndarra
     """Return records of ``holders`` (H,), given by ascending ids, as coordinates of a representation or unchanged.
 
     Coordinates are computed once per round and shard, and cached in the file ``cache`` if it is given. The file covers
-    only participants: if it lacks some, it is computed again, and if it includes other people, it is stored again
-    without them.
+    only participants: it is computed again if it lacks any, and stored again without other people if it includes some.
     """
     x, classes, owners = _coordinates(run, fitted, holders, cache)
     return Records(x, classes, np.searchsorted(holders, owners))
@@ -292,7 +291,7 @@ def _coordinates(
 
 
 def _keep(cache: str, holders: np.ndarray, coordinates: np.ndarray, classes: np.ndarray, owners: np.ndarray) -> None:
-    with suppress(OSError):  # another worker, whose claim this one took over, is still writing it
+    with suppress(OSError):  # another worker, whose claim was taken over, is still writing the file
         arrays_save(cache, coordinates=coordinates, owner=owners, holder=holders, **{"class": classes})
 
 
@@ -331,12 +330,12 @@ def points_of(dataset: Dataset, encoder: str = "") -> np.ndarray:
 def _from_file(dataset: Dataset, load: Callable[[str], np.ndarray]) -> np.ndarray:
     with suppress(FileNotFoundError):
         return load(dataset.artifact)
-    # The file was replaced in the meantime by one with another encoder's vectors.
+    # The file was replaced in the meantime by a file with another encoder's vectors.
     dataset.artifact = Dataset.objects.values_list("artifact", flat=True).get(pk=dataset.pk)
     return load(dataset.artifact)
 
 
-# Dataset files never change under the same name, and planning, approving and running need the same ones.
+# A dataset file never changes without a new name, and planning, approving and running need the same space.
 @lru_cache(maxsize=4)
 def _points(artifact: str, encoder: str) -> np.ndarray:
     key = records_key(encoder)
@@ -358,13 +357,13 @@ def _kept_or_fitted(chosen: Representation, points: np.ndarray, described: str) 
     with suppress(FileNotFoundError):
         return representation_load(arrays_load(name)["representation"].tobytes())
     fitted = chosen.fit(points)
-    with suppress(OSError):  # another process, which has fitted the same one, is still writing it
+    with suppress(OSError):  # another process, which has fitted the same representation, is still writing the file
         arrays_save(name, representation=np.frombuffer(representation_save(fitted), dtype=np.uint8))
     return fitted
 
 
 def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside_wavelets: bool = False) -> Space:
-    """Return the student's inner layer as a space, optionally with wavelets; ``first`` if it has no such layer."""
+    """Return the student's inner layer as a space, optionally with wavelets; ``first`` if it has no inner layer."""
     layers = layers_of_model(student)
     if not layers:
         return first
@@ -373,7 +372,7 @@ def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside
 
 
 def labelled_points(test: Dataset, space: Space, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return coordinates (n, d) and codes (n,) of some evaluation data, which are public or were given for this use."""
+    """Return coordinates (n, d) and codes (n,) of evaluation data, which are public or were provided for this use."""
     codes = _from_file(test, lambda artifact: arrays_load(artifact, "y")["y"])
     chosen = np.linspace(0, len(codes) - 1, min(len(codes), most)).astype(np.int64)
     return space.fitted.transform(points_of(test, space.encoder)[chosen]), codes[chosen]

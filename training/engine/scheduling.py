@@ -1,10 +1,10 @@
 """Scheduling: selection of the work that a free worker does next.
 
-A message from the broker announces some work; the database shows which other work is waiting. Plans come first, because
-a person is waiting for each. Otherwise the study whose runs occupy the fewest processes is next, then the one that has
+A broker message refers to one work item; the database shows which other work is waiting. Plans come first, because a
+person is waiting for each. Otherwise the study whose runs occupy the fewest processes is next, then the one that has
 recently used the least worker time. Within a study, training students comes last, and earlier approvals come first.
 
-Long work that can resume later at no cost yields if other work is due after `TIME_SLICE` seconds.
+Long work that can resume later at no cost yields after `TIME_SLICE` seconds if other work is due.
 """
 
 import time
@@ -43,7 +43,7 @@ class WorkYielded(Exception):
 
 @dataclass(frozen=True)
 class WorkItem:
-    """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and facts that determine its order."""
+    """Work of one task: the ``task`` of :mod:`training.tasks`, the row's key, and facts that determine the order."""
 
     task: str
     pk: UUID | int
@@ -158,7 +158,7 @@ def time_slice(item: WorkItem) -> Iterator[None]:
 
 
 def should_yield() -> bool:
-    """Return whether the current time slice is over and other work comes first; always False outside one."""
+    """Return whether the current time slice is over and other work comes first; always False outside a time slice."""
     begun = _time_slice.get()
     if begun is None or (lasted := time.monotonic() - begun.began) < TIME_SLICE:
         return False

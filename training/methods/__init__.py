@@ -17,15 +17,15 @@ from training.models import Run
 _MODELS: tuple[ModelMethod, ...] = (Neighbours(), Pate(), Sgd(), SgdSampled())
 _TABLES: tuple[TableMethod, ...] = (CountsMethod(), SynthesisMethod(), DeniabilityMethod())
 IMPLEMENTED: tuple[RunMethod, ...] = (*_MODELS, *_TABLES)
-"""All methods; variants of a method that have nothing in common have a separate class."""
+"""All methods; a variant that has nothing in common with the method's other variants is a separate class."""
 METHODS: dict[str, RunMethod] = {}
-"""Methods by name; for several variants, the class used for a proposal without a variant."""
+"""Methods by name; if there are several classes, the class used for a proposal without a variant."""
 for _method in IMPLEMENTED:
     METHODS.setdefault(_method.name, _method)
 
 
 def method_by(name: str, variant: str) -> RunMethod:
-    """Return the method that implements this name and variant, or otherwise the one for the name's usual variants."""
+    """Return the method with this name and variant, or else the method with this name and no special variant."""
     return next((method for method in IMPLEMENTED if method.name == name and variant in method.variants), METHODS[name])
 
 

@@ -98,7 +98,7 @@ def stage_asking(run: Run, share: float) -> RunStage:
 
 
 class RunMethod(Protocol):
-    """Learning method, as used by the services: a `ModelMethod` or a `TableMethod`, depending on its outcome.
+    """Learning method as used by the services: a `ModelMethod` or a `TableMethod`, depending on its outcome.
 
     Attributes:
         name: a :class:`training.models.Run.Method`.
@@ -114,7 +114,8 @@ class RunMethod(Protocol):
         charges_promises_of_approval: whether charges are based on the promises at a run's approval until its end.
         releases_labels: whether its batches are public points with labels, one query each.
         batch_size: default number of queries or steps that are released together.
-        charged: explanation of its runs' charges for people; in English, marked for translation, like all texts here.
+        charged: explanation, for people, of what its runs charge; in English, marked for translation, like all texts
+            here.
         curves_help: explanation of the chart of its curves; empty if it has none.
         batch_label: name of a batch's number on pages; empty if everything is one batch.
     """
@@ -138,12 +139,12 @@ class RunMethod(Protocol):
 
     @property
     def choices(self) -> type[Choices]:
-        """Class that describes the fields which ``choices`` of a run may have."""
+        """Class that describes the fields that a run's ``choices`` may have."""
         ...
 
     @property
     def asking(self) -> Asking:
-        """Engine that asks every holder, or the teachers who answer for them."""
+        """Engine that asks every holder, or the teachers that answer for them."""
         ...
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -151,7 +152,7 @@ class RunMethod(Protocol):
         ...
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
-        """Return facts about a proposal besides its choices, each with a label and texts."""
+        """Return facts about a proposal in addition to its choices, each with a label and texts."""
         ...
 
     def counted(self, run: Run) -> Sentence:
@@ -167,7 +168,7 @@ class RunMethod(Protocol):
         ...
 
     def plan(self, run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> MethodPlan:
-        """Plan a run, whether or not it is saved, with the counted promises or with other ones.
+        """Plan a run, whether or not it is saved, with the counted promises or with the given ones.
 
         Raises PlanError, whose message says what to do.
         """
@@ -194,11 +195,11 @@ class RunMethod(Protocol):
         ...
 
     def curves(self, run: Run) -> dict[str, list[float]]:
-        """Return public quantities after every query or step so far, by name, for a chart; empty without a chart."""
+        """Return public quantities after every query or step so far, by name, for a chart (empty without a chart)."""
         ...
 
     def leads(self, run: Run) -> list[list[float]]:
-        """Return the distribution of each round's labels over classes of leads; empty if no counts are released."""
+        """Return how each round's labels are distributed across classes of leads; empty if no counts are released."""
         ...
 
     def kind_of(self, batch: Batch) -> str:
@@ -252,7 +253,7 @@ class EngineMethod(ABC):
     charges_ahead = False
     charges_promises_of_approval = False
     curves_help = ""
-    #: Whether the forecast depends on the number of people whose answers are added up.
+    #: Whether the forecast depends on how many people's answers are added up.
     forecast_by_people = True
 
     def __init__(self) -> None:

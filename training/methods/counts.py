@@ -94,7 +94,7 @@ class CountedMethod(EngineMethod):
 
     @abstractmethod
     def check_columns(self, run: Run, chosen: Any, wrong: Wrong) -> None:
-        """Report errors in choices that concern the columns declared in the private dataset."""
+        """Report errors in choices about the columns declared in the private dataset."""
 
     def round_sizes(self, run: Run) -> list[int]:
         return [CountsQuestion.size for _each in run.plan.get("rounds", [])]
@@ -131,7 +131,7 @@ def counts_charges_faults(batch: Batch, release: Release, question: CountsQuesti
 
 
 def rounds_of_counts(run: Run) -> int:
-    """Return the number of rounds in a run's plan that count people to draw rows."""
+    """Return the number of rounds in a run's plan that count people so that rows can be drawn."""
     return sum(map(is_counted, run.plan.get("rounds", [])))
 
 
@@ -220,7 +220,7 @@ def _chosen(run: Run) -> tuple[CountedColumn, ...]:
 
 
 def _question(run: Run) -> CountsQuestion:
-    """Return a run's question from its plan and its dataset's permanent schema."""
+    """Return a run's question, based on its plan and its dataset's permanent schema."""
     plan = {name: value for name, value in run.plan["rounds"][0]["table"].items() if name != "error"}
     caps = tuple(budget["cap"] for budget in run.plan["budgets"])
     return CountsQuestion(CountsPlan.from_json(plan), (_chosen(run),), caps)

@@ -1,4 +1,4 @@
-"""Joint methods: a method with the steps of a hub or a site instead of those of a single study."""
+"""Joint methods, in which a hub's or a site's steps replace the steps of a single study."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -63,7 +63,7 @@ class JointMethod:
         return (self._method if run.status == Run.Status.PREPARING else self.asking).may_go_on(run)
 
     def stages(self, run: Run) -> list[RunStage]:
-        """Return the stages. A hub only asks questions, however its sites prepare to answer them."""
+        """Return the stages; for a hub only asking, because any preparation takes place at the sites."""
         if not self._is_hub:
             return self._method.stages(run)
         planned = sum(self._method.round_sizes(run)) or self._method.size(run)  # type: ignore[attr-defined]
@@ -93,7 +93,7 @@ class JointMethod:
         return SitePlan(own, budgets, (), notes, document)
 
     def _hub_plan(self, run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan:
-        """Return the plan for a single study, with a forecast that accounts for the noise of a total over all sites."""
+        """Return the plan for a single study; its forecast accounts for the noise in a total across all sites."""
         plan = self._method.plan(run, share, promises)  # type: ignore[attr-defined]
         factor = planned_noise_factor(run)
         if self._method.forecast_by_people:
@@ -107,7 +107,7 @@ class JointMethod:
             yield f"run {run.pk}, batch {batch.index}: is in no round of its run."
             return
         question = self.asking.questions.question(batch.round)
-        # At a site, people were charged for their answers before the total existed.
+        # At a site, people were charged for their answers before there was a total.
         bounds = self._method.bounds(question, batch) if self._is_hub else None
         yield from batch_faults(question, batch, release, bounds)
         yield from self._method.kept_faults(batch, release, question)
@@ -115,7 +115,7 @@ class JointMethod:
             yield from _answer_faults(question, joint_question, paid)
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        """Yield messages about a site's answers that contribute to a total; the total itself charges nobody."""
+        """Yield messages about faults in the site's answers for a total; the total itself charges nobody."""
         assert batch.round is not None, "a batch over sites is in a round"
         question = self.asking.questions.question(batch.round)
         for joint_question, paid in _answers(batch, release):
@@ -125,7 +125,7 @@ class JointMethod:
 
 
 class NoJointMethod(JointMethod):
-    """A method without joint runs, whose proposals are refused."""
+    """A method that cannot be used in joint runs; such proposals are refused."""
 
     def check(self, run: Run, wrong: Wrong) -> None:
         super().check(run, wrong)
@@ -136,7 +136,7 @@ class NoJointMethod(JointMethod):
 
 
 def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Release]]:
-    """Yield a site's answers in the state before a batch, with their releases; includes answers to ended questions."""
+    """Yield a site's answers given in the state before a batch, even to ended questions, with their releases."""
     questions = JointQuestion.objects.filter(joint__run=batch.run_id).order_by("number")
     state = questions.get(number=release.content["joint"]["number"]).document.state
     sums = Release.objects.filter(run=batch.run_id, kind=Release.Kind.SUMS)
@@ -147,7 +147,7 @@ def _answers(batch: Batch, release: Release) -> Iterator[tuple[JointQuestion, Re
 
 
 def _answer_faults(question: Question, joint_question: JointQuestion, paid: Release) -> Iterator[str]:
-    """Yield messages about differences between a question that a site has answered and its entry in the register."""
+    """Yield messages about differences between a question that a site has answered and the register's entry."""
     number, document, content = joint_question.number, joint_question.document, paid.content
     bounds = question.bounds(slice(*document.part))
     assert bounds is not None, "what is put to sites is charged by its bounds"
@@ -159,9 +159,9 @@ def _answer_faults(question: Question, joint_question: JointQuestion, paid: Rele
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool:
-    """Return whether a hub's rounds use non-decreasing parts of a share, at most 1, and all have noise.
+    """Return whether the share used by a hub's rounds never decreases or exceeds 1, and all rounds have noise.
 
-    People are charged for their contributions regardless of the plan, but its rounds set the limit.
+    People are charged for what they contribute, regardless of the plan, but its rounds set the limit.
     """
     try:
         until = [float(each["until"]) for each in document["rounds"]]
@@ -172,7 +172,7 @@ def _is_sound(document: Mapping[str, Any]) -> bool:
 
 
 def _most_people(run: Run, document: Mapping[str, Any]) -> float:
-    """Return how many people of a site cannot overflow its sums: `Lattice.most` allows 2²⁸ / sites times its noise."""
+    """Return the largest number of people at a site whose sums cannot overflow; see `Lattice.most`."""
     sites, among = len(run.joint.sites), noise_among(run)
     noises = [noise for noise in _noises([document.get("rounds"), document.get("aggregator")]) if noise > 0]
     return 2.0**27 * min(noises, default=0.0) / (sites * math.sqrt(among))

@@ -1,8 +1,8 @@
-"""Lessons for the student of a run, which consist only of released data.
+"""Lessons for a run's student; they consist only of released data.
 
 This module trains the student, records progress in the database, the log and checkpoints, checks a proposed learner,
-and evaluates the student on test data, rounded for publication. It calibrates the student on releases that the student
-has not learned from.
+and evaluates the student on test data, rounded for publication. The student is calibrated on releases that it has not
+learned from.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Lesson:
     Attributes:
         releases: The releases about points of the public dataset.
         coordinates: Coordinates (P, d) of all public points if releases are counts about images, None otherwise. Such
-            counts are refined before a student learns from them (`learning.students.refine`), or smoothed if they are
-            about the points themselves.
-        voters: The public total weight of votes about a point; None if the point's neighbourhood votes.
+            counts are refined before a student learns from them (`learning.students.refine`), or smoothed if teachers
+            voted on the points.
+        voters: The public total weight of votes about a point; None if the holders near the point vote.
         model: The model that a run has released directly; None if it releases only labels.
         learner: Name of the learner that can read ``model``.
-        publish: Which of the two to publish: "student", "model", or empty to choose by labelled public points.
+        publish: Whether to publish the "student" or the "model"; empty to choose by labelled public points.
         shares: Shares of the classes among the people, if the releases show them; None otherwise.
     """
 
@@ -125,7 +125,7 @@ def student_fit(
 def student_from(run: Run, recipe: StudentRecipe, releases: Releases, progress: Progress) -> Model:
     """Return a student trained with this recipe on releases about the run's public points.
 
-    It also learns from the run's labelled public rows. If a worker dies during training, it resumes from the
+    It also learns from the run's labelled public rows. If a worker dies during training, training resumes from the
     checkpoint.
     """
     student = student_create(recipe.learner, recipe.parameters)
@@ -147,14 +147,15 @@ def checkpoints_folder(run: Run) -> str:
 
 
 def _key(recipe: StudentRecipe, releases: Releases) -> str:
-    """Return the key of a training, which is the same for inputs that produce the same student."""
+    """Return a training's key, which is equal for all inputs that produce the same student."""
     digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
     for array in (releases.rows, releases.counts, releases.sigma):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
 
 
-# --- How far a training is --------------------------------------------------------------------------------------------
+# --- Progress of a training
+# --------------------------------------------------------------------------------------------
 
 
 logger = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ _LOGGED = 4  # log messages per training, at even intervals
 
 @contextmanager
 def progress_of(rows: QuerySet, field: str, *, end: float | None) -> Iterator[Progress]:
-    """Provide a progress callback that stores the completed part (0 to 1) in a field of the rows and sometimes logs it.
+    """Provide a callback that stores the completed part (0 to 1) in a field of the rows and sometimes logs it.
 
     Args:
         rows: Database rows.
@@ -191,7 +192,7 @@ def checkpoint_at(name: str) -> TrainingCheckpoint:
     """Return the checkpoint of one training, which is a file in private storage.
 
     An unreadable file, left by a worker that died while writing it, is ignored. If the checkpoint cannot be written,
-    training continues without it. After writing it, the training steps aside if its turn is over.
+    training continues without it. After writing it, the training yields if its time slice is over.
     """
 
     def load() -> bytes | None:
@@ -218,7 +219,7 @@ def checkpoint_drop(name: str) -> None:
 
 
 def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
-    """Report errors in a proposal's student, so that nothing is spent on a student that cannot learn."""
+    """Report errors in a proposal's student, so that no budget is spent on a student that cannot learn."""
     try:
         student = student_create(run.student_learner, run.student_parameters)
     except (ValueError, TypeError) as error:
@@ -229,7 +230,7 @@ def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
 def shape_check(
     run: Run, role: str, learner: Parametrised, wrong: Callable[[str, object], None], encoder: Encoder | None = None
 ) -> None:
-    """Report an error if a learner cannot learn from records like the proposal's public points, or their vectors."""
+    """Report an error if a learner cannot learn from records like the proposal's public points or their vectors."""
     if run.public_dataset_id:
         try:
             schema = schema_from_json(run.public_points.schema)
@@ -274,12 +275,12 @@ def evaluation(model: Model, test: Dataset | None, encoder: str = "") -> dict[st
 
 
 HELD_OUT = 0.2
-"""Share of the releases held out to calibrate students and compare versions, which learn from the rest."""
+"""Share of the releases held out to calibrate students and compare versions, which then learn from the rest."""
 
 
 @dataclass(frozen=True)
 class Duel:
-    """Number of labelled public points that a student had not learned from, and how many it and the model get right."""
+    """Labelled public points that a student had not learned from, and how many the student and the model get right."""
 
     points: int
     student: int
@@ -315,9 +316,9 @@ def student_try(
 ) -> Trial:
     """Return a calibrated student trained on the lesson.
 
-    The same student first learns from four fifths of the releases and is compared with the rest. The resulting
-    calibration is used for the student that learns from all. If there are too few releases to hold any out, the student
-    is not calibrated.
+    A student with the same recipe first learns from four fifths of the releases and is compared with the rest. The
+    resulting calibration is used for the student that learns from all. If there are too few releases to hold any out,
+    the student is not calibrated.
 
     Args:
         run: The run that made the releases.

@@ -1,4 +1,4 @@
-"""Votes by every holder near a public point about its class: the plan, the rounds, and the lesson from the counts."""
+"""Votes on a public point's class by every holder near it: the plan, the rounds, and the lesson from the counts."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class AskingPlan(MethodPlan):
-    """Plan of votes; its ``forecasts`` cover the labels of the first round and a student trained on them."""
+    """Plan of votes; its ``forecasts`` are for the labels of the first round and for a student trained on them."""
 
     rounds: list[RoundPlan]
     representation: Sentence
@@ -111,7 +111,7 @@ def rounds_plan(
 ) -> tuple[list[RoundPlan], tuple[Sentence, ...], tuple[Forecast, ...]]:
     """Return the rounds, notes, and forecasts for labels and student.
 
-    They are planned for a ``share`` of every cap, and for all labels or only ``wanted``.
+    Rounds are planned for a ``share`` of every cap, and for all labels or only ``wanted``.
 
     This takes seconds the first time. Raises PlanError with a message that says what to do.
     """
@@ -166,7 +166,7 @@ def _planned(
     if dataset.schema["kind"] == "image":
         forecasts += (_student(proposal.rounds[0], space, levels, classes, sample),)
     warnings = few_people(forecasts, classes)
-    if isinstance(dataset.outcome, Target):  # the leading category says little about how good a number is
+    if isinstance(dataset.outcome, Target):  # for a number, the leading category says little about the accuracy
         forecasts = ()
     return planned, warnings if proposal.chosen is None else (proposal.chosen, *warnings), forecasts
 
@@ -220,7 +220,7 @@ def affordable(
     delta: float,
     wanted: int | None = None,
 ) -> Affordable:
-    """Forecast how much of a public dataset could be labelled by ``holders`` with ``epsilons``, both by level.
+    """Forecast how much of a public dataset ``holders`` with ``epsilons`` (both by level) could label.
 
     The expected share of correct labels comes from the study's newest evaluation data with points of the same form or,
     without such data, from an assumption.
@@ -253,7 +253,7 @@ def _test(public: Dataset) -> Dataset | None:
     return next((dataset for dataset in candidates if dataset.schema == public.schema), None)
 
 
-# --- The method, as engine and services see it ------------------------------------------------------------------------
+# --- The method as used by engine and services ------------------------------------------------------------------------
 
 
 class Votes(Questions):
@@ -292,8 +292,8 @@ class Neighbours(EngineMethod):
     batch_label = gettext_noop("Queries per batch")
     releases_labels = True
     questions = Votes()
-    # Each batch goes to the workers and back, so there are few. They are still enough for consents to take effect soon
-    # and for a progress bar to move.
+    # Each batch goes to the workers and back, so there are few batches, but enough for consents to take effect soon and
+    # for a progress bar to move.
     batch_size = 1000
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -382,7 +382,7 @@ def question_load(opened_round: Round) -> VotesQuestion:
     return _question(opened_round.pk, opened_round.artifact)
 
 
-# Files of rounds never change under the same name.
+# A round's file never changes without a new name.
 @lru_cache(maxsize=2)
 def _question(round_id: int, artifact: str) -> VotesQuestion:
     opened_round = Round.objects.select_related("run__public_dataset").get(pk=round_id)
@@ -448,7 +448,7 @@ def _first(run: Run, points: np.ndarray) -> _Opening:
 
 
 def _residual(run: Run, points: np.ndarray) -> _Opening:
-    """Return residual votes on other points against the first round's student, respecting manual choices."""
+    """Return residual votes, against the first round's student, on other points; respects manual choices."""
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
     question, student = question_load(first), student_fit(run, votes_lesson(run))
@@ -484,7 +484,7 @@ def _residual(run: Run, points: np.ndarray) -> _Opening:
     )
 
 
-# --- What is learned --------------------------------------------------------------------------------------------------
+# --- The lesson --------------------------------------------------------------------------------------------------
 
 
 def round_counts(opened_round: Round) -> list[list[int]]:
@@ -510,7 +510,7 @@ def votes_lesson(run: Run) -> Lesson:
 
 
 def _shares(first: Round) -> list[ClassShare] | None:
-    """Return class shares from the first round; later votes count only what the student got wrong."""
+    """Return class shares from the first round; later votes are only about the student's errors."""
     sigma = question_load(first).sigma * noise_factor(first.run)
     return voted_shares(np.array(round_counts(first), np.float64), sigma)
 
@@ -534,11 +534,11 @@ LEADS = (0, 1, 2, 3, 5, 10, 20)
 
 
 def round_leads(run: Run) -> list[list[float]]:
-    """Return the distribution of each round's labels over classes of leads.
+    """Return how each round's labels are distributed across classes of leads.
 
     For each round with releases, these are the shares of points whose largest count exceeds the next by at least a
-    number of σ in :data:`LEADS` and less than the following number. Counts of residual votes are read in the same way
-    as for the labels.
+    number of σ in :data:`LEADS` and less than the following number. Counts of residual votes are interpreted in the
+    same way as for labels.
     """
     return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.all() if each.position]
 

@@ -86,8 +86,8 @@ class Ballots(Questions):
         members, group, question = ballot.members, ballot.group_of, vote_question(run)
         caps = np.array([budget.cap for budget in budgets])[group]
         caps[np.isin(members, _gone(run.pk, consent_state(run.study)))] = 0.0
-        # This was checked against all caps when the vote opened. Holders who have since lowered their cap are still
-        # charged for a vote that had begun.
+        # Charges were checked against all caps when the vote opened. Holders who lowered their cap after that are still
+        # charged for the whole vote.
         spent = account_balances(run.study, members)
         allowed = np.array([budget.allowed for budget in budgets])
         # The charge of a class is the run's charge to each of its members.
@@ -149,14 +149,14 @@ def _participation(run_id: UUID, seed: str) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=1)
 def _simulated(run_id: UUID) -> SimulatedVote:
-    """Compute the vote of a rehearsal from its seed; cached so that this happens before the study is locked."""
+    """Compute the vote of a rehearsal from its seed; cached so that the study is not locked meanwhile."""
     question = vote_question(Run.objects.select_related("study", "public_dataset").get(pk=run_id))
     assert isinstance(question, RehearsedVote), "only a rehearsal's vote is simulated"
     return question.simulated(ballot_load(run_id))
 
 
 def _points(run: Run) -> str:
-    """Return the digest that the public points had at planning, because they may have been encoded or removed later."""
+    """Return the digest of the public points at planning, because they may have been encoded or removed later."""
     if run.alliance is not None:
         return run.alliance.terms["public"]["digest"]
     return run.plan.get("points", run.public_points.digest)  # missing in plans of earlier versions
@@ -227,7 +227,7 @@ class Pate(EngineMethod):
             return
         vote = None if chosen.aggregator is None else chosen.vote()
         if chosen.leaves_open and (run.rehearsal or run.alliance_id):
-            # Rehearsals compare variants, and plans of hub and sites must agree even if their test data differ.
+            # Rehearsals compare variants, and the plans of hub and sites must agree even if their test data differ.
             place = "choices.teachers" if chosen.teachers is None else "choices.aggregator"
             wrong(
                 place, _("The plan cannot choose this for rehearsals or for runs across sites, so choose it yourself.")
@@ -287,7 +287,7 @@ class Pate(EngineMethod):
 
     @staticmethod
     def _reinforced(run: Run) -> list[Tile]:
-        # If the choices leave the vote open, the plan has chosen one, which never reinforces labels.
+        # If the choices leave the kind of vote open, the plan has chosen a kind, which never reinforces labels.
         chosen = Teachers.from_json(run.choices)
         if chosen.aggregator is None or not chosen.vote().reinforces:
             return []
@@ -322,7 +322,7 @@ class Pate(EngineMethod):
     def may_go_on(self, run: Run) -> bool:
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
-        # If the last teacher was trained while another worker held the run, nothing else would resume it.
+        # If the last teacher was trained while another worker had claimed the run, nothing else would resume the run.
         return run.status == Run.Status.PREPARING and bool(run.assignment) and pate_teachers.are_chunks_done(run)
 
     def round_sizes(self, run: Run) -> list[int]:
@@ -341,9 +341,9 @@ class Pate(EngineMethod):
         return set(np.flatnonzero(~question.voting(state_of(question, run))).tolist())
 
     def stages(self, run: Run) -> list[RunStage]:
-        # Teachers that are trained again without a member still count as trained, because consents already show that
-        # someone left. In upsampling the number of teachers depends on group sizes, so the share always goes through
-        # the same steps: tenths, or one for each teacher requested if these are fewer.
+        # Teachers that are trained again without a member still count as trained; otherwise progress would show that
+        # someone left. With upsampling the number of teachers depends on group sizes, so progress always moves in the
+        # same steps: tenths, or one for each requested teacher if there are fewer than ten.
         done = sum(stop - start for start, stop in run.chunks.exclude(artifact="").values_list("start", "stop"))
         wish = Teachers.from_json(run.choices).teachers or 10
         teachers, steps = run.plan["teachers"] if run.plan else wish, min(10, wish)
@@ -412,7 +412,7 @@ class Pate(EngineMethod):
 
 
 def _paid_for(batch: Batch) -> tuple[VoteState, np.ndarray]:
-    """Return the state before a batch, without guesses, and which queries of the batch were answered."""
+    """Return the state before a batch, without guesses, and the answered queries of the batch."""
     now = _released(batch)
     return now.until(batch.start), now.answered[batch.start :]
 
@@ -437,15 +437,15 @@ def _counts(batch: Batch, question: TeachersQuestion) -> np.ndarray | None:
     return np.array([each if each and len(each) == len(none) else none for each in kept], np.int64)
 
 
-# --- The student under way --------------------------------------------------------------------------------------------
+# --- The current student --------------------------------------------------------------------------------------------
 
 
-#: Number of labels from which the first student learns; each later one learns from twice as many.
+#: Number of labels from which the first student learns; each later student learns from twice as many.
 LABELS = 10
 
 
 def interim_probabilities(run: Run, labels: np.ndarray) -> np.ndarray:
-    """Return the current student's probabilities for the public points, (points, C); 0 below ``LABELS`` labels.
+    """Return the current student's probabilities for the public points, (points, C); 0 if there are too few labels.
 
     ``labels`` (Q,) belong to the first Q public points; ``REJECTED`` means that a point has no label.
     """
@@ -464,7 +464,7 @@ def _probabilities(run_id: UUID, rows: tuple[int, ...], labels: tuple[int, ...])
     return model.predict_proba(points_of(run.public_points))
 
 
-# --- What is learned --------------------------------------------------------------------------------------------------
+# --- The lesson --------------------------------------------------------------------------------------------------
 
 
 def counts_lesson(run: Run) -> Lesson:

@@ -50,8 +50,8 @@ _RECORDS = (5, 8, 13, 20, 35, 60, 120, 240)
 _USUAL = 13
 #: Maximum number of labelled public points used in a forecast, and minimum for comparing numbers of teachers.
 _SAMPLE, _LEAST_COMPARED = 600, 20
-#: The plan uses the largest number of teachers whose forecast is within this of the best, because noise affects the
-#: votes of many teachers less.
+#: The plan uses the largest number of teachers whose forecast differs from the best by at most this, because noise
+#: affects the votes of many teachers less.
 _AS_GOOD = 0.02
 _KINDS = {"counts": NoisyCounts.name, "labels": ConfidentGNMax.name}
 
@@ -143,7 +143,7 @@ def teachers_search(run: Run, chosen: Teachers, groups: Sequence[PrivacyGroup], 
 
 
 def _best(found: Sequence[Compared]) -> Compared:
-    """Return the option with most teachers among those that are nearly as good as the best."""
+    """Return the option with the most teachers among those that are nearly as good as the best."""
     best = max(each.right for each in found)
     return min(
         (each for each in found if each.right >= best - _AS_GOOD), key=lambda each: (-each.teachers, -each.right)
@@ -190,7 +190,7 @@ class _Asked:
         )
 
     def filled(self, chosen: Teachers, teachers: int, releases: str) -> Teachers:
-        """Return the choices with this number of teachers, and with a vote of this kind if none was chosen."""
+        """Return the choices with this number of teachers, and with this kind of vote if no kind was chosen."""
         if chosen.aggregator is not None:
             return replace(chosen, teachers=teachers)
         if releases == "labels":
@@ -222,7 +222,7 @@ def _rounded_up(sigma: float) -> float:
     return float(f"{(math.floor(sigma / digits) + 1) * digits:.4g}")
 
 
-# Datasets never change, and planning, approving and running need the same search.
+# Datasets never change, and planning, approving and running use the same search.
 @lru_cache(maxsize=32)
 def _compared(
     asked: _Asked, document: str, kind: str, public_key: tuple[int, str], test_key: tuple[int, str]
@@ -294,7 +294,7 @@ class TeachersPlan(MethodPlan):
         plan: plan of the vote.
         stops: whether the vote ends when one group's share is used up.
         points: digest of the public points at planning; encoding them later changes it.
-        participation: the public seed that determines which teachers take part in which query; empty if all take part.
+        participation: the public seed that determines which teachers take part in each query; empty if all always do.
         compared: numbers of teachers and kinds of release that were compared, if the plan chose among them.
     """
 
@@ -307,12 +307,12 @@ class TeachersPlan(MethodPlan):
 
     @property
     def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
-        """Groups of the plan, each with its budget; None instead of the budget in a rehearsal."""
+        """Groups of the plan, each with its budget (None in a rehearsal)."""
         return list(zip_longest(self.plan.groups, self.budgets))
 
     @property
     def answers(self) -> int | None:
-        """Minimum number of answered queries that the run can afford; None if it can afford all, and in a rehearsal."""
+        """Minimum number of answered queries that the run can afford; None if it can afford all or is a rehearsal."""
         return min((limit for limit in group_answers(self.plan, self.budgets) if limit is not None), default=None)
 
     @property
@@ -377,14 +377,14 @@ def teachers_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
         None if test is None else (test.pk, test.digest),
         planned_run.answers,
     )
-    if search.forecast is not None:  # single labels from noisy counts say little
+    if search.forecast is not None:  # how often single labels from noisy counts are right says little
         forecasts = (*(() if plan.aggregator.releases_counts else forecasts), search.forecast)
     notes = (*search.notes, *plan.notes, *_warnings(run, plan, budgets, share), *few_people(forecasts, classes))
     return replace(planned_run, notes=notes, forecasts=forecasts, compared=search.compared)
 
 
 def _of_all(plan: Plan, sites: int) -> Plan:
-    """Return the plan with the teachers of all sites, which have the same number each."""
+    """Return the plan with the teachers of all sites; each site has the same number."""
     groups = (replace(each, holders=sites * each.holders, teachers=sites * each.teachers) for each in plan.groups)
     return replace(plan, notes=(), groups=tuple(groups), teachers=sites * plan.teachers)
 
@@ -407,7 +407,7 @@ def _forecasts(
 
 
 def _require_labels(run: Run, planned: TeachersPlan) -> None:
-    """Refuse a vanishing vote that cannot expect a single label for any predictions. Raises PlanError.
+    """Refuse a vanishing vote that is expected to give no label, for any predictions. Raises PlanError.
 
     Other variants only get a warning.
     """
@@ -427,7 +427,7 @@ def _require_labels(run: Run, planned: TeachersPlan) -> None:
 
 
 def _rehearsed_poor(run: Run, plan: Plan) -> list[bool]:
-    """Return which groups of a rehearsal cannot even pay for a label on which all teachers agree, the cheapest one."""
+    """Return which groups of a rehearsal cannot pay even for the cheapest label, on which all teachers agree."""
     orders, n_classes = DEFAULT_ORDERS, len(run.private_dataset.classes)
     unanimous = np.zeros((plan.teachers, 1), dtype=np.int64)
     student = np.zeros((1, n_classes)) if plan.aggregator.asks_student else None

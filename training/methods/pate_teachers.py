@@ -1,9 +1,9 @@
-"""Teachers of a run: their members, their training, and their predictions until the vote opens. All of it is secret.
+"""Teachers of a run: their members, their training, and their predictions until the vote opens. Everything is secret.
 
 After the approval a worker assigns people to teachers, which takes too long for a request if there are many people. The
 consents at the moment of approval count, regardless of when the worker starts, because consent events never change. No
 intermediate state is visible: one transaction takes the run from preparation to its teachers. A worker that dies before
-it leaves an unreferenced file.
+this transaction leaves an unreferenced file.
 
 Files in use are never overwritten. The database row refers to the current one, so a crash before the row is updated, or
 a delayed worker, leaves a file that is never read.
@@ -48,7 +48,7 @@ from training.models import Dataset, Run, TeacherChunk
 
 logger = logging.getLogger(__name__)
 
-#: Number of tasks for the teachers of a run, enough for many workers and for a progress bar to move.
+#: Number of tasks into which a run's teachers are divided: enough for many workers and for a progress bar to move.
 CHUNKS = 20
 
 
@@ -59,8 +59,9 @@ class _Ended(Exception):
 def run_prepare(run: Run) -> bool:
     """Assign holders to teachers once it is the run's turn, and divide the teachers into chunks.
 
-    The share is opened in the same transaction that checks which accounts have room for it, so accounts never influence
-    when or in which order runs spend. Holders who have left in the meantime and holders without room are excluded.
+    The share is opened in the same transaction that checks which accounts have enough budget left for it, so accounts
+    never influence when or in which order runs spend. Holders who have left in the meantime and holders without enough
+    budget are excluded.
 
     Returns:
         Whether the teachers can be trained now; False if the run waits or was cancelled, or another worker has prepared
@@ -110,9 +111,10 @@ def _begin(run: Run) -> bool:
 
 
 def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
-    """Return holders without room for the largest charge to their group, because they could not complete the vote.
+    """Return holders whose remaining budget is below the largest charge to their group and would not last for the vote.
 
-    A holder joins a teacher only with room for the whole share (condition 3), which depends only on their own account.
+    A holder joins a teacher only if their budget suffices for the whole share (condition 3), which depends only on
+    their own account.
     """
     allowed = np.array([budget.allowed for budget in budgets_from_json(run.plan)])
     members, first = np.unique(assignment["holder"], return_index=True)
@@ -166,7 +168,7 @@ def _note(run: Run, done: int, total: int) -> None:
 
 
 def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, np.ndarray]:
-    """Return which owners teach which teachers (``holder``, ``teacher``, ``group``), and the teachers' ``seeds``."""
+    """Return each owner's teachers (``holder``, ``teacher``, ``group``), and the teachers' ``seeds``."""
     rng = np.random.default_rng(run.seed)
     owners = rng.permutation(owners_of(run.private_dataset))
     group_of = np.repeat([promise.group for promise in promises], [promise.holders for promise in promises])
@@ -205,7 +207,7 @@ def holders_who_left(run: Run, assignment: dict[str, np.ndarray], snapshot: Snap
 
 
 def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> np.ndarray:
-    """Remove holders from a run that has not voted yet; return their former teachers. The caller saves the run."""
+    """Remove holders from a run before its vote; return the teachers they belonged to. The caller saves the run."""
     of_gone = np.isin(assignment["holder"], gone)
     pairs = {name: assignment[name][~of_gone] for name in ("holder", "teacher", "group")}
     run.consent_sequence = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence").sequence
@@ -236,11 +238,11 @@ def chunk_train(chunk: TeacherChunk) -> bool:
 
 
 def public_graph(public: Dataset) -> PublicGraph:
-    """Return the graph of public points that teachers learn from, in the default representation; cached."""
+    """Return the graph of public points, in the default representation, that teachers learn from; cached."""
     return _graph(public.pk, public.artifact)
 
 
-# Files of datasets never change under the same name.
+# A dataset's file never changes without a new name.
 @lru_cache(maxsize=2)
 def _graph(public_id: int, _artifact: str) -> PublicGraph:
     space = space_first(Dataset.objects.get(pk=public_id), HolderChoices())
@@ -293,7 +295,7 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
         except (OSError, ImportError):  # caused by the machine, not the records, so it is tried again
             raise
         except Exception:  # noqa: S112
-            # Its failure to learn depends on its members' records, so it casts no vote and nobody is notified.
+            # That it cannot learn depends on its members' records, so it casts no vote and nobody is notified.
             continue
     return predictions
 
@@ -304,12 +306,13 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
 def vote_open(run: Run) -> bool:
     """Begin the vote once all teachers are trained, with the holders whose consent is still valid.
 
-    Their room was checked when they joined their teachers, and has been reserved for the vote.
+    Their remaining budget was checked when they joined their teachers, and has been reserved for the vote.
     """
     if not chunks_send(run):
         return False
     with spending(run, Run.Status.PREPARING) as held:
-        # While this worker waited for the lock, another may have caused teachers to be trained again without a member.
+        # While this worker waited for the lock, another worker may have requested that teachers be trained again
+        # without a member.
         if held is None or not are_chunks_done(held):
             return False
         if held.rehearsal:

@@ -28,13 +28,13 @@ Planned = TypeVar("Planned", bound="MethodPlan")
 
 
 def with_majority(plan: Planned, run: Run) -> Planned:
-    """Return the plan with the test data's share of the most frequent class added to forecasts of correct labels."""
+    """Return the plan after adding the share of the test data's most frequent class to forecasts of correct labels."""
     majority = _majority(run.test_dataset.artifact) if run.test_dataset and run.classes else None
     forecasts = tuple(each if each.measure else replace(each, majority=majority) for each in plan.forecasts)
     return replace(plan, forecasts=forecasts)
 
 
-@lru_cache(maxsize=64)  # files of datasets never change under the same name
+@lru_cache(maxsize=64)  # a dataset's file never changes without a new name
 def _majority(artifact: str) -> float | None:
     classes = arrays_load(artifact, "y")["y"]
     return published_accuracy(int(np.bincount(classes).max()), len(classes)) if len(classes) else None
@@ -46,7 +46,7 @@ class MethodPlan(abc.ABC):
 
     Attributes:
         promises: the promises on which it is based, with public or noisy numbers of holders.
-        budgets: the most that each promise, or group of promises, may be charged.
+        budgets: the most that people with each promise, or group of promises, may be charged.
         forecasts: forecasts of the run's outcome, in the same form for all methods; empty if nothing can be forecast.
         notes: notes on choices that were made, and warnings.
     """
@@ -83,7 +83,7 @@ def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[B
 
 
 def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
-    """Return the most that a run with this plan of teachers may charge each group, given a ``share`` of its cap."""
+    """Return the most that a run with this plan of teachers may charge in each group, for a ``share`` of its cap."""
     budgets = []
     for group in plan.groups:
         charge = plan.aggregator.charge(group.sensitivity)
@@ -93,9 +93,9 @@ def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
 
 
 def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]:
-    """Return the minimum number of answered queries that each group can pay for; None if it can pay for all.
+    """Return the minimum number of answered queries that each group can pay for; None for a group that can pay for all.
 
-    If a group's teachers take turns, each is in proportionally fewer queries.
+    If a group's teachers take turns, each takes part in proportionally fewer queries.
     """
     return [
         budget.answers
@@ -106,7 +106,7 @@ def group_answers(plan: Plan, budgets: Sequence[VoteBudget]) -> list[int | None]
 
 
 def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[PlannedLevel, ...]:
-    """Return the promises that have holders as a planner's levels, with a public number of ``records`` per holder.
+    """Return the promises that have holders, as a planner's levels with a public number of ``records`` per holder.
 
     Raises PlanError if no promise has holders.
     """
@@ -179,12 +179,12 @@ def holder_choices_check(run: Run, wrong: Callable[[str, object], None], kind: t
 
 
 def _encoder_check(run: Run, digest: str, wrong: Callable[[str, object], None]) -> None:
-    """Report an error if a run cannot use an encoder, because it does not exist or public datasets are not encoded.
+    """Report an error if a run's encoder does not exist, or if its public datasets are not encoded.
 
     Private records are not checked, because their state may depend on a single record; the run waits for them.
     """
     if run.alliance_id:
-        # Vectors differ between machines in their last bits, so the sites' questions would differ as well.
+        # The last bits of vectors differ between machines, so the sites' questions would differ as well.
         return wrong("choices.encoder", _("A run across sites uses the records unchanged. Do not choose an encoder."))
     encoder = Encoder.objects.filter(study=run.study_id, digest=digest, withdrawn_at=None).first()
     if encoder is None:

@@ -76,7 +76,7 @@ class Inputs:
     Attributes:
         space: Space fitted on public points.
         shape: Shape of a record as network input.
-        scale: Public factor for inputs that gives a typical one length 1.
+        scale: Public factor for inputs that gives a typical input length 1.
     """
 
     space: Space | None
@@ -98,7 +98,7 @@ def inputs_of(run: Run, chosen: Samples) -> Inputs:
     schema = schema_from_json(run.private_dataset.schema)
     if chosen.network == "cnn":
         return Inputs(None, schema.shape, 1.0)
-    # Based on no record: columns have length 1 at most, and many pixels of an image are dark.
+    # Not computed from records: columns have length 1 at most, and many pixels of an image are dark.
     length = len(schema.features) if isinstance(schema, TabularSchema) else int(np.prod(schema.shape)) / 4
     return Inputs(None, schema.shape, float(length) ** -0.5)
 
@@ -193,7 +193,7 @@ def sampling_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] |
 
 
 def has_slack_left(run: Run) -> bool:
-    """Return whether the study's δ has room for this run in addition to charged and approved runs."""
+    """Return whether the study's δ suffices for this run in addition to charged and approved runs."""
     if run.rehearsal:
         return True
     others = Run.objects.filter(study=run.study, method=Run.Method.SGD, variant__in=VARIANTS, status__in=Run.ACTIVE)
@@ -220,7 +220,7 @@ def _notes(run: Run) -> tuple[Sentence, ...]:
     return tuple(notes)
 
 
-# A plan takes seconds to compute, and planning, approving and running need the same one.
+# A plan takes seconds to compute, and planning, approving and running use the same plan.
 @lru_cache(maxsize=64)
 def _sampled(
     variant: str,
@@ -244,13 +244,13 @@ def _sampled(
     )
 
 
-# --- The method, as engine and services see it ------------------------------------------------------------------------
+# --- The method as used by engine and services ------------------------------------------------------------------------
 
 
 class SampledGradients(Questions):
     """Questions about gradients of samples of holders."""
 
-    #: A single task takes a whole chunk, because a step reads the records of only some hundred holders.
+    #: One task processes a whole chunk, because a step reads the records of only a few hundred holders.
     shard = 2**62
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
@@ -278,7 +278,7 @@ class SampledGradients(Questions):
             return people.of(np.zeros(len(people.holders), dtype=bool))
         place = np.searchsorted(holders, people.holders).clip(max=len(holders) - 1)
         stays = (holders[place] == people.holders) & (people.caps >= caps[place])
-        # A raised level takes effect in the next run; in this one everyone stays in the group in which they were
+        # A raised level takes effect in the next run; in this run everyone stays in the group in which they were
         # charged.
         return replace(people.of(stays), caps=caps[place[stays]])
 
@@ -408,7 +408,7 @@ def question_load(opened_round: Round) -> SampledQuestion:
     return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), caps)
 
 
-# Files of rounds never change under the same name.
+# A round's file never changes without a new name.
 @lru_cache(maxsize=2)
 def _question(artifact: str, document: str, caps: tuple[float, ...]) -> SampledQuestion:
     return SampledQuestion.from_arrays(arrays_load(artifact), json.loads(document), np.array(caps))
@@ -444,11 +444,11 @@ def round_open(run: Run) -> Round:
     )
 
 
-# --- What is learned --------------------------------------------------------------------------------------------------
+# --- The network --------------------------------------------------------------------------------------------------
 
 
 def network_lesson(run: Run) -> Lesson:
-    """Return the network after the last step with its predictions for all public points, which cause no charges.
+    """Return the network after the last step and its predictions for all public points, which cause no charges.
 
     If there are public points, a classification model is calibrated with them and with the releases.
     """

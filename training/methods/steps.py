@@ -84,7 +84,7 @@ class DescentPlan(MethodPlan):
     representation: Sentence
 
     def details(self) -> dict[str, Any]:
-        """Return JSON of the rounds, with the part of the share for each, and of the space in which they take place."""
+        """Return JSON of the rounds, with each round's part of the share, and of the space in which they take place."""
         return {"rounds": self.rounds, "representation": self.representation.to_json()}
 
 
@@ -92,8 +92,8 @@ def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | 
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError with a message that says what to do.
 
     The plan depends only on public information: policies, head counts, shares, public points, evaluation data
-    (conditions 1 and 2 of the guarantee). Rounds of steps may use equal parts of the share; without public points,
-    rounds of counts come first and use the part `COUNTED`.
+    (conditions 1 and 2 of the guarantee). Rounds of steps use equal parts of the share; without public points, rounds
+    of counts come first and use `COUNTED` of the share.
     """
     steps, promises = Steps.from_json(run.choices), promises or planned_promises(run)
     budgets = budgets_of(run, promises, share)
@@ -198,7 +198,7 @@ def _forecasts(
 
 
 def planned_space(public: Dataset, steps: Steps, strength: float) -> Space:
-    """Return the first round's space for people with this :func:`learning.mechanisms.steps.steps_plan.strength_of`.
+    """Return the first round's space for this :func:`learning.mechanisms.steps.steps_plan.strength_of` of people.
 
     Raises ValueError if the representation does not suit the public points.
     """
@@ -233,13 +233,13 @@ def space_of(points: np.ndarray, steps: Steps, strength: float) -> Space:
     return Space(fitted, fitted.transform(points))
 
 
-# --- The method, as engine and services see it ------------------------------------------------------------------------
+# --- The method as used by engine and services ------------------------------------------------------------------------
 
 
 class GradientQuestions(Questions):
     """Questions about gradients of all holders."""
 
-    #: A step takes less time than a task, so another worker helps only with very many people.
+    #: A step takes less time than starting a task, so a second worker helps only if there are very many people.
     shard = 200_000
     release_kind = Release.Kind.STEPS.value
     died = gettext_noop(
@@ -267,7 +267,7 @@ class GradientQuestions(Questions):
 
 
 def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Report that no student can be published if labels have more combinations than a student can learn."""
+    """Report an error if a student is to be published but labels have more combinations than a student can learn."""
     if chosen.publish == "student":
         wrong(
             "choices.publish",
@@ -276,7 +276,7 @@ def student_refused(chosen: StepChoices, wrong: Wrong) -> None:
 
 
 def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
-    """Report that no student can be published without public points."""
+    """Report an error if a student is to be published without public points."""
     if chosen.publish == "student":
         wrong(
             "choices.publish", _("A student learns from public points. Choose a public dataset, or publish the model.")
@@ -284,7 +284,7 @@ def student_without_points_refused(chosen: StepChoices, wrong: Wrong) -> None:
 
 
 class GradientSteps(EngineMethod):
-    """Method whose rounds are steps and which releases no labels.
+    """Method that takes steps in its rounds and releases no labels.
 
     See :class:`training.methods.base.RunMethod`.
     """
@@ -334,10 +334,11 @@ class Sgd(GradientSteps):
     )
     choices = Steps
     parts = "sgd"
-    #: Without public points, rows drawn from counts of the same run are used instead.
+    #: If there are no public points, rows drawn from the run's own counts are used instead.
     needs_public_points = False
     questions = GradientQuestions()
-    # Each chunk goes to a worker and back; consents take effect from the next chunk on, and a progress bar moves.
+    # Chunks are short, so that consents, which take effect from the next chunk on, do so soon and the progress bar
+    # moves.
     batch_size = 10
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
@@ -444,7 +445,7 @@ def question_load(opened_round: Round) -> StepsQuestion:
     return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), index, caps)
 
 
-# Files of rounds never change under the same name.
+# A round's file never changes without a new name.
 @lru_cache(maxsize=2)
 def _question(artifact: str, document: str, index: int, caps: tuple[float, ...]) -> StepsQuestion:
     plan = StepsPlan.from_json(json.loads(document))
@@ -489,7 +490,7 @@ def _space(run: Run, index: int, plan: StepsPlan) -> Space:
     return space_of_student(student, first, points, beside_wavelets=first.fitted.representation.images)
 
 
-# --- What is learned --------------------------------------------------------------------------------------------------
+# --- The model --------------------------------------------------------------------------------------------------
 
 
 def linear_model(opened_round: Round) -> LinearModel:
@@ -540,7 +541,7 @@ def released_shares(run: Run) -> list[ClassShare] | None:
 
 
 def releases_of_points(run: Run, model: Model) -> Releases:
-    """Return a model's predictions for public points in the form for a student; empty if no student can learn them."""
+    """Return a model's predictions for public points in the form that students learn from; empty if no student can."""
     if not run.learns.categories or run.public_dataset is None:
         return predicted([], np.empty((0, 1)))
     shares = run.learns.shares(model.predict_proba(points_of(run.public_points, run.encoder)))
@@ -588,7 +589,7 @@ NOISE = gettext_noop("only noise")
 
 
 def gradient_curves(run: Run) -> dict[str, list[float]]:
-    """Return the norm of every released noisy sum, and the expected norm of its noise, in clipping norms."""
+    """Return the norm of every released noisy sum and the expected norm of its noise, both in clipping norms."""
     sizes, noises = [], []
     # Only rounds of steps have files.
     batches = run.batches.exclude(round__artifact="").order_by("index")
@@ -599,7 +600,7 @@ def gradient_curves(run: Run) -> dict[str, list[float]]:
     return {SIZE: sizes, NOISE: noises}
 
 
-# Files of chunks never change under the same name, and a page requests them every other second.
+# A chunk's file never changes without a new name, and a page requests it every other second.
 @lru_cache(maxsize=4096)
 def _norms(artifact: str) -> tuple[list[float], int]:
     """Return the norms of a chunk's sums, in clipping norms, and the number of values in each sum."""

@@ -1,4 +1,4 @@
-"""Synthetic rows, drawn from noisy counts of all people or, in rehearsals, real rows with plausible deniability."""
+"""Synthetic rows drawn from noisy counts of all people or, in rehearsals, real rows with plausible deniability."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -64,7 +64,7 @@ class MarginalCells(Cells):
 
 
 def rows_check(run: Run, wrong: Wrong, field: str) -> None:
-    """Report an error for a field if no rows can be drawn from the private dataset of a proposal."""
+    """Report an error for a field if no rows can be drawn for a proposal's private dataset."""
     schema = schema_from_json(run.private_dataset.schema)
     if not isinstance(schema, TabularSchema):
         wrong(field, _("Rows can only be drawn from tables, and this dataset is not one. Choose another."))

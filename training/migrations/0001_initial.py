@@ -1,4 +1,4 @@
-"""Datasets, runs and what they leave behind."""
+"""Datasets, runs and their results."""
 
 import uuid
 
@@ -370,7 +370,7 @@ class Migration(migrations.Migration):
                 "ordering": ["-created_at"],
             },
         ),
-        # The two refer to one another.
+        # These models refer to each other.
         migrations.AddField("Run", *foreign("student", "training.studentmodel", blank=True, null=True)),
         migrations.CreateModel(
             "StudentTraining",

@@ -1,4 +1,4 @@
-"""Nouns for who requested something and when, and for whether operators know that a site is silent."""
+"""Rename fields for the requester, the time of a request, and whether operators know that a site is silent."""
 
 from django.db import migrations
 

@@ -1,4 +1,4 @@
-"""What the hub of a run has withdrawn, at its sites."""
+"""Record at a site that the hub of a run has withdrawn a model or table."""
 
 from django.db import migrations, models
 

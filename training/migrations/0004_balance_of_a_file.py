@@ -1,4 +1,4 @@
-"""The account of what became of each row of the file that a dataset came from."""
+"""Store how many rows of a dataset's source file were used or left out."""
 
 from django.db import migrations, models
 

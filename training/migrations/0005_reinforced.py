@@ -1,4 +1,4 @@
-"""Labels that a student had given itself and its teachers did not contradict."""
+"""Reinforced labels, which a student predicted and teachers did not contradict."""
 
 from django.db import migrations, models
 

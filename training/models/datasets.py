@@ -1,4 +1,4 @@
-"""Datasets: rows of one study, with arrays in private storage; their imports; encoders that turn them into vectors."""
+"""Datasets (rows of one study, with arrays in private storage), their imports, and encoders that produce vectors."""
 
 import uuid
 
@@ -23,7 +23,7 @@ class Dataset(Recorded):
     open_fields = ("name", "kind", "schema", "most_records", "provenance", "imported_by", "imported_at", "removed_at")
     # Erasing one person's records changes these fields.
     sealed_fields = ("artifact", "digest", "balance")
-    working_fields = ("rows", "holders", "seen_classes")  # computed from the arrays
+    working_fields = ("rows", "holders", "seen_classes")  # these fields are computed from the arrays
 
     class Kind(models.TextChoices):
         PRIVATE = "private", _("private")
@@ -84,7 +84,7 @@ class Dataset(Recorded):
 class DatasetImport(models.Model):
     """Import of a dataset in the browser: a user uploads a file, and a worker checks it against a schema and stores it.
 
-    File and report are in private storage until the import is done or dropped. The row contains no data from records.
+    The file and the report are in private storage until the import is done or dropped. The row contains no record data.
     """
 
     class State(models.TextChoices):
@@ -94,7 +94,7 @@ class DatasetImport(models.Model):
         IMPORTING = "importing", _("being imported")
         DONE = "done", _("imported")
 
-    #: States in which a worker is processing it or is expected to.
+    #: States in which a worker is or will be processing the import.
     BUSY = (State.CHECKING, State.IMPORTING)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

@@ -1,4 +1,4 @@
-"""Publications of a run, which can be withdrawn: versions of its student with their trainings, or a table."""
+"""Publications of a run, which can be withdrawn: versions of its student, with their trainings, or a table."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from training.models.runs import Run
 
 
 class Published(models.Model):
-    """A publication of a run, which can no longer be downloaded once it has been withdrawn."""
+    """A publication of a run; it cannot be downloaded after it was withdrawn."""
 
     withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
     withdrawal_reason = models.CharField(max_length=500, blank=True, editable=False)
@@ -91,14 +91,14 @@ class StudentModel(Published):
 
     @property
     def is_released_itself(self) -> bool:
-        """Whether it is the model that a run released step by step, not a student that learned from it."""
+        """Whether this version is the model that a run released step by step, not a student that learned from it."""
         return released_itself(self.learner)
 
 
 class StudentTraining(Part):
-    """Training for a finished run in a separate task, either of another student version or to assess a version.
+    """Training for a finished run in a separate task, either to train another student version or to assess a version.
 
-    For an assessment of ``version``, the same student learns from true public labels.
+    To assess ``version``, the same student learns from true public labels.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="trainings")

@@ -1,4 +1,4 @@
-"""Runs: proposals, questions and releases in rounds and batches, the parts done by workers, and verifications."""
+"""Runs: proposals, questions and releases in rounds and batches, workers' parts, and verifications."""
 
 import uuid
 from typing import Any
@@ -49,7 +49,7 @@ class Run(Recorded):
         PLANNING = "planning", _("being planned")
         APPROVED = "approved", _("approved")
         PREPARING = "preparing", _("preparing")
-        #: Spending its share, one run of a study at a time.
+        #: Spending its share; only one run of a study does so at a time.
         ASKING = "asking", _("asking")
         LEARNING = "learning", _("learning")
         FINISHED = "finished", _("finished")
@@ -251,7 +251,7 @@ class Run(Recorded):
 
     @property
     def are_points_removed(self) -> bool:
-        """Whether public or labelled points used by its student were removed."""
+        """Whether public or labelled points used by the run's student were removed."""
         taught = (self.public_dataset, self.labelled_dataset)
         return any(dataset is not None and dataset.removed_at is not None for dataset in taught)
 
@@ -281,7 +281,7 @@ class Run(Recorded):
 
 
 class ProposalChange(StudyChained):
-    """Change of a draft by its proposer, or its withdrawal."""
+    """Change or withdrawal of a draft by its proposer."""
 
     class Kind(models.TextChoices):
         EDITED = "edited", _("changed")
@@ -309,9 +309,9 @@ class ProposalChange(StudyChained):
 
 
 class Round(models.Model):
-    """Round that asks every holder about public points or for gradients, in one representation space.
+    """Round of asking every holder about public points or for gradients, in one representation space.
 
-    ``artifact`` contains the public questions: the fitted ``representation`` (bytes), and further data of the run's
+    ``artifact`` contains the public questions: the fitted ``representation`` (bytes), and further data for the run's
     method.
     """
 
@@ -431,7 +431,7 @@ class Shard(Part):
 
 
 class WorkerTime(models.Model):
-    """Time that workers have recently spent on a study's runs, kept by :mod:`training.engine.scheduling`."""
+    """Time that workers have recently spent on a study's runs, recorded by :mod:`training.engine.scheduling`."""
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="+")
     seconds = models.FloatField(help_text="At that moment; half of it is forgotten every ten minutes.")
@@ -450,7 +450,7 @@ class WorkerTime(models.Model):
 class Verification(models.Model):
     """Outcome of the last verification of a study or of the installation, nightly or by ``verify_ledger``.
 
-    ``found`` contains details and numbers, which are only for auditors and people who handle consents.
+    ``found`` contains details and numbers that only auditors and people who handle consents may see.
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, null=True, related_name="verification")

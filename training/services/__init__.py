@@ -1,1 +1,1 @@
-"""Writes of the training app, with one module for each kind of object."""
+"""Commands of the training app, with one module for each kind of object."""

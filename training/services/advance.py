@@ -1,7 +1,7 @@
 """State machine of a run: draft → planning → approved → preparing → asking → learning → finished, failed or cancelled.
 
 The database row is authoritative. Every step can be repeated after a crash and resumes where it stopped. A worker that
-gets a message does other work first if it is due earlier, and a sweep queues runs left by dead workers.
+gets a message first does other work that is due earlier, and a sweep queues runs left by dead workers.
 """
 
 import logging
@@ -60,7 +60,7 @@ def step_of(run: Run) -> Step | None:
 
 @contextmanager
 def _guarded(run_id: str | UUID) -> Iterator[None]:
-    """End the run if it cannot continue, but leave it to the sweep if the database or storage does not respond."""
+    """End the run if it cannot continue; leave it to the sweep if the database or storage does not respond."""
 
     def fail(message: str) -> None:
         if not approval_fail(run_id, message):
@@ -103,7 +103,7 @@ def run_advance(run_id: str | UUID) -> bool:
         run = Run.objects.select_related("study").get(pk=run_id)
         if run.has_ended:
             run_forget(run)
-        # If the awaited event happened while this worker held the run, nothing else would resume it.
+        # If the awaited event happened while this worker had claimed the run, nothing else would resume the run.
         elif aside or run.status == Run.Status.PLANNING or method_of(run).may_go_on(run):
             send("run_advance", run_id)
     return aside or _standing(run_id) != before
@@ -117,8 +117,7 @@ def _standing(run_id: str | UUID) -> tuple[Any, ...] | None:
 def chunk_train(chunk_id: str | int) -> bool:
     """Train a chunk of teachers, and continue the run after the last chunk; return whether this call trained it.
 
-    Only the call that trained the chunk continues the run, because duplicate tasks would otherwise multiply with every
-    step.
+    Only the call that trained the chunk continues the run; otherwise duplicate tasks would multiply with every step.
     """
     chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
     if chunk is None or chunk.run.status != Run.Status.PREPARING:
@@ -159,7 +158,7 @@ def task_do(task: str, pk: str) -> None:
     """Do the work that a message refers to, or other work that is due before it.
 
     In the latter case the message is sent again, so that every piece of waiting work has a message. The message for the
-    work done instead will find nothing to do.
+    work that was done instead will then find nothing to do.
     """
     named = work_item_of(task, pk)
     if named is None:

@@ -52,14 +52,14 @@ _NO_LONGER = gettext_noop(
 
 
 def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, revision: int | None = None) -> Run:
-    """Record that ``acting_user`` approves a draft with a ``share`` of every holder's cap, and have a worker plan it.
+    """Record that ``acting_user`` approves a draft with a ``share`` of every holder's cap; a worker then plans the run.
 
     Approving an approved run changes nothing. If ``revision`` is given, a draft changed after that revision is refused.
 
     Raises:
         PlanError: the run cannot be carried out.
-        ValidationError: the run cannot be carried out, less than the share is free, the draft was changed, or it was
-            proposed by ``acting_user`` and so must be approved by another person.
+        ValidationError: the run cannot be carried out, less than the share is free, the draft was changed, or
+            ``acting_user`` proposed it, so another person must approve it.
     """
     share_check(share)
     with transaction.atomic():
@@ -108,7 +108,7 @@ def _plan(run: Run, share: float) -> bool:
         study_open_check(study_lock(run.study_id))
         held = _locked(run.pk)
         if (held.status, held.approved_at) != (Run.Status.PLANNING, run.approved_at):
-            return held.status == Run.Status.PLANNING  # withdrawn meanwhile, and perhaps approved again
+            return held.status == Run.Status.PLANNING  # withdrawn and perhaps approved again meanwhile
         approver = held.approved_by
         if approver is None or not approver.has_perm("training.approve_run", held.study):
             raise PlanError(_NO_LONGER)
@@ -138,7 +138,7 @@ def _carry_out(run: Run, plan: dict[str, Any], approver: AbstractBaseUser) -> No
 
 @transaction.atomic
 def approval_undo(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """Turn an approved run whose plan is not computed yet back into a draft; a draft is left unchanged.
+    """Turn an approved run back into a draft before its plan is computed; a draft is left unchanged.
 
     Raises:
         ValidationError: the approval has been carried out, or the run has ended.
@@ -160,7 +160,7 @@ def approval_fail(run_id: str | UUID, reason: str, *, approved_at: datetime | No
     """Turn a run that cannot be approved back into a draft, and notify proposer and approver of the reason.
 
     Returns:
-        Whether it was being approved, by the decision made at ``approved_at`` if this is given.
+        Whether the run was being approved and, if ``approved_at`` is given, the decision was made at that time.
     """
     with transaction.atomic():
         study_lock(Run.objects.values_list("study_id", flat=True).get(pk=run_id))
@@ -187,7 +187,7 @@ def _locked(pk: str | UUID) -> Run:
 
 
 def _ended_check(run: Run) -> None:
-    """Refuse decisions about a run that has ended without being carried out."""
+    """Refuse decisions about a run that ended without being carried out."""
     if run.status == Run.Status.CANCELLED:
         raise ValidationError(_("This run was cancelled. Propose it again."), code=STATE)
     if run.status == Run.Status.FAILED:
@@ -208,7 +208,7 @@ def _second_person_check(run: Run, acting_user: AbstractBaseUser) -> None:
 
 
 def _share_free(run: Run) -> float:
-    """Return the share of every cap that is free for a run, without those of runs being approved."""
+    """Return the share of every cap that is free for a run, minus the shares of runs that are being approved."""
     others = Run.objects.filter(study=run.study, status=Run.Status.PLANNING, rehearsal=False).exclude(pk=run.pk)
     held = others.values_list("share", flat=True)
     return max(0.0, decimal_sum(share_free(run.study), *(-share for share in held)))

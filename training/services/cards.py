@@ -81,7 +81,7 @@ class Candidate:
         return self.evaluation.get("accuracy") if self.evaluation else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the card's entry about this candidate, to tell users of the chosen model about it."""
+        """Return the card's entry about this candidate, for users of the chosen model."""
         found = self.evaluation or {}
         entry = {"learner": self.learner, "accuracy": self.accuracy}
         entry |= {name: found[name] for name in ("area",) if name in found}
@@ -133,10 +133,10 @@ def card(
 
 
 def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray | None) -> dict[str, Any] | None:
-    """Return the card's section on the shares of the classes among the people and among labelled public points.
+    """Return the card's section on shares of the classes among the people and among labelled public points.
 
-    ``differing`` lists the classes whose shares differ by more than noise and chance, ``said`` states this as a
-    sentence. None if the releases contain no shares.
+    ``differing`` lists the classes whose shares differ by more than noise and chance explain; ``said`` is a sentence
+    about it. None if the releases contain no shares.
     """
     if shares is None:
         return None
@@ -164,7 +164,7 @@ def shares_document(run: Run, shares: list[ClassShare] | None, truth: np.ndarray
 
 
 def card_digest(document: dict[str, Any]) -> str:
-    """Return the digest of a card as published, without the threshold, which the register stores separately."""
+    """Return the digest of a published card without the threshold, which the register stores separately."""
     return json_digest({name: value for name, value in document.items() if name != "threshold"})
 
 
@@ -174,7 +174,7 @@ def result_card(run: Run) -> dict[str, Any]:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    """Return the section common to all cards: origin, the people responsible, and how the promise is kept."""
+    """Return the section common to all cards: the origin, the people responsible, and how the promise is kept."""
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,
@@ -189,7 +189,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def choice_document(publish: str, duel: Duel | None) -> str | dict[str, Any]:
-    """Return the card's reason why a student or its teacher model is published; ``publish`` as in a lesson."""
+    """Return the card's reason for publishing a student or the model that taught it; ``publish`` is as in `Lesson`."""
     if publish:
         return CHOICE
     if duel is None:
@@ -213,7 +213,7 @@ def _labelled(run: Run) -> dict[str, Any] | None:
 
 
 def _encoder(run: Run) -> dict[str, Any] | None:
-    """Return the encoder whose vectors are the model's input, with statements about it; None if there is none."""
+    """Return the card's section on the encoder whose vectors are the model's input; None if there is none."""
     encoder = encoder_of(run)
     if encoder is None:
         return None

@@ -53,11 +53,11 @@ def dataset_import(
     rows after the first ``MOST_RECORDS`` in the file, so which of a holder's records are kept depends only on that
     holder's records.
 
-    ``provenance`` is the operator's unchecked description of the rows' origin. ``balance`` is the reader's account of
-    the file, stored with the dataset. ``artifact`` is the name of the file to write, by default a new one. ``progress``
-    counts the rows whose people are registered.
+    ``provenance`` is the operator's unchecked description of the rows' origin. ``balance`` lists what the reader did
+    with the file's rows, and is stored with the dataset. ``artifact`` is the name of the file to write, by default a
+    new one. ``progress`` counts the rows whose people are registered.
 
-    Raises DataError, without leaving anything behind, if the rows do not suit the kind.
+    Raises DataError and stores nothing if the rows do not suit the kind.
     """
     dataset_check(study=study, name=name, kind=kind, rows=rows)
     artifact = artifact or f"datasets/{uuid.uuid4()}.npz"
@@ -108,7 +108,7 @@ def dataset_name(study: Study, wanted: str) -> str:
 
 
 def classes_seen(outcome: Outcome, labels: np.ndarray | None) -> list[int]:
-    """Return the numbers of the classes that occur in labels; empty for other outcomes, whose labels are targets."""
+    """Return the numbers of the classes that occur in labels; empty for other outcomes, where labels are targets."""
     return np.unique(labels).tolist() if outcome.kind == Classes.kind and labels is not None else []
 
 
@@ -152,7 +152,7 @@ def _hashes(rows: Rows) -> np.ndarray:
 
 @transaction.atomic
 def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:
-    """Set a dataset's provenance. Cards of earlier runs keep the earlier text."""
+    """Set a dataset's provenance. Cards of earlier runs keep the previous text."""
     study_lock(dataset.study_id)
     locked(dataset).provenance = provenance.strip()
     with changes_recorded([dataset], acting_user=acting_user):

@@ -34,8 +34,9 @@ from training.models import Run, StudentModel
 def download_record(*, run: Run, what: str, digest: str = "", acting_user: AbstractBaseUser) -> None:
     """Record in the register that ``acting_user`` has received ``what`` of ``run``, except in a rehearsal.
 
-    Requests for labels are not recorded if the method releases none. A user who pages through the labels is recorded
-    once, and again only after more labels have been released. A user of predictions is recorded the first time.
+    Requests for labels are not recorded if the method releases no labels. A user who pages through the labels is
+    recorded once, and again only after more labels have been released. A user who requests predictions is recorded the
+    first time.
     """
     if run.rehearsal or (what == "labels" and not method_of(run).releases_labels):
         return
@@ -47,7 +48,7 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
     if what != "model" and _is_recorded(run, content, acting_user):
         return
     study = study_lock(run.study_id)
-    if what != "model" and _is_recorded(run, content, acting_user):  # by a simultaneous request
+    if what != "model" and _is_recorded(run, content, acting_user):  # recorded by a simultaneous request
         return
     release_record(study=study, kind=Release.Kind.DOWNLOAD, run=run.pk, content=content, acting_user_id=acting_user.pk)
 
@@ -124,8 +125,8 @@ def labels_arrays(run: Run) -> dict[str, np.ndarray]:
 def labels_table(run: Run) -> list[list[Any]]:
     """Return a heading and a row for each label of ``run``.
 
-    If it releases noisy counts, there is a column for each class; if there are reinforced labels, one marks them (1 or
-    0).
+    If the run releases noisy counts, there is a column for each class; if there are reinforced labels, a column marks
+    them (1 or 0).
     """
     classes = run.learns.categories
     counted = method_of(run).releases_counts(run)
@@ -219,7 +220,7 @@ def onnx_store(artifact: str, model: Model, run: Run, card: dict[str, Any]) -> t
 
 
 def version_load(version: StudentModel) -> Model:
-    """Return the model of a version with its calibration, in the form given to all users."""
+    """Return the model of a version with its calibration, in the form that all users receive."""
     model = published_load(version.learner, model_fetch(version.artifact))
     calibrated = CalibratedModel(model, Calibration.from_json(version.calibration))
     return calibrated if version.is_released_itself else published_form(calibrated, version.run.learns)

@@ -1,10 +1,10 @@
-"""Drawings: one question to all participants, outside runs, with a separate share.
+"""Drawings: single questions to all participants, outside runs, each with a separate share.
 
 Head counts give the number of holders with each promise, for plans (rule 7; condition 9 of the guarantee). Either they
 are drawn with noise in an explicit action, charged, stored and reused, or an operator enters them as public numbers.
 
-Check answers give, for each question, how many people's first answer was right and how many people's was wrong. A
-person is in at most one of the two, so the number of cells with that person is at most the number of questions. See
+Check answers give, for each question, how many people's first answer was right and how many people's was wrong. Each
+person is counted in at most one of these two numbers, and so in at most as many cells as there are questions. See
 docs/gaussian-accounts.md.
 """
 
@@ -41,7 +41,7 @@ from learning.mechanisms.protocol import Draws, People
 from training.errors import STATE
 from training.models import Run
 
-#: Share of the smallest cap that a drawing costs; it gives σ = 10 / μ_min (condition 9 of the guarantee).
+#: Share of the smallest cap that a drawing costs; σ = 10 / μ_min follows from it (condition 9 of the guarantee).
 SHARE = 0.01
 
 
@@ -93,12 +93,12 @@ def question_draw(
         snapshot: All participants.
         counted: Whether each holder is in a cell, (cells, H).
         content: Function from the noisy numbers (cells,) to the content of the release.
-        noise: Source of noise, only for tests.
+        noise: Source of noise; set only by tests.
         follows: The result of :func:`drawing_last` when the user decided to draw, so that a form sent twice draws once;
             None if unknown.
 
     Raises:
-        ValidationError: The share is not free, a run is counting people, or there is a newer release.
+        ValidationError: The share is not free, a run is counting people, or there is a newer release than expected.
     """
     if follows is not None and follows != drawing_last(study, kind):
         raise ValidationError(
@@ -138,7 +138,7 @@ def question_draw(
 def _counts_people(run: Run) -> bool:
     """Return whether a run has remaining rounds of counts, in which people are fully charged for a round or excluded.
 
-    A share opened later would not raise the run's limit, but would raise the amounts that people have spent.
+    Opening another share now would not raise the run's limit, but people would have spent more.
     """
     counted = [each for each in run.plan.get("rounds", []) if each.keys() & {"table", "marginals"}]
     return run.batches.count() < len(counted)
@@ -185,7 +185,8 @@ def head_counts_draw(
 def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Mapping[str, int]) -> list[HeadCount]:
     """Enter public numbers by level for the promises of the ε policy in force; nobody is charged.
 
-    They must not be derived from consents; the person who enters them states their source. Raises ValidationError.
+    The numbers must not be derived from consents; the person who enters them states their source. Raises
+    ValidationError.
     """
     study = study_lock(study.pk)
     if set(counts) != set(Level.values) or not all(type(each) is int and 0 <= each <= MOST for each in counts.values()):
@@ -248,7 +249,7 @@ class Understanding:
 
 @dataclass(frozen=True)
 class AnswerCounts:
-    """Newest count of answers: the version of the form, the time, and the results, worst first."""
+    """Newest count of answers: the version of the form, the time, and the results, worst-answered question first."""
 
     form_version: int
     counted_at: datetime
@@ -259,7 +260,7 @@ class AnswerCounts:
 def check_answers_count(
     *, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None, follows: int | None = None
 ) -> Release:
-    """Count the first answers to the current form with noise, charge everyone counted, and delete all answers.
+    """Count the first answers to the current form with noise, charge everyone who is counted, and delete all answers.
 
     Answers of people who do not take part are not counted, because they have no accounts.
 
@@ -305,7 +306,7 @@ def _question(study: Study) -> HeadCountQuestion:
 
 
 def _counted(form: ConsentForm, holders: np.ndarray) -> np.ndarray:
-    """Return (2·questions, H) whether each holder's first answer to each question was right, then whether wrong."""
+    """Return whether each question's first answer was right, then whether it was wrong, (2·questions, H)."""
     answered, right = np.zeros(len(holders), dtype=np.int64), np.zeros(len(holders), dtype=np.int64)
     rows = CheckAnswers.objects.filter(form=form, counted=False, answered__gt=0)
     for holder, mask, right_mask in rows.values_list("holder_id", "answered", "right").iterator(chunk_size=5000):
@@ -331,8 +332,8 @@ def understanding_of(counts: dict, sigma: float) -> Understanding:
     """Return the share of right answers from one question's noisy ``counts``, with its interval by Fieller's theorem.
 
     For the true share p, right - p·(right + wrong) is noise with variance σ²·((1 - p)² + p²). The interval contains all
-    p for which this is within the quantile. They solve a quadratic inequality and form a finite interval if the number
-    of answers exceeds its noise.
+    p for which this is within the quantile. These p solve a quadratic inequality, and form a finite interval if the
+    number of answers is large compared with its noise.
     """
     right, number = counts["right"], counts["right"] + counts["wrong"]
     spread = (_QUANTILE * sigma) ** 2
@@ -341,7 +342,7 @@ def understanding_of(counts: dict, sigma: float) -> Understanding:
         return Understanding(counts["question"])
     half = math.sqrt(max(b * b - a * c, 0.0)) / a
     low, high = max(b / a - half, 0.0), min(b / a + half, 1.0)
-    if low >= high:  # Noise has moved both ends below 0 or above 1: as close to the estimate as a share can be.
+    if low >= high:  # Noise has moved both ends below 0 or above 1, so use the share closest to the estimate.
         low = high = min(max(b / a, 0.0), 1.0)
     estimate = min(max(right / number, low), high)
     return Understanding(

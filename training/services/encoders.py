@@ -1,11 +1,11 @@
-"""Encoders that turn the records of a study's datasets into vectors: registration, use and withdrawal.
+"""Encoders, which turn the records of a study's datasets into vectors: registration, use and withdrawal.
 
 The person who registers an encoder states that it was made without the private data; runs may then use it. Every record
 is encoded separately, once, on one thread, in a process with limits on memory and time. Vectors are stored in the
 dataset's file next to the record, so erasing a record erases them as well.
 
 The progress and duration of encoding private records may depend on a single record, so only data stewards see them.
-Proposals do not depend on them; an approved run waits for the end.
+Proposals do not depend on these; an approved run waits for the encoding to end.
 """
 
 import hashlib
@@ -62,13 +62,13 @@ def encoder_register(
 
     Args:
         study: The study.
-        takes: The encoder's input, as JSON for :func:`learning.encoders.input_from_json`.
+        takes: The encoder's input as JSON; see :func:`learning.encoders.input_from_json`.
         source: Origin of the encoder and its training data.
         stated: Whether the user states that it was made without the study's private data.
         tokenizer: Tokenizer for texts, as JSON of the library `tokenizers`.
 
     Raises:
-        ValidationError: errors by field, if this is not stated, it is already registered, or it cannot be used.
+        ValidationError: errors by field, if the statement is missing, or the encoder is already registered or unusable.
     """
     study_open_check(study)
     if not stated:
@@ -116,10 +116,10 @@ def encoder_register(
 
 @transaction.atomic
 def encoder_withdraw(*, encoder: Encoder, reason: str, acting_user: AbstractBaseUser) -> Encoder:
-    """Withdraw an encoder permanently and log this; it cannot be chosen for runs or encode datasets any more.
+    """Withdraw an encoder permanently and log this; it can no longer be chosen for runs or encode datasets.
 
-    If a run has learned from its vectors, these and the file are kept for the run's models and for recomputing the run.
-    Otherwise both are deleted.
+    If a run has learned from its vectors, the vectors and the file are kept for the run's models and for recomputing
+    the run. Otherwise both are deleted.
 
     Raises:
         ValidationError: there is no reason, or a run that has not ended uses it.
@@ -156,7 +156,7 @@ def encoder_runs(encoder: Encoder) -> QuerySet[Run]:
 
 
 def encoder_is_used(encoder: Encoder) -> bool:
-    """Return whether a run has asked anyone about the encoder's vectors, or produced a model that uses them."""
+    """Return whether a run has asked questions based on the encoder's vectors, or produced a model that uses them."""
     return encoder_runs(encoder).filter(Q(batches__isnull=False) | Q(students__isnull=False)).exists()
 
 
@@ -172,11 +172,11 @@ def _message(error: EncoderError) -> str:
 
 
 _AT_A_TIME = 256
-#: Number of records of a public dataset that are encoded both singly and in a batch as a test.
+#: Number of a public dataset's records that are encoded both singly and in a batch, as a test.
 _TRIED = 4
-#: Time after which failed work is tried again, because a failure is caused by the machine and not by records.
+#: Time after which failed work is tried again; failures are caused by the machine, not by records.
 _AGAIN = timedelta(hours=1)
-#: Number of parts into which records are always divided, so that progress does not reveal their number.
+#: Number of parts into which records are always divided, so that progress does not reveal the number of records.
 _PARTS = 10
 
 
@@ -209,7 +209,7 @@ def encodings_end(encoder: Encoder, *, keep: bool) -> None:
 
 
 def encoding_work(encoding_id: int | str) -> None:
-    """Encode a dataset unless a live worker is doing so or it is done; can be repeated after a crash.
+    """Encode a dataset unless this is done or a live worker is doing it; can be repeated after a crash.
 
     If the encoder is withdrawn, delete its vectors. If the dataset was removed, do nothing.
     """
@@ -254,7 +254,7 @@ def _waiting_runs(encoding: Encoding) -> QuerySet[Run]:
 
 
 def _encode(encoding: Encoding, mine: Any) -> None:
-    """Encode the dataset's records and store the vectors, repeating this if records are erased in the meantime."""
+    """Encode the dataset's records and store the vectors; repeat this if records are erased in the meantime."""
     begun = time.monotonic()
     known: dict[bytes, np.ndarray] = {}
     dataset, key = encoding.dataset, records_key(encoding.encoder.digest)
@@ -266,7 +266,8 @@ def _encode(encoding: Encoding, mine: Any) -> None:
         if missing:
             file = encoder_load(encoding.encoder)
             with EncoderProcess(file, x.shape[1:]) as process:
-                # Private records are never used as a test, because whether the encoder is refused would depend on them.
+                # Private records are never used for the test, because the decision to refuse the encoder would depend
+                # on them.
                 tried = x[:_TRIED] if dataset.kind != Dataset.Kind.PRIVATE else x[:0]
                 process.check_locality(np.concatenate([sample_of(file.takes, x.shape[1:]), tried]))
                 for part, places in enumerate(np.array_split(missing, _PARTS), start=1):
@@ -301,7 +302,7 @@ def _forget(encoding: Encoding, mine: Any) -> None:
 
 
 def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: Callable[[], int]) -> bool:
-    """Point the dataset to a file with these arrays if it still points to ``before`` and the job can be ended.
+    """Point the dataset to a new file with these arrays if it still points to ``before`` and the job can be ended.
 
     Returns:
         Whether this succeeded; otherwise nothing has changed.
@@ -331,7 +332,7 @@ def _store(encoding: Encoding, before: str, arrays: dict[str, np.ndarray], end: 
 
 
 def encodings_sweep() -> None:
-    """Queue encodings whose worker died, and those that failed more than an hour ago."""
+    """Queue encodings whose worker died or that failed more than an hour ago."""
     failed = Encoding.objects.filter(state=Encoding.State.FAILED, heartbeat__lt=timezone.now() - _AGAIN)
     failed.update(state=Encoding.State.WAITING, message="")
     send_on(Encoding.objects.filter(state=Encoding.State.WAITING), "training.tasks.encoding_work")

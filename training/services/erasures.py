@@ -1,7 +1,7 @@
 """Deletion of records: erasure of a holder's records, removal of datasets, and the end of a study's retention period.
 
-Accounts are not records. A holder's charges are kept, and so are the files that list who was asked, because they are
-needed to check the guarantee and contain only ids and numbers.
+Accounts are not records. A holder's charges and the files that list who was asked are kept, because they are needed to
+check the guarantee and contain only ids and numbers.
 """
 
 import logging
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Rest:
-    """Stored dataset without some holders, not yet in use. ``gone``: number of removed rows by holder."""
+    """Dataset stored without some holders and not yet in use. ``gone``: number of removed rows by holder."""
 
     dataset: Dataset
     before: str
@@ -57,9 +57,9 @@ class _Rest:
 
 
 def records_erase(study_id: int | str) -> int:
-    """Erase the records of everyone in a study who is waiting for this; return the number of people.
+    """Erase the records of everyone in a study who has requested it; return the number of people.
 
-    This can be repeated after a crash, because a request stays open until it is recorded as done.
+    This can be repeated after a crash, because a request stays open until its completion is recorded.
     """
     study, erased = Study.objects.get(pk=study_id), 0
     while waiting := holders_waiting(study):
@@ -104,7 +104,7 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
 
 @transaction.atomic
 def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
-    """Point rows to the new files and record the erasures; change nothing and return False if the state has changed."""
+    """Point rows to the new files and record the erasures; if the state has changed, do nothing and return False."""
     study = study_lock(study.pk)
     if not set(waiting) <= holders_waiting(study):
         return False
@@ -128,7 +128,7 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
         else:
             coordinates_forget(run)
     transaction.on_commit(lambda: arrays_delete(*(rest.before for rest in rests)))
-    # Done before the commit: after a crash in between, erasures are still pending although keys are already destroyed.
+    # Keys are destroyed before the commit, so after a crash in between, erasures are still pending.
     for rest in rests:
         keys_destroy(ring_of(rest.before), rest.gone)
     return True
@@ -202,19 +202,19 @@ def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
 
 
 def _run_end(run: Run) -> None:
-    """Delete an ended run's data for a replay from private storage, because the replay has become impossible."""
+    """Delete an ended run's private data for a replay, because the replay has become impossible."""
     Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
     transaction.on_commit(lambda: arrays_delete_folder(run_folder(run)))
 
 
 @transaction.atomic
 def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, erase_after: date | None = None) -> Study:
-    """Close a study permanently and log this, which ends new runs, decisions to take part, invitations and alliances.
+    """Close a study permanently and log this. This ends runs, participation, invitations and alliances.
 
     Releases and receipts are kept. Private records are erased after their last day.
 
     Args:
-        reason: the reason, which is shown to holders.
+        reason: the reason, shown to holders.
         erase_after: the last day of the records; by default the day announced to holders, and never later.
 
     Raises:
@@ -249,7 +249,7 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
 
 
 def _alliances_leave(study: Study, acting_user: AbstractBaseUser | None) -> None:
-    """Leave every alliance of a study that is ending, because the others would otherwise wait for it in each run."""
+    """Leave every alliance of a study that is ending, because other members would otherwise wait for it in each run."""
     for alliance in Alliance.objects.filter(study=study, left_at=None):
         alliance_leave(alliance=alliance, acting_user=acting_user)
 
@@ -259,8 +259,8 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     """Erase all private records of a study after their last day, and close it if necessary; return the number of rows.
 
     This covers rows of private datasets, scans of letters, data that runs keep for a replay, pseudonyms and their key,
-    links, and the user accounts' relation to the study. Decisions, releases and charges are kept under numbers that
-    identify nobody.
+    links, and the user accounts' relation to the study. Decisions, releases and charges are kept under numbers that do
+    not identify people.
     """
     study = study_lock(study.pk)
     if study.expired_at is not None or not is_over(study, today):

@@ -1,8 +1,8 @@
-"""Forecast of a run: its plan for a share of every cap compared with other plans, with all checks of an approval.
+"""Forecast of a run: its plan for a share of every cap, compared with other plans and checked as for an approval.
 
 Pages, the API and the command line all show this forecast. Everything in it is public, because it is based on policies,
 head counts, shares and public points. The benefit of levels is estimated from plans with one promise for everyone, or
-without the strictest people.
+without the people with the strictest promise.
 """
 
 import math
@@ -26,14 +26,14 @@ from training.methods import MethodPlan, method_of
 from training.methods.planning import with_majority
 from training.models import Run
 
-#: Gain in signal below which levels have little benefit.
+#: Gain in signal below which levels are of little benefit.
 _LITTLE = 0.1
 
 _BRINGS_LITTLE = gettext_noop(
     "Individual levels help little here: asking only the people who allow ε = %(epsilon)g, and using that ε for all "
     "of them, would give %(part)d %% of this plan's signal."
 )
-#: Gain in the forecast share of correct answers below which levels have little benefit.
+#: Gain in the forecast share of correct answers below which levels are of little benefit.
 _HALF_A_POINT = 0.005
 
 _GAINS_LITTLE = gettext_noop(
@@ -80,7 +80,7 @@ class Alternative:
 
 
 def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative, ...]:
-    """Return a plan and its alternatives; empty in rehearsals, and if everyone has the same promise.
+    """Return a plan and its alternatives; empty in rehearsals or if everyone has the same promise.
 
     If accounts end a vote, excluding the people with the strictest promise is an alternative, because they run out
     first.
@@ -118,7 +118,7 @@ def alternatives(run: Run, plan: MethodPlan, share: float) -> tuple[Alternative,
 
 
 def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
-    """Yield a note on whether personal levels are beneficial, judged by the number of labels if accounts end a vote."""
+    """Yield a note on whether personal levels are beneficial; if accounts end a vote, labels decide."""
     if not options:
         return
     levels, threshold, _smallest, *lenient = options
@@ -140,7 +140,7 @@ def alternatives_notes(options: tuple[Alternative, ...]) -> Iterator[Sentence]:
 
 
 def _labels(run: Run, plan: MethodPlan, other: MethodPlan) -> int | None:
-    """Return the number of labels of another plan, or of public points if accounts do not end it."""
+    """Return the number of labels of an alternative plan, or of public points if accounts do not end its vote."""
     if plan.labels is None or run.public_dataset is None:
         return None
     most = run.public_dataset.rows
@@ -155,7 +155,7 @@ def _levels(promises: list[PlannedPromise], delta: float) -> list[PlannedLevel]:
 
 
 def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
-    """Return how much larger the expected share of correct answers is; infinity unless both forecasts have one."""
+    """Return the gain in the expected share of correct answers; infinity unless both forecasts contain this share."""
     shares = [each.value for each in (forecast, other) if each and not each.measure and each.value is not None]
     return shares[0] - shares[1] if len(shares) == 2 else math.inf
 
@@ -163,14 +163,14 @@ def _gain(forecast: Forecast | None, other: Forecast | None) -> float:
 def _planned(run: Run, share: float, promises: list[PlannedPromise]) -> MethodPlan | None:
     try:
         return method_of(run).plan(run, share, promises)
-    except PlanError:  # the plan itself is possible, but not with these promises
+    except PlanError:  # the plan itself is possible, but this alternative is not
         return None
 
 
 # --- The forecast of a run --------------------------------------------------------------------------------------------
 
 
-#: Number of holders below which a promise gives people few others among whom to hide, and little to learn from.
+#: Number of holders below which a promise has too few people to hide among and to learn from.
 FEW = 10
 
 _NO_PROVENANCE = gettext_noop(
@@ -203,7 +203,7 @@ _NO_AREA = Sentence(
         "class is rare, that says little, so look at the area when the model has been measured."
     )
 )
-#: Smallest gain in the share of correct answers for which a plan recommends a larger share.
+#: Smallest gain in the share of correct answers at which a plan recommends a larger share of the caps.
 _WORSE = 0.05
 
 
@@ -249,14 +249,14 @@ def forecast(run: Run, share: float | None = None) -> RunForecast:
 
 
 def _area_notes(run: Run, planned: MethodPlan) -> Iterator[Sentence]:
-    """Yield a note if only correct answers are forecast for a model of two classes, whose area is also measured."""
+    """Yield a note if only correct answers are forecast for a model of two classes, as its area is measured too."""
     of_answers = [each for each in planned.forecasts if each.of != TABLE]
     if len(run.classes) == 2 and of_answers and all(each.measure != AREA for each in of_answers):
         yield _NO_AREA
 
 
 def _share_notes(run: Run, planned: MethodPlan, share: float) -> Iterator[Sentence]:
-    """Yield a note if the forecast is poor because the run may use only little of every cap."""
+    """Yield a note if the forecast is poor because the run may use only a small part of every cap."""
     expected = headline(planned.forecasts)
     if run.rehearsal or run.alliance_id or share >= SUGGESTED or expected is None or expected.measure:
         return
@@ -286,5 +286,5 @@ def _notes(run: Run) -> Iterator[Sentence]:
 
 
 def _is_uncertain(count: HeadCount) -> bool:
-    """Return whether the standard deviation of a drawn count's noise is more than half of the count."""
+    """Return whether the noise in a drawn count has a standard deviation of more than half of the count."""
     return count.sigma is not None and 0 < count.count < 2 * count.sigma

@@ -1,4 +1,4 @@
-"""Imports in the browser: a user uploads a file and declares its schema, and a worker checks and stores everything.
+"""Imports in the browser: a user uploads a file and declares its schema, then a worker checks and stores everything.
 
 The upload, the report and the first rows are in private storage. They are deleted when the dataset is stored, when the
 import is dropped, and a day after the last step.
@@ -51,12 +51,12 @@ logger = logging.getLogger(__name__)
 
 State = DatasetImport.State
 KEPT = timedelta(days=1)
-"""Time after its last step at which an unfinished import is dropped."""
+"""Time after which an import is dropped if no step of it has been taken."""
 
 
 _PROGRESS = "progress"
 _READING = 0.3
-"""Share of the progress bar for reading a file during an import; the rest is for storing it."""
+"""Part of an import's progress bar for reading the file; the rest is for storing it."""
 MOST_LOOK_ALIKES = 200
 """Maximum number of groups of look-alike pseudonyms in a report."""
 _LOOK_ALIKE = gettext_noop(
@@ -72,7 +72,7 @@ class Upload:
     Attributes:
         name: Name of the dataset.
         kind: One of `Dataset.Kind`.
-        file: File in a format that the readers support, as shown by its name.
+        file: File in a supported format, which its name indicates.
         label_file: Label file for an idx file.
         schema: Schema as JSON.
         holder_prefix: Prefix of generated pseudonyms if each private row belongs to a different person.
@@ -93,11 +93,12 @@ class Upload:
 def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> DatasetImport:
     """Store an uploaded file in private storage; without a schema, draft one from it.
 
-    For people's rows, the draft does not depend on values: only names and kinds of columns are used, with the
-    declarations of equally named columns in the study's last public dataset.
+    For people's rows, the draft does not depend on values: it uses only the names and kinds of columns, and the
+    declarations of columns with the same names in the study's last public dataset.
 
     Raises:
-        ValidationError: errors by field, if the name is taken, the study is closed, or no draft is possible.
+        ValidationError: errors by field, for example if the name is taken, the study is closed, or no draft is
+            possible.
     """
     study_open_check(study)
     _name_check(study, upload.name)
@@ -130,7 +131,7 @@ def import_begin(*, study: Study, upload: Upload, acting_user: AbstractBaseUser)
 
 
 def upload_name(file: File) -> str:
-    """Return an uploaded file's name without folders; long names keep only their end, for all file systems."""
+    """Return an uploaded file's name without folders; only the end of long names is kept, for all file systems."""
     return Path(file.name or "file").name.encode()[-200:].decode(errors="ignore")
 
 
@@ -149,7 +150,7 @@ def _draft(begun: DatasetImport) -> None:
 
 
 def import_facts(dataset_import: DatasetImport) -> dict[str, Any]:
-    """Return facts by column about a public or test file's first records (`Draft.facts`); empty for private files."""
+    """Return facts about each column in a public or test file's first records (`Draft.facts`); empty if private."""
     return _written(dataset_import, "facts")
 
 
@@ -219,13 +220,13 @@ def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUs
 
 
 def import_drop(*, dataset_import: DatasetImport) -> None:
-    """Drop an import with everything that was uploaded; if it is done, the dataset is kept."""
+    """Drop an import with everything that was uploaded; if the dataset is already stored, it is kept."""
     DatasetImport.objects.filter(pk=dataset_import.pk).delete()
     transaction.on_commit(lambda: _files_delete(dataset_import))
 
 
 def import_work(import_id: str) -> None:
-    """Check or store an import unless a live worker does so or nothing is due; can be repeated after a crash."""
+    """Check or store an import unless a live worker is doing so or nothing is due; can be repeated after a crash."""
     with lease(DatasetImport, import_id) as token:
         row = DatasetImport.objects.select_related("study", "requested_by").filter(pk=import_id).first()
         if token is None or row is None or row.state not in DatasetImport.BUSY:
@@ -347,7 +348,7 @@ def upload_read(
     report: Report,
     progress: Progress | None = None,
 ) -> Rows:
-    """Return the rows of an uploaded file with the labels and holders that its kind has; errors go to the report.
+    """Return the rows of an uploaded file, with labels and holders if its kind has them; errors go to the report.
 
     A separate process reads the file.
     """
@@ -391,13 +392,13 @@ def _progress_name(dataset_import: DatasetImport) -> str:
 
 
 def _stored_note(row: DatasetImport, share: float) -> None:
-    """Write progress to a file, because others cannot see database changes before the storing transaction ends."""
+    """Write progress to a file, because database changes become visible only when the storing transaction ends."""
     with suppress(OSError):
         private_replace(_progress_name(row), json.dumps({"stored": share}).encode())
 
 
 def import_report(dataset_import: DatasetImport) -> dict[str, Any]:
-    """Return the findings of a check with the first rows; empty if there are none."""
+    """Return a check's report with the first rows; empty before the check."""
     return _written(dataset_import, "report")
 
 
@@ -442,7 +443,7 @@ def _name_check(study: Study, name: str) -> None:
 
 
 def _files_delete(dataset_import: DatasetImport) -> None:
-    """Delete the uploaded files, and rows written by a worker to which no dataset refers."""
+    """Delete the uploaded files, and files of rows to which no dataset refers."""
     arrays_delete_folder(dataset_import.folder)
     artifact = f"datasets/{dataset_import.pk}.npz"
     if not Dataset.objects.filter(artifact=artifact).exists():
@@ -450,8 +451,8 @@ def _files_delete(dataset_import: DatasetImport) -> None:
 
 
 # --- Rehearsal studies ------------------------------------------------------------------------------------------------
-# One request is enough here. Records of people go through the steps above, where a data steward checks them before they
-# are stored.
+# Here a single request is enough; people's records go through the steps above, so that a data steward checks them
+# before they are stored.
 
 
 def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: AbstractBaseUser) -> Dataset:
@@ -459,7 +460,7 @@ def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: Abstract
 
     Raises:
         DataError: lists all errors in the schema or the file.
-        ValidationError: the study is closed or not a rehearsal, or there is no dataset whose schema could be used.
+        ValidationError: the study is closed or not a rehearsal, or has no dataset whose schema could be used.
     """
     study_open_check(study)
     if not study.rehearsal:
@@ -491,7 +492,7 @@ def rehearsal_data_import(*, study: Study, upload: Upload, acting_user: Abstract
 
 
 def last_schema(study: Study) -> dict[str, Any]:
-    """Return the schema of a study's last dataset. Raises ValidationError if there is none."""
+    """Return the schema of a study's last dataset. Raises ValidationError if the study has no dataset."""
     last = study.datasets.order_by("imported_at").last()
     if last is None:
         raise ValidationError({"schema": _("The contents of a row are unknown. Provide a schema.")})

@@ -1,4 +1,4 @@
-"""Publications of a run: the rule for models, their stages and thresholds, tables, and withdrawals. All are logged.
+"""Publications of a run: the rule for models, their stages and thresholds, tables, withdrawals. All acts are logged.
 
 A run publishes its model automatically if it meets the rule; otherwise a person may publish it with a reason. A run
 that has released too few labels has no model. Counts or synthetic rows are published with a card.
@@ -58,7 +58,7 @@ _ONE_LABEL = gettext_noop(
 
 
 def too_few_labels(labels: int) -> Sentence | None:
-    """Return the reason why no student can learn from this many released labels; None if one can."""
+    """Return the reason why no student can learn from this many released labels; None if a student can."""
     return None if labels >= LEAST_LABELS else Sentence(_ONE_LABEL if labels else _NO_LABEL)
 
 
@@ -124,7 +124,7 @@ NEXT: dict[str, tuple[str, ...]] = {
 
 
 def registered_models(models: QuerySet[StudentModel]) -> QuerySet[StudentModel]:
-    """Return the published ones of these models, newest first, without withdrawn ones."""
+    """Return those of the given models that are published and not withdrawn, newest first."""
     return models.filter(pk=F("run__student"), withdrawn_at=None).order_by("-created_at", "pk")
 
 
@@ -162,7 +162,7 @@ def model_stage_set(*, run: Run, stage: str, acting_user: AbstractBaseUser) -> S
 
 
 def threshold_of(version: StudentModel) -> Threshold | None:
-    """Return the threshold of a version; None if it predicts the likeliest class."""
+    """Return the threshold of a version; None if the version predicts the likeliest class."""
     threshold = version.card.get("threshold")
     return Threshold(version.run.classes.index(threshold["class"]), threshold["least"]) if threshold else None
 
@@ -179,9 +179,9 @@ def model_threshold_set(
 ) -> StudentModel:
     """Set the minimum probability at which a run's published model predicts a class, and log this.
 
-    It is computed from the costs of missing the class and of predicting it falsely, or from a desired sensitivity. The
-    latter uses the probabilities for public points, never for test points. Without a class, the model predicts the
-    likeliest class again.
+    The threshold is computed from the costs of missing the class and of predicting it wrongly, or from a desired
+    sensitivity. For a sensitivity, probabilities for public points are used, never for test points. Without a class,
+    the model predicts the likeliest class again.
 
     Raises:
         ValidationError: there is no published model or no such class, or a value is missing.
@@ -271,13 +271,13 @@ def withdrawal_record(
     content: dict[str, Any],
     acting_user: AbstractBaseUser | None,
 ) -> None:
-    """Mark a run's result as withdrawn permanently; if the run asked people, enter this into the register.
+    """Mark a run's result as withdrawn permanently; if the run asked people, also record this in the register.
 
     Args:
         study: the run's study, locked.
-        reason: the reason, for people who downloaded or request it.
+        reason: the reason, shown to people who downloaded or request the result.
         unexplained: the error message if there is no reason.
-        content: the register entry's content in addition to digest and reason.
+        content: content of the register entry in addition to digest and reason.
         acting_user: the user who withdraws it; None if the run's hub has done so.
 
     Raises:
@@ -309,9 +309,9 @@ def withdrawal_record(
 
 
 def result_publish(run: Run) -> bool:
-    """Publish the table of a run that has asked everything, with a card, and finish the run.
+    """Publish the table of a run that has asked all its questions, with a card, and finish the run.
 
-    Synthetic rows become a public dataset of the study, about which further runs may ask.
+    Synthetic rows become a public dataset of the study, which further runs may use.
     """
     table = table_of(run)
     # A unique name, so that another worker cannot change the file to which the row refers.
@@ -354,7 +354,7 @@ def result_publish(run: Run) -> bool:
 
 
 def _rows_import(run: Run, rows: SyntheticRows) -> Dataset:
-    """Return the public dataset of a run's synthetic rows, without their classes, which are not ground truth."""
+    """Import a run's synthetic rows as a public dataset without classes, which are not ground truth; return it."""
     return dataset_import(
         study=run.study,
         name=dataset_name(run.study, run.title),

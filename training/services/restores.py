@@ -1,4 +1,4 @@
-"""Unlocking after a restore: decisions are recorded again, the gap is charged, and current runs end."""
+"""Unlocking after a restore: decisions are recorded again, the gap is charged, and runs in progress end."""
 
 import logging
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Settlement:
     """Result of settling a restore.
 
     Attributes:
-        reached: the share of its cap that every account has reached; 0 if nothing was charged and runs continue.
+        reached: the share of its cap that every account is now charged for; 0 if nothing was charged and runs continue.
         applied: number of decisions, circumstances, erasures and closings that were recorded again.
     """
 
@@ -59,12 +59,12 @@ def restore_settle(
     """Settle a restore and unlock the study.
 
     People's decisions since the backup are recorded again from the journal, :func:`accounting.gaps.gap_settle` charges
-    the gap, runs whose shares count as used there end, and removals and withdrawals are repeated.
+    the gap, runs whose shares are thereby used up end, and removals and withdrawals are repeated.
 
     Args:
         study: A study whose database is older than the journal.
         share: See :func:`accounting.gaps.gap_settle`.
-        given_up: Number of people's acts to give up because the objects to which they refer were lost as well.
+        given_up: Number of people's acts to give up because the objects they refer to were lost as well.
         entered: Whether acts missing from the journal were entered by hand.
 
     Raises:
@@ -100,7 +100,7 @@ def restore_settle(
 
 
 def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
-    """Refuse to unlock a study whose database contains fewer of people's acts than the journal."""
+    """Refuse to unlock a study if its database lacks acts of people that the journal contains."""
     if (not lost.is_complete or is_distrusted(study)) and not entered:
         why = _("The journal does not contain everything that people decided since the backup.")
         if is_distrusted(study):

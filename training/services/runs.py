@@ -1,7 +1,7 @@
 """Commands on a run: propose, edit, check, cancel, and delete data that must not outlive it.
 
-Ending a run that has ended does nothing. Only its proposer may change a draft; each change is logged and creates a new
-revision. Another person who changed it could otherwise approve their own proposal.
+Ending a run that has ended does nothing. Only a draft's proposer may change it, because other people could otherwise
+approve a proposal that they wrote; each change is logged and creates a new revision.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """Create a draft of a run. Raises ValidationError with errors by field if it could not be carried out."""
+    """Create a draft of a run. Raises ValidationError with errors by field if the run could not be carried out."""
     study = study_lock(study.pk)
     study_open_check(study)
     name = fields.get("method", Run.Method.PATE)
@@ -69,7 +69,7 @@ def run_check(run: Run) -> RunMethod:
     """Check that a run is well formed using only public information, fill in defaults, and return its method.
 
     The result does not depend on consents or private records (condition 1 of the guarantee); otherwise people who
-    propose or approve runs would learn about them.
+    propose or approve runs would learn about these.
 
     Raises:
         ValidationError: errors by field.
@@ -79,8 +79,8 @@ def run_check(run: Run) -> RunMethod:
     def wrong(field: str, message: object) -> None:
         errors.setdefault(field, []).append(str(message))
 
-    # The database checks that references exist, and constraints on them are checked below, by methods, or on approval.
-    # A separate query for each would take longer than everything else.
+    # The database checks that references exist; their constraints are checked below, by methods, or on approval.
+    # Separate queries for them would take longer than everything else.
     references = {each.name for each in Run._meta.concrete_fields if each.is_relation and getattr(run, each.attname)}
     try:
         run.clean_fields(exclude=references)
@@ -212,14 +212,14 @@ PROPOSED = (
 
 @transaction.atomic
 def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """Replace a draft with another proposal; if they are equal, do nothing.
+    """Replace a draft with another proposal; if both are equal, do nothing.
 
     Args:
         **fields: All fields of the new proposal, as in `run_propose`; missing fields get their defaults.
 
     Raises:
-        ValidationError: errors by field if the run could not be carried out; also if it is no longer a draft or was
-            proposed by another user.
+        ValidationError: errors by field if the run could not be carried out, is no longer a draft, or was proposed by
+            another user.
     """
     study_open_check(study_lock(run.study_id))
     run = _own_draft(run, acting_user, _("Only a draft can be changed. Propose a similar run."))
@@ -301,7 +301,7 @@ def _record(run: Run, kind: str, content: list[dict[str, Any]], acting_user: Abs
 
 
 def run_fail(run_id: str | UUID, message: str) -> None:
-    """End a run that cannot continue; staff see ``message``, so it must contain no private data."""
+    """End a run that cannot continue; ``message`` is for staff, so it must contain no private data."""
     with transaction.atomic():
         run = Run.objects.select_related("study").get(pk=run_id)
         study_lock(run.study_id)
@@ -320,9 +320,9 @@ def run_fail(run_id: str | UUID, message: str) -> None:
 
 
 def run_forget(run: Run) -> None:
-    """Delete data that must not outlive a run: members of teachers, people asked, and the teachers' predictions.
+    """Delete data that must not outlive a run: teachers' members and predictions, and the lists of people asked.
 
-    Unreleased noise and results are deleted as well. A study that keeps votes keeps only the data for a replay.
+    Unreleased noise and results are deleted as well. If the study keeps votes, the data for a replay are kept.
 
     A worker that is still busy with the run may write once more; the sweep then deletes again.
     """
@@ -348,12 +348,12 @@ def run_forget(run: Run) -> None:
 # --- Suggestions ------------------------------------------------------------------------------------------------------
 
 FEW_POINTS = 1000
-"""Number of public images below which even a student trained on true labels is no more accurate."""
+"""Number of public images below which even a student trained on true labels would not be more accurate."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Suggested method and student, by name. because: a sentence for the person who chooses."""
+    """Suggested method and student, by name. because: a sentence that explains the suggestion."""
 
     method: str
     student: str
@@ -363,7 +363,7 @@ class Suggestion:
 def suggested_method(kind: str, points: int) -> Suggestion:
     """Return the method that was most accurate in measurements on similar data.
 
-    It does not depend on the number of people: on Adult, the order of methods was the same with 300 people as with
+    The suggestion does not depend on the number of people: on Adult, methods ranked the same with 300 people as with
     32,561. The plan shows how well a few people's answers stand out from the noise.
 
     Args:
@@ -393,7 +393,7 @@ def suggested_method(kind: str, points: int) -> Suggestion:
 
 
 def suggestion_for(study: Study) -> Suggestion:
-    """Return the suggestion for a study's new proposal, based on its last public dataset (without one, for tables)."""
+    """Return the suggestion for a study's new proposal, based on its last public dataset (if none, for tables)."""
     public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
     if public is None:
         return suggested_method("table", 0)

@@ -1,8 +1,8 @@
-"""Students, which learn only from releases; each, or the released model itself, is stored as a version with its card.
+"""Students, which learn only from releases. Each one, or the released model itself, is stored as a version with a card.
 
-A finished run's student can be trained again or assessed, which causes no charges. Such a training is a row and a task:
-it can be repeated after a crash and resumes from its checkpoint, and its version is written in the same transaction
-that marks it as done. Every version is kept and recorded in the register.
+A finished run's student can be trained again or assessed at no charge. Such a training is a row and a task: it can be
+repeated after a crash, resumes from its checkpoint, and is marked as done in the transaction that writes its version.
+Every version is kept and recorded in the register.
 """
 
 import logging
@@ -80,7 +80,7 @@ class Taught:
 def student_train(run: Run) -> bool:
     """Train and evaluate the student, store it as a version with its card, and finish the run.
 
-    A run that has released too few labels finishes without a model, but a joint run fails, so that its sites do not
+    A run that has released too few labels finishes without a model; a joint run instead fails, so that its sites do not
     wait for the hub's model.
     """
     lesson = lesson_of(run)
@@ -126,8 +126,9 @@ def student_teach(
 ) -> Taught:
     """Train a student on the run's releases and store its file.
 
-    ``may_release``: whether the run's released model may be published instead. This happens if the run says so or, if
-    it leaves this open, unless the student is right more often on labelled public points that it has not learned from.
+    ``may_release``: whether the run's released model may be published instead. The model is published if the run
+    requires it. If the run leaves this open, it is published unless the student is right more often on labelled public
+    points that it has not learned from.
     """
     lesson = lesson_of(run)
     if lesson.model is None and not len(lesson.releases):
@@ -185,9 +186,9 @@ def _labels_right(releases: Releases, truth: np.ndarray | None) -> float | None:
 def version_add(
     run: Run, taught: Taught, *, acting_user_id: int | None, requested_by_id: int | None = None, publishes: bool = False
 ) -> StudentModel:
-    """Add the next version with its release and have it assessed; in the caller's transaction, under the study's lock.
+    """Add the next version with its release, and request its assessment, in the caller's transaction and study lock.
 
-    ``publishes``: whether the run publishes it automatically.
+    ``publishes``: whether the run publishes the version automatically.
     """
     last = run.students.aggregate(last=Max("version"))["last"] or 0
     version = StudentModel.objects.create(
@@ -240,9 +241,9 @@ def version_add(
 def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, reason: str = "") -> Run:
     """Publish another version of a run's student and log this; publishing the published one changes nothing.
 
-    A version that a run would not publish automatically needs a reason, which its card shows.
+    Publishing a version that a run would not publish automatically needs a reason, which the card shows.
 
-    Raises ValidationError if the version does not exist or was withdrawn, or if the reason is missing.
+    Raises ValidationError if the version does not exist or was withdrawn, or if a required reason is missing.
     """
     study = study_lock(run.study_id)
     run = Run.objects.select_for_update(of=("self",)).get(pk=run.pk)
@@ -280,9 +281,9 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, re
 def student_withdraw(*, run: Run, version: int, reason: str, acting_user: AbstractBaseUser | None) -> StudentModel:
     """Withdraw a version of a run's student permanently and log this, which ends downloads and predictions.
 
-    Earlier releases remain. People who downloaded the model or asked it for predictions are notified by email. Its file
-    is kept for checks of the register; withdrawing again changes nothing. ``acting_user`` is None if the run's hub has
-    withdrawn it.
+    Earlier releases remain. People who downloaded the model or asked it for predictions are notified by email. The
+    version's file is kept for checks of the register; withdrawing again changes nothing. ``acting_user`` is None if the
+    run's hub has withdrawn it.
 
     Raises:
         ValidationError: the version does not exist, or there is no reason.
@@ -351,7 +352,7 @@ def student_ask(
         student_learner: One of `STUDENTS`.
         student_parameters: The student's parameters; missing ones get their defaults.
         acting_user: The user who requests it; None for an administrator at the command line.
-        by_worker: Whether to queue it for a worker; otherwise the caller must call `student_learn`.
+        by_worker: Whether to queue the training for a worker; otherwise the caller must call `student_learn`.
 
     Raises:
         ValidationError: Errors by field if the student cannot be trained.
@@ -403,7 +404,7 @@ def versions_under_way(run: Run) -> Any:
 
 
 def student_learn(training_id: int | str, progress: Progress | None = None) -> bool:
-    """Do a training unless it is done or a live worker does it, reporting to `progress`; return whether it ran."""
+    """Do a training, reporting to `progress`, unless it is done or a live worker is doing it; return whether it ran."""
     training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
     if training is None:
         return False
@@ -439,7 +440,7 @@ def _fail(training: StudentTraining, message: str) -> None:
 
 
 def _worked(training: StudentTraining, also: Progress | None) -> str:
-    """Do the training and write its result, without leaving a file in private storage.
+    """Do the training and write its result; leave no file in private storage.
 
     Raises RunError if the public points were removed after the request.
     """
@@ -483,7 +484,7 @@ def _version_assess(training: StudentTraining, progress: Progress) -> None:
     truth, reference = truth_of(run.public_points), None
     if truth is not None:
         numbers = run.learns.categories_of(truth)
-        if (numbers >= 0).all():  # the true category of people censored early is unknown
+        if (numbers >= 0).all():  # the true categories of people censored early are unknown
             true = labelled(np.arange(len(truth)), numbers, classes=len(run.learns.categories))
             student = published_form(student_from(run, recipe, true, progress), run.learns)
             reference = evaluation(student, run.test_dataset, run.encoder)

@@ -129,7 +129,7 @@ class Command(BaseCommand):
             )
 
     def _report_left_out_rows(self, rows: Rows) -> int:
-        """Print the people who have more rows than are stored per person; return the number of rows not stored."""
+        """Print people who have more rows than are stored per person; return the number of rows that are not stored."""
         most, beyond = settings.MOST_RECORDS, holders_beyond(rows)
         for pseudonym, number in sorted(beyond.items()):
             self.stdout.write(f"“{pseudonym}” has {number:,} rows, of which the first {most:,} count.")

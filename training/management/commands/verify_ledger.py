@@ -1,7 +1,7 @@
 """Verify hash chains, accounts and shares of one or all studies, and that releases match their charges.
 
-The exit status is 1 if there are faults. Keep the printed hashes outside the database: with --noted, a later call
-proves that the chain has only grown since.
+The exit status is 1 if there are faults. Keep the printed hashes outside the database: a later call with --noted proves
+that the chains have only grown since.
 """
 
 from argparse import ArgumentParser
