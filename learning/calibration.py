@@ -1,10 +1,10 @@
 """Calibration and thresholds of published models, applied to probabilities before a class is chosen.
 
-A model's probabilities p become p' in proportion to exp(scale · log p + offset of the class), so that they match the
-frequency of correct answers. If the steps of a linear model released noisy sums, `fit_to_sums` finds scale and offsets:
-at every step, a sum shows how far the classes of all holders differ from the model's predictions at that step, with the
-same clipping and with noise of known size. A student that learned from releases is compared with other releases, which
-it has not seen (`learning.students.releases`). Neither way uses private records or test points.
+A model's probabilities p become p', proportional to exp(scale · log p + offset of the class), so that they match the
+frequency of correct answers. If the steps of a linear model released noisy sums, `fit_to_sums` finds the scale and the
+offsets: at every step, a sum shows how far the classes of all holders differ from the model's predictions at that step,
+with the same clipping and with noise of known size. A student that learned from releases is compared with other
+releases, which it has not seen (`learning.students.releases`). Neither method uses private records or test points.
 
 A threshold is the probability at which a class is chosen instead of the most likely one.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _SPREAD = 4.0
-"""Prior standard deviation of logits and offsets. Without evidence from releases, all classes are equally likely."""
+"""Prior standard deviation of logits and offsets. Without evidence from releases, classes remain equally likely."""
 _SMALLEST = 1e-6
-"""Share of all classes that replaces a probability of 0 before calibration."""
+"""Share of equal probabilities mixed into all probabilities before calibration, so that none is 0."""
 _MOST_RECORDS = 12
 _LARGEST_SCALE = 20.0
 
@@ -53,11 +53,11 @@ class Calibration:
         return cls(document["scale"], tuple(document["offsets"]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the calibration as it is stored in the model card and with a version."""
+        """Return the calibration in the form stored in the model card and with a version."""
         return {"scale": self.scale, "offsets": list(self.offsets)}
 
     def applied(self, probabilities: Floats) -> Floats:
-        """Return `(n, C)` calibrated probabilities; `none` returns them unchanged."""
+        """Return calibrated probabilities `(n, C)`; the calibration `none` returns them unchanged."""
         if self == Calibration.none(len(self.offsets)):
             return probabilities
         return np.asarray(
@@ -76,7 +76,7 @@ class Calibration:
 
 
 class CalibratedModel(Model):
-    """Model with calibrated probabilities. Its file is the file of the model; the calibration is stored separately."""
+    """Model with calibrated probabilities. Its file is that model's file; the calibration is stored separately."""
 
     def __init__(self, model: Model, calibration: Calibration) -> None:
         super().__init__(model.classes, model.shape)
@@ -96,19 +96,19 @@ class CalibratedModel(Model):
 
 
 def log_probabilities(probabilities: Floats) -> Floats:
-    """Return logarithms, in which a calibration is linear; 0 is replaced by a small share of every class."""
+    """Return log probabilities, in which a calibration is linear; no probability is treated as exactly 0."""
     return np.log(probabilities * (1 - _SMALLEST) + _SMALLEST / probabilities.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
 class StepCheck:
-    """Release of a step, as a check of the model at that step, in units of an average gradient per person.
+    """Release of a step, used to check the model at that step, in units of an average gradient per person.
 
     Attributes:
         logits: (P, C) logits of the public points under the weights at which gradients were taken.
         direction: (P, C) logits of the public points under weights that are independent of this step's noise.
         along: Released gradient along these weights.
-        intercept: (C,) released gradient of the constant coordinate.
+        intercept: (C,) released gradient with respect to the constant coordinate.
         noise_along: Standard deviation of the noise of `along`.
         noise_intercept: Standard deviation of the noise of each number in `intercept`.
     """
@@ -136,21 +136,21 @@ def fit_to_sums(
     If holders' records are distributed like the public points and their classes have the calibrated probabilities r,
     holders release on average Σ_y r_y·κ_y·(p − e_y) ⊗ f, where p is the model's prediction at that step and κ_y =
     min(1, clip / (‖f‖·‖p − e_y‖)). Scale and offsets are chosen so that this agrees with the releases along weights of
-    earlier steps, whose noise is independent of the step's noise. A model that has learned noise is therefore detected.
-    Differences are weighted by the noise of the releases and the spread of the public points, with a normal prior on
-    the logits around "equally likely".
+    earlier steps, whose noise is independent of the step's noise. This detects a model that has learned noise.
+    Differences are weighted by the noise of the releases and the spread of the public points. The prior on the logits
+    is normal, centred on equally likely classes.
 
     Args:
         logits: `(P, C)` logits of the public points under the published weights.
-        checks: Checks from some of the last steps; without any, the model stays unchanged.
+        checks: Checks from some of the last steps; if there are none, the model stays unchanged.
         lengths: `(P,)` norms of the features f, including the constant one. For a network, `(P, C)` ratios of the norm
             of the whole gradient to the norm of p − e_y, for each point and class.
         clip_norm: Norm to which a holder's gradient is clipped, in the units of the features.
         constant: The constant coordinate, in the same units.
         records: Average number of records per holder, a public estimate. With several records, their mean gradient is
-            clipped, so a gradient that stands out among k is clipped at k times the norm. Numbers of records are
-            assumed to be geometric.
-        people: Number of holders, a public number. With few holders, chance determines their classes.
+            clipped, so a single large gradient among k is clipped at k times the norm. Numbers of records are assumed
+            to follow a geometric distribution.
+        people: Number of holders, a public number. If it is small, their classes vary by chance.
     """
     from scipy.optimize import least_squares
 
@@ -193,7 +193,7 @@ def fit_to_sums(
 
 @dataclass(frozen=True)
 class Threshold:
-    """Rule for the class ``number``: chosen if its probability is at least ``least``, else the most likely other class.
+    """Rule that chooses class ``number`` if its probability is at least ``least``, else the most likely other class.
 
     >>> Threshold(1, 0.2).labels(np.array([[0.7, 0.3], [0.9, 0.1]])).tolist()
     [1, 0]
@@ -222,7 +222,7 @@ class Threshold:
 
 
 def least_by_costs(missed: float, false_alarm: float) -> float:
-    """Return the least probability at which choosing a class costs less on average than not choosing it (Elkan 2001).
+    """Return the smallest probability at which choosing a class costs no more on average than not (Elkan 2001).
 
     >>> least_by_costs(9.0, 1.0)
     0.1
@@ -231,11 +231,11 @@ def least_by_costs(missed: float, false_alarm: float) -> float:
 
 
 def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
-    """Return the largest threshold that finds this share of a class, assuming calibrated probabilities.
+    """Return the largest threshold with this sensitivity for a class, assuming calibrated probabilities.
 
     Args:
         probabilities: `(n,)` probabilities of the class, at points whose classes are unknown.
-        wanted: Share of the points of the class, above 0 and at most 1.
+        wanted: Share of the class's points to find, above 0 and at most 1.
     """
     ordered = np.sort(probabilities)[::-1]
     positives = np.cumsum(ordered)
@@ -245,7 +245,7 @@ def least_by_sensitivity(probabilities: Floats, wanted: float) -> float:
 
 
 def _outcomes(check: StepCheck, lengths: Floats, clips: Floats, shares: Floats, constant: float) -> Floats:
-    """Return what each class at a point adds to the gradient along the weights and the constant, `(P, C, 1 + C)`."""
+    """Return each class's contribution at each point to the gradient along weights and constant, `(P, C, 1 + C)`."""
     probabilities = softmax(check.logits, axis=1)
     residuals = probabilities[:, None, :] - np.eye(probabilities.shape[1])
     norms = np.sqrt((residuals**2).sum(axis=2)) * lengths.reshape(len(lengths), -1)

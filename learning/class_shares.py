@@ -1,8 +1,8 @@
-"""Shares of the classes among the people who took part, estimated from existing releases without further charges.
+"""Class shares among the people who took part, estimated from existing releases at no further charge.
 
-Public points are assumed to represent people. If the classes have other shares among people than among public points,
-readers of a model card need to know. Both estimates are sums of releases, whose noise is known, and their intervals
-invert tests of these sums.
+Public points are assumed to represent people. If class shares differ between people and public points, readers of a
+model card need to know. Both estimates use sums of releases with known noise, and their intervals invert tests of the
+sums.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from learning.measures import NORMAL_95, wilson
 Floats = NDArray[np.float64]
 
 _WEIGHED = 0.02
-"""Error of shares, noise excluded, because some people count for less: votes that an account could not pay for,
-clipped gradients, several records of one person (measured: docs/evaluation.md).
+"""Error of shares, apart from noise, because some people count less: votes that an account could not pay for, clipped
+gradients, several records of one person (measured in docs/evaluation.md).
 """
 
 _UNCOUNTED = 0.05
-"""Share of the planned people who may have joined or left, or who differ from the public points."""
+"""Share of the planned people who may have joined or left since, or may differ from the public points."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class ClassShare:
 def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
     """Return the shares of the classes among all votes.
 
-    All radii contain the same number of public points, so people have more votes where public points are sparse. The
-    sum over the queries is therefore a sum over people, wherever they lie. For X votes for a class out of T, X − s·T
-    has noise of variance σ²·Q·(1 − 2s + C·s²), and the interval contains all s for which it is near 0 (Fieller 1954).
+    All radii contain the same number of public points, so people vote in more queries where public points are sparse.
+    The sum over the queries therefore represents people everywhere. For X votes for a class out of T, X − s·T has noise
+    of variance σ²·Q·(1 − 2s + C·s²), and the interval contains all s for which it is near 0 (Fieller 1954).
 
     Args:
         counts: `(Q, C)` released counts of plain votes.
         sigma: Standard deviation of the noise of each count.
 
     Returns:
-        One share for each class; None if the noise is too large for a bounded interval.
+        A share for each class, or None if the noise is too large for a bounded interval.
     """
     queries, classes = counts.shape
     total, variance = float(counts.sum()), (NORMAL_95 * sigma) ** 2 * queries
@@ -63,9 +63,9 @@ def voted_shares(counts: Floats, sigma: float) -> list[ClassShare] | None:
 
 
 def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_norm: float) -> list[ClassShare]:
-    """Return shares of the classes from the first step of a linear model, which predicts equal classes for everybody.
+    """Return class shares from the first step of a linear model, whose predictions are equal for all classes.
 
-    The gradient of a holder of class y is then f ⊗ (1/C − e_y), clipped, and its constant coordinate counts classes:
+    The gradient of a holder of class y is then f ⊗ (1/C − e_y), clipped. Its constant coordinate counts classes:
     subtract it from 1/C and divide by the part of an average holder's gradient that remains after clipping. The
     estimate assumes that the planned people took part, and that public points show how much is clipped. The interval
     allows for an error of `_UNCOUNTED`.
@@ -90,7 +90,7 @@ def first_step_shares(intercept: Floats, *, noise: float, lengths: Floats, clip_
 
 
 def differing(people: ClassShare, share: float, points: int) -> bool:
-    """Return whether a class's share differs between people and ``points`` public points, by both intervals."""
+    """Return whether the intervals show that a class's share differs between people and ``points`` public points."""
     low, high = wilson(share, points)
     return people.high < low or high < people.low
 

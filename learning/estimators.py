@@ -1,6 +1,6 @@
 """Estimators for a researcher's own data, with an ε for each row, using the same questions and accounts as runs.
 
-They need no database and no site. docs/estimators.md states what they guarantee.
+They need no database and no site. Their guarantee is stated in docs/estimators.md.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ __all__ = ["IndividualDPClassifier", "IndividualDPCounts", "IndividualDPSynthesi
 Floats = NDArray[np.float64]
 
 GRID = 2.0 ** (np.arange(-12, 13) / 2)
-"""Values of ε that plans distinguish, from 1/64 to 64. A row is planned with the largest value up to its own ε."""
+"""Values of ε that plans distinguish, from 1/64 to 64. For planning, a row's ε is rounded down to such a value."""
 COUNT_NOISE = 20.0
-"""Standard deviation of the noise of each head count, if head counts are not public."""
+"""Standard deviation of the noise in each head count, if head counts are not public."""
 _DRAWS = 10**18
 _CLEAR = 2.0
 _ROUNDING = 1e-9
 _ROWS_OF_A_TEACHER = 13
 _FEWEST_QUERIES = 20
 _TEACHERS_PER_NOISE = 4
-"""Smallest ratio of teachers to the noise of a vote if there are more queries than the fewest."""
+"""Smallest ratio of teachers to vote noise if more than the minimum number of queries are asked."""
 
 
 class _Asked:
-    """Rows of people who are asked, each with an account whose cap is determined by its ε.
+    """Rows of the people who are asked, each with an account whose cap is determined by the row's ε.
 
     Args:
         epsilons: (n,) ε of each row, or one for all.
@@ -67,7 +67,7 @@ class _Asked:
         seed: Seed of the noise, for experiments whose results stay secret; None for the operating system's generator.
 
     Raises:
-        ValueError: An ε or δ that cannot be promised, or a wrong number of ε values.
+        ValueError: An ε or δ cannot be promised, or the number of ε values is wrong.
     """
 
     def __init__(self, epsilons: ArrayLike, count: int, delta: float, seed: int | None) -> None:
@@ -82,7 +82,7 @@ class _Asked:
         self._noise: Noise = SystemNoise() if seed is None else SimulationNoise(seed)
 
     def levels(self, head_counts: Mapping[float, float] | None) -> list[PlannedLevel]:
-        """Return numbers of rows by ε for planning: public ones, or noisy ones that are charged.
+        """Return numbers of rows by ε for planning: public numbers, or noisy counts, which are charged.
 
         Args:
             head_counts: Public numbers by ε; None to count with noise.
@@ -107,9 +107,9 @@ class _Asked:
         ]
 
     def share(self, levels: list[PlannedLevel]) -> float:
-        """Return the share of every cap that is left after the head counts, so that rows with small caps can pay, too.
+        """Return the share of every cap that is left after the head counts, even for rows with small caps.
 
-        Levels whose caps would be used up by half for the head counts are ignored: they take part as far as they can.
+        Levels for which head counts use at least half of the cap are ignored; their rows take part as far as they can.
         """
         able = [level.cap for level in levels if level.cap > 2 * self._counted]
         return 1.0 - self._counted / min(able) if able else 0.5
@@ -119,7 +119,7 @@ class _Asked:
 
         Args:
             question: Question of a mechanism.
-            records: Records in the form that the question takes.
+            records: Records in the form that the question expects.
             most: Largest number of queries or steps of a part.
         """
         holders, released, start, batch = np.arange(len(self.caps)), None, 0, 0
@@ -135,9 +135,9 @@ class _Asked:
             released, start, batch = release.arrays, start + release.size, batch + 1
 
     def planned_groups(self, levels: list[PlannedLevel], share: float) -> tuple[list[PlannedLevel], NDArray[np.int64]]:
-        """Return the levels that can pay this share in addition to their head count, and each row's index in them.
+        """Return the levels that can pay this share in addition to their head count, and the index of each row's level.
 
-        A row belongs to the largest level that its account covers, and has the index -1 if it covers none.
+        A row belongs to the largest level that its account can pay for. The index is -1 if there is none.
         """
         able = [level for level in levels if level.cap * (1.0 - share) >= self._counted * (1.0 - _ROUNDING)]
         if not able:
@@ -148,7 +148,7 @@ class _Asked:
         charge = np.zeros(len(self.caps))
         if "charge" in answer:
             charge += answer["charge"]
-        else:  # it is public, and the same for all members of a group's teachers
+        else:  # the charge is public, and the same for all members of a group's teachers
             assert release.charges is not None, "either the answer or the release has charges"
             charge[records.members] = np.asarray(release.charges)[answer["group"]]
         if (self.spent + charge > self.caps)[charge > 0].any():
@@ -173,7 +173,7 @@ class IndividualDPCounts(BaseEstimator):
 
     Attributes:
         counts_: (cells,) estimated numbers of rows.
-        intervals_: (cells, 2) that contain the true numbers 95 times in 100, however the ε are spread over the cells.
+        intervals_: (cells, 2) that contain the true numbers 95 times in 100, for any distribution of ε among the cells.
         caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
 
@@ -226,22 +226,22 @@ class IndividualDPCounts(BaseEstimator):
 
 
 class IndividualDPSynthesis(BaseEstimator):
-    """Rows of people who do not exist, drawn from noisy counts in which no row spends more than its own ε.
+    """Synthetic rows, drawn from noisy counts in which no row spends more than its own ε.
 
     Args:
         epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
         delta: δ of all promises.
-        columns: At least two columns by name, each with the smallest and the largest number, or with its categories.
+        columns: At least two columns by name, each with its smallest and largest number or its categories.
         classes: All classes.
-        rows: Number of rows to draw; if None, about as many as there are rows.
-        bins: Number of bins of a column of numbers.
+        rows: Number of rows to draw; if None, about as many as in the data.
+        bins: Number of bins for each numeric column.
         head_counts: Numbers of rows by ε, if they are public; otherwise they are counted with noise, at a small cost.
         seed: Seed of the noise, for experiments whose results stay secret.
 
     Attributes:
-        rows_: Drawn values (rows,) of each column by name: numbers, or categories.
+        rows_: Drawn values (rows,) of each column by name: numbers or categories.
         classes_of_rows_: (rows,) class of each drawn row.
-        description_: Public description of the tables behind the rows, with their errors.
+        description_: Public description of the tables that the rows were drawn from, with their errors.
         caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
 
@@ -301,7 +301,7 @@ class IndividualDPSynthesis(BaseEstimator):
 
 
 def _declared(name: str, values: Sequence[Any]) -> NumericColumn | CategoricalColumn:
-    """Return a column of numbers between two numbers, or of these categories."""
+    """Return a numeric column with these two limits, or a column with these categories."""
     if len(values) == 2 and not any(isinstance(value, str) for value in values):
         return NumericColumn(name, float(values[0]), float(values[1]))
     return CategoricalColumn(name, tuple(map(str, values)))
@@ -310,18 +310,18 @@ def _declared(name: str, values: Sequence[Any]) -> NumericColumn | CategoricalCo
 class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     """Classifier in which no row spends more than its own ε.
 
-    Each row belongs to a different person. docs/estimators.md states the guarantee: what is individual, and what must
-    be public.
+    Each row belongs to a different person. docs/estimators.md states the guarantee, including the parts that are
+    individual and those that must be public.
 
     Args:
         epsilons: (n,) ε of each row, or one for all; can be replaced in `fit`.
         delta: δ of all promises.
-        public: (P, d) points, or (P, height, width) images, that are not secret and are distributed like the rows.
-        method: “steps” for a linear model trained by private gradient steps; “neighbours”, where every row near a
-            public point votes for its class; or “pate”, where teachers trained on a few rows each vote. A student
-            learns from the noisy votes.
+        public: (P, d) points or (P, height, width) images that are not secret and are distributed like the rows.
+        method: “steps” trains a linear model by private gradient steps. With “neighbours”, every row near a public
+            point votes for its class; with “pate”, teachers trained on a few rows each vote; a student learns from
+            these noisy votes.
         head_counts: Numbers of rows by ε, if they are public; otherwise they are counted with noise, at a small cost.
-        classes: All classes; if None, the classes that occur, which makes them public.
+        classes: All classes; if None, the classes that occur in the data, which then become public.
         student: Student that learns from the votes.
         learner: Learner of each teacher: nearest_neighbour, logistic_regression or random_forest.
         teachers: Number of teachers; if None, one per 13 rows.
@@ -331,7 +331,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
         classes_: Classes, in the order of `predict_proba`.
         caps_: (n,) cap of each row's account in μ², determined by its ε.
         spent_: (n,) μ² that each row has spent, never more than its cap; as secret as the rows.
-        plan_: Public plan of the steps, of the round of votes, or of the teachers.
+        plan_: Public plan of the steps, the round of votes, or the teachers.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.random((3000, 2)); y = np.where(x[:, 0] > 0.5, "old", "young")
@@ -398,7 +398,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     def _steps(
         self, asked: _Asked, levels: list[PlannedLevel], public: Floats, x: Floats, codes: NDArray[np.int64]
     ) -> tuple[Any, Model]:
-        """Return plan and model of private gradient steps."""
+        """Return the plan of private gradient steps, and the resulting model."""
         share, number = asked.share(levels), len(self.classes_)
         steps = Steps()
         steps = steps.placed(public, strength_of(levels, share=share, steps=steps))
@@ -413,7 +413,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     def _neighbours(
         self, asked: _Asked, levels: list[PlannedLevel], public: Floats, x: Floats, codes: NDArray[np.int64]
     ) -> tuple[Any, Model]:
-        """Return the planned round of votes, and a student of its noisy counts."""
+        """Return the planned round of votes, and a student trained on its noisy counts."""
         share, names = asked.share(levels), tuple(map(str, self.classes_))
         fitted = default_representation(public.shape[1:]).fit(public)
         points = fitted.transform(public)
@@ -441,7 +441,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     def _pate(
         self, asked: _Asked, levels: list[PlannedLevel], public: Floats, x: Floats, codes: NDArray[np.int64]
     ) -> tuple[Any, Model]:
-        """Return the plan of teachers, and a student of their noisy votes."""
+        """Return the plan of the teachers, and a student trained on their noisy votes."""
         share, number = asked.share(levels) * (1.0 - _ROUNDING), len(self.classes_)
         able, place = asked.planned_groups(levels, share)
         groups = [PrivacyGroup(each.name, float(each.name), max(1, round(each.holders))) for each in able]
@@ -471,7 +471,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     def _ballot(
         self, plan: Plan, group_of: NDArray[np.int64], points: Floats, x: Floats, codes: NDArray[np.int64]
     ) -> Ballot:
-        """Return the predictions of all teachers. A secret key decides which teacher learns from a row."""
+        """Return the predictions of all teachers. A secret key determines which teacher learns from a row."""
         key = os.urandom(32) if self.seed is None else np.random.default_rng(self.seed).bytes(32)
         row, teacher = assign_keyed(plan, np.arange(len(x)), group_of, key)
         learner, least, most = learner_create(self.learner, {}), points.min(axis=0), points.max(axis=0)
@@ -490,7 +490,7 @@ class IndividualDPClassifier(ClassifierMixin, BaseEstimator):
     def _student(
         self, releases: Iterable[PartRelease], public: Floats, places: NDArray[np.int64] | None = None
     ) -> Model:
-        """Return a student of the released labels, whose rows are among these places of the public points."""
+        """Return a student trained on released labels for some of the public points, which are at these indices."""
         answers = [pair for release in releases for pair in zip(release.rows, release.labels, strict=True)]
         rows, labels = zip(*[(row, label) for row, label in answers if label is not None], strict=True)
         learned = labelled(rows if places is None else places[list(rows)], labels, classes=len(self.classes_))
@@ -505,5 +505,5 @@ _WAYS = {
 
 
 def _points(rows: ArrayLike) -> Floats:
-    """Return rows or images as float32; raise ValueError for anything else."""
+    """Return rows or images as float32. Raises ValueError for anything else."""
     return np.asarray(check_array(rows, dtype=np.float32, allow_nd=True))

@@ -1,12 +1,13 @@
-"""Arithmetic with the same results for a record at any position in an array and on every machine.
+"""Arithmetic whose results for a record are the same at any position in an array and on every machine.
 
-*Sums and products*: a float64 holds every whole number up to 2⁵³, a float32 up to 2²⁴. If no product and no partial sum
-leaves that range, matrix products and convolutions are exact, however a library divides them into blocks. The result
-for a record therefore cannot depend on neighbouring records. Rounding happens only between these steps, element by
-element, with operations that IEEE 754 defines to the last bit (division, square root, rounding to a whole number). exp
-and log are avoided, because their last bit differs between the vector units and the scalar remainder of a loop.
+*Sums and products*: float64 represents every whole number up to 2⁵³, and float32 up to 2²⁴. If no product and no
+partial sum exceeds that range, matrix products and convolutions are exact, however a library splits them into blocks.
+The result for a record therefore cannot depend on neighbouring records. Rounding happens only between these steps,
+element by element, with operations that IEEE 754 defines to the last bit (division, square root, rounding to a whole
+number). exp and log are avoided, because their last bit differs between the vector units and the scalar remainder of a
+loop.
 
-*Probabilities*: only additions, multiplications, divisions and roundings of single numbers, without library functions.
+*Probabilities* use only additions, multiplications, divisions and roundings of single numbers, no library functions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LARGEST = 2.0**52
-"""Largest sum of absolute products; the remaining bit is reserved for an offset."""
+"""Largest allowed sum of absolute products; the remaining bit is reserved for an offset."""
 
 RESIDUAL_STEPS = 2**20
 """Probabilities and residuals are rounded to whole multiples of 1 / RESIDUAL_STEPS."""
@@ -46,7 +47,7 @@ def whole_matrix(matrix: Floats, bound: float, largest: float = LARGEST) -> tupl
         bound: The largest absolute value of an input.
 
     Returns:
-        The whole matrix and the power of two: `whole / power` is `matrix`, rounded.
+        The integer matrix and the power of two: `whole / power` is `matrix`, rounded.
     """
     weight = float(np.abs(matrix).sum(axis=0).max()) if matrix.size else 0.0
     # each entry may be rounded up by 0.5

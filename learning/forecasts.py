@@ -1,8 +1,8 @@
 """Forecasts of the share of correct labels, or of a model's correct predictions, in one form for all methods.
 
-If there are labelled public points, a forecast is tested on them, and its interval is wide if they are few. Without
-any, it is based on an assumption and gives bounds on the share if that assumption is true. Each forecast states its
-basis in words.
+If there are labelled public points, a forecast is tested on them; its interval is wide if there are only a few. Without
+labelled points, it is based on an assumption and gives bounds on the share if that assumption is true. Each forecast
+states its basis in words.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from common.sentences import Sentence, gettext_noop
 from learning.measures import wilson
 
 LABELS, MODEL, TABLE = "labels", "model", "table"
-"""Subject of a forecast: labels that are released, or the published model or table."""
+"""Subject of a forecast: released labels, or the published model or table."""
 
 PURITY = (0.5, 0.9)
-"""Assumption used without labels: the share of the voters very near a point that agree with its true class."""
+"""Range assumed if there are no labels, for the share of the nearest voters who agree with a point's true class."""
 
 LABELS_FROM_SAMPLE = gettext_noop(
     "Based on %(points)d labelled points of the test dataset. The public points near them stand in for people."
@@ -43,7 +43,7 @@ CLUSTERS = gettext_noop(
 )
 
 _ROOT = 0.5
-"""Error of a share if some public points represent all people, times the square root of the number of points."""
+"""Error of a share if n public points represent all people, multiplied by √n."""
 _LEAST_KEPT, _LEAST_LOST = 0.8, 0.02
 _FEW_POINTS = 600
 _FEW = gettext_noop(
@@ -55,10 +55,11 @@ _FEW = gettext_noop(
 
 @dataclass(frozen=True)
 class Forecast(Stored):
-    """Forecast of a share of correct results.
+    """Forecast of the share of correct results.
 
-    If an assumption is true, the share always lies between ``low`` and ``high``. ``noiseless`` is what `value` (or
-    `high`, if there is no `value`) would be without noise. ``measure`` is in English, marked for translation.
+    For a forecast based on an assumption, the share lies between ``low`` and ``high`` if the assumption is true.
+    ``noiseless`` is what `value` (or `high` if there is no `value`) would be without noise. ``measure`` is in English,
+    marked for translation.
     """
 
     of: Annotated[
@@ -114,9 +115,9 @@ def judged_forecast(
 ) -> Forecast:
     """Return a forecast that was tested on labelled public points.
 
-    Its interval is Wilson's for this many points, widened by the effect of choosing the points that represent people.
-    If the share is measured on few other points, chance affects that measurement, too. The interval is then computed
-    for 1 / (1/judged + 1/measured) points, as for a difference of two shares.
+    The interval is Wilson's for this many points, widened by the effect of choosing the points that represent people.
+    If the share will be measured on few other points, chance also affects that measurement. The interval is then
+    computed for 1 / (1/judged + 1/measured) points, as for a difference of two shares.
 
     Args:
         of: `LABELS` or `MODEL`.
@@ -138,7 +139,7 @@ _USELESS = gettext_noop(
 
 
 def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
-    """Return a warning if the model may be right no more often than the most frequent class."""
+    """Return a warning if the model may be no more accurate than always predicting the most frequent class."""
     forecast = headline(forecasts)
     if forecast is None or forecast.majority is None or forecast.low > forecast.majority:
         return ()
@@ -147,7 +148,7 @@ def useless(forecasts: Sequence[Forecast]) -> tuple[Sentence, ...]:
 
 
 def stand_in_error(stand_ins: int) -> float:
-    """Return how much a forecast depends on which public points represent people."""
+    """Return the error of a forecast due to the choice of public points that represent people."""
     return _ROOT / math.sqrt(stand_ins)
 
 
@@ -157,10 +158,10 @@ def headline(forecasts: Sequence[Forecast]) -> Forecast | None:
 
 
 def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence, ...]:
-    """Return a warning if there are too few people, by one rule for all methods: noise costs a fifth of possible gain.
+    """Return a warning if there are so few people that noise costs a fifth of the possible gain.
 
-    The possible gain is the share of correct results without noise minus the share expected by chance. A loss of less
-    than two percentage points does not justify a warning.
+    The rule is the same for all methods. The possible gain is the share of correct results without noise minus the
+    share expected by chance. A loss of less than two percentage points does not justify a warning.
     """
     forecast = headline(forecasts)
     if forecast is None or n_classes < 2:
@@ -175,7 +176,7 @@ def few_people(forecasts: Sequence[Forecast], n_classes: int) -> tuple[Sentence,
 def thirds(points: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return ways to split points, in their order, into two thirds that represent people and a third for testing.
 
-    With few points, each third is used for testing in turn, so all points are.
+    With few points, each third is used for testing in turn, so that all points are used.
 
     >>> [judged.tolist() for _, judged in thirds(4)]
     [[0, 1], [2], [3]]

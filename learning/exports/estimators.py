@@ -19,12 +19,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def estimator_probabilities(graph: Graph, records: str, estimator: Any, classes: int) -> str:
-    """Return probabilities of all classes; classes missing in the estimator's training have probability 0.
+    """Return probabilities of all classes; classes missing from the estimator's training data have probability 0.
 
     Args:
         graph: Graph to which nodes are added.
         records: float `(rows, …)`, flattened.
-        estimator: Fitted classifier of one of the kinds that `learning.learners` and `learning.students` publish.
+        estimator: Fitted classifier of a kind used by `learning.learners` or `learning.students`.
     """
     x = graph.cast(graph.node("Flatten", records, axis=1), DOUBLE)
     match estimator:
@@ -56,13 +56,13 @@ def _linear(graph: Graph, x: str, estimator: LogisticRegression) -> str:
 
 
 def _softmax(graph: Graph, logits: str, count: int) -> str:
-    """Return the softmax of one logit per class, or, for two classes, of the second class's logit above the first's."""
+    """Return the softmax of one logit per class or, for two classes, of the second logit minus the first."""
     both = graph.node("MatMul", logits, graph.constant(np.array([[0.0, 1.0]]))) if count == 1 else logits
     return graph.node("Softmax", both, axis=1)
 
 
 def _neighbours(graph: Graph, x: str, estimator: KNeighborsClassifier) -> str:
-    """Return the share of each class among the nearest points, with ties in the points' order."""
+    """Return the share of each class among the nearest points; of equally near points, the first ones are used."""
     points = estimator._fit_X
     stored = graph.cast(graph.constant(points), DOUBLE)
     products = graph.node("MatMul", x, graph.node("Transpose", stored, perm=[1, 0]))
@@ -115,8 +115,8 @@ def _boosted(graph: Graph, x: str, estimator: HistGradientBoostingClassifier) ->
 def _summed(graph: Graph, x: str, trees: list[_Tree]) -> str:
     """Return the sum over trees of the values of a record's leaf, `(rows, numbers)`.
 
-    An ONNX ensemble adds one number per leaf. Here it is the number of the leaf, with a target for each tree; the
-    values are then looked up, so that each leaf can have several.
+    An ONNX ensemble adds one number per leaf. Here, that number is the leaf's index, with a separate target for each
+    tree. The values are then looked up, so that each leaf can have several values.
     """
     splits: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("feature", "threshold", *_SIDES)}
     roots, numbers, targets, values = [], [], [], []

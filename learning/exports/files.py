@@ -1,7 +1,7 @@
 """Published models as ONNX files: the schema's encoding of a row's values, bit for bit, followed by the model.
 
-A table has one input per feature column: numbers as double, NaN if unknown; categories and codes as text. Images are
-one input of pixels between 0 and 1. A graph cannot refuse values that the schema does not allow, so it marks them.
+A table has one input per feature column: numbers as double (NaN if unknown), categories and codes as strings. Images
+are a single input of pixels between 0 and 1. A graph cannot refuse values forbidden by the schema, so it marks them.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _CELLS = (
 )
 _BLANK = "[ \\t]*"
 IMAGE, TEXT, VECTORS = "image", "text", "vectors"
-"""Names of the inputs for images, for texts, and for vectors of an encoder that the file does not contain."""
+"""Names of the inputs for images, texts, and vectors from an encoder that the file does not contain."""
 
 
 def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any], encoder: EncoderFile | None = None) -> bytes:
-    """Return a model as ONNX, from the values of a row to the name of a class.
+    """Return a model as ONNX, which maps the values of a row to the name of a class.
 
-    Its inputs are those of `encoded`. Its outputs are ``label``, the name of the most likely class or of the class
+    Its inputs are described at `encoded`. Its outputs are ``label``, the name of the most likely class or of the class
     selected by the card's threshold, and ``probabilities``, double `(rows, classes)`. For a row that the schema does
-    not allow, they are "" and NaN. For other outcomes, the output is ``values``, double `(rows, columns)`, with the
-    names of the columns in the metadata.
+    not allow, they are "" and NaN. For outcomes other than classes, the output is ``values``, double `(rows, columns)`,
+    with the names of the columns in the metadata.
 
     Args:
         schema: Schema of the values of a row.
         card: Stored in the file, with the schema.
-        encoder: Encoder whose vectors the model takes. The file contains it and has its inputs; a large encoder is left
-            out, and the input is then the vectors. A tokenizer is stored with the schema.
+        encoder: Encoder whose vectors are the model's input. The file contains the encoder and has its inputs; if the
+            encoder is too large, it is left out and the input is the vectors. A tokenizer is stored with the schema.
     """
     graph = Graph()
     records, allowed = encoded(graph, schema, encoder, model.shape)
@@ -79,14 +79,14 @@ def encoded(
 ) -> tuple[str, str]:
     """Add inputs for the records of a schema, and return the encoded records.
 
-    Texts are one input of UTF-8 bytes, padded with 0; with an encoder, the input is its tokens in pieces.
+    Texts are a single input of UTF-8 bytes, padded with 0, or of tokens in pieces if there is an encoder.
 
     Args:
         graph: Graph to which the inputs are added.
         encoder: Encoder whose vectors are requested, if any.
 
     Returns:
-        The encoded records, float `(rows, *shape)`, or bytes of texts; and whether the schema allows each of them, bool
+        The encoded records, float `(rows, *shape)`, or bytes of texts; and whether the schema allows each record, bool
         `(rows,)`.
     """
     if encoder is not None and len(encoder.content) > MOST_CHAINED:
@@ -107,14 +107,14 @@ def encoded(
 
 
 def _documents(**documents: Any) -> dict[str, str]:
-    """Return documents as texts for storage in a file."""
+    """Return the documents as strings for storage in a file."""
     return {
         name: json.dumps(document, ensure_ascii=False) for name, document in (documents | {"cells": _CELLS}).items()
     }
 
 
 def _codes_of(schema: Schema) -> dict[str, Any]:
-    """Return the spelling of codes in a table's columns, for programs that report errors in a row."""
+    """Return how codes in a table's columns are spelled, for programs that report errors in a row."""
     columns = schema.features if isinstance(schema, TabularSchema) else ()
     systems = {column.type: column.codes for column in columns if isinstance(column, CodeColumn)}
     codes = {
@@ -143,7 +143,7 @@ def _image(graph: Graph, schema: ImageSchema) -> tuple[str, str]:
 
 
 def _columns(graph: Graph, schema: TabularSchema) -> Iterator[tuple[str, str]]:
-    """Yield the features `(rows, features)` of each column, and which of its values are allowed."""
+    """Yield the features `(rows, features)` of each column, and whether each of its values is allowed."""
     for column in schema.features:
         match column:
             case NumericColumn():
@@ -179,7 +179,7 @@ def _categorical(graph: Graph, column: CategoricalColumn) -> tuple[str, str]:
 
 
 def _spellings(value: str) -> list[str]:
-    """Return spellings of a declared value in a row, except for surrounding spaces, which a graph cannot trim.
+    """Return the spellings of a declared value in a row, without surrounding spaces, which a graph cannot trim.
 
     >>> _spellings("1"), _spellings("TRUE"), _spellings("no")
     (['1', '1.0'], ['TRUE', 'true', 'True'], ['no'])
@@ -207,11 +207,11 @@ def _codes(graph: Graph, column: CodeColumn) -> tuple[str, str]:
 def _several_codes(graph: Graph, column: CodeColumn, value: str) -> tuple[str, str]:
     """Encode codes separated by semicolons; each must be a valid code or a marker for unknown values."""
     split = graph.node("StringConcat", value, graph.constant(np.array(SEVERAL, object)))
-    parts = graph.node("StringSplit", split, outputs=2, delimiter=SEVERAL)  # at least one for every row
+    parts = graph.node("StringSplit", split, outputs=2, delimiter=SEVERAL)  # at least one part for every row
     within, allowed = _groups(graph, column, parts, _BLANK)
     blank = graph.node("RegexFullMatch", parts, pattern=_BLANK)
     markers = "|".join(map(re.escape, column.missing))
-    unknown = graph.node("RegexFullMatch", parts, pattern=f"{_BLANK}(?:{markers}){_BLANK}")  # or blank, no marker
+    unknown = graph.node("RegexFullMatch", parts, pattern=f"{_BLANK}(?:{markers}){_BLANK}")  # or blank
     axis = graph.constant(np.array([1]))
     each_allowed = graph.cast(graph.node("Or", allowed, graph.node("Or", blank, unknown)), FLOAT)
     all_allowed = graph.node("ReduceMin", each_allowed, axis, keepdims=0)
@@ -225,7 +225,7 @@ def _several_codes(graph: Graph, column: CodeColumn, value: str) -> tuple[str, s
 
 
 def _groups(graph: Graph, column: CodeColumn, codes: str, around: str = "") -> tuple[list[str], str]:
-    """Return whether texts of any shape are a code of each group, and whether they are a code of any group."""
+    """Return whether each string of an array is a code in each group, and whether it is a code in any group."""
     system = column.codes
     allowed = graph.node("RegexFullMatch", codes, pattern=f"{around}(?:{system.code}){around}")
     within = [

@@ -27,7 +27,7 @@ BOOL, DOUBLE, FLOAT, INT64, STRING, UINT8 = (
 
 
 class Graph:
-    """Graph under construction. Values are identified by their names, which the methods that make them return."""
+    """Graph under construction. The methods that add values return their names."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -35,12 +35,12 @@ class Graph:
         self._inputs: list[onnx.ValueInfoProto] = []
 
     def input(self, name: str, kind: int, shape: Sequence[int | str] = ()) -> str:
-        """Add an input `(rows, *shape)` of the graph. Users of the file pass its values under this name."""
+        """Add an input `(rows, *shape)` with the name under which users of the file pass its values."""
         self._inputs.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
         return name
 
     def constant(self, value: npt.ArrayLike) -> str:
-        """Add a constant with the type of its array; texts are Unicode."""
+        """Add a constant with the type of its array; strings are Unicode."""
         array, name = np.asarray(value), f"constant/{len(self._constants)}"
         if array.dtype.kind == "U":
             texts = [text.encode() for text in array.ravel().tolist()]
@@ -52,13 +52,13 @@ class Graph:
     def node(
         self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, place: int = 0, **attributes: Any
     ) -> str:
-        """Add an operator with these inputs, and return the name of its output number ``place``."""
+        """Add an operator with these inputs, and return the name of the output at index ``place``."""
         names = [f"{operator}/{len(self._nodes)}/{number}" for number in range(outputs)]
         self._nodes.append(helper.make_node(operator, inputs, names, domain=domain, **attributes))
         return names[place]
 
     def insert(self, graph: onnx.GraphProto, inputs: Mapping[str, str]) -> None:
-        """Add the nodes of another graph, whose names must be unused; ``inputs`` gives the values of its inputs."""
+        """Add another graph's nodes, whose names must be unused; ``inputs`` contains values for its inputs."""
         self._nodes += [helper.make_node("Identity", [value], [name]) for name, value in inputs.items()]
         self._nodes += graph.node
         self._constants += graph.initializer
@@ -84,14 +84,14 @@ class Graph:
         """Return the checked graph as a file.
 
         Args:
-            outputs: For each name in the file, the value, its type, and its shape without the rows.
-            metadata: Texts by name.
+            outputs: For each name in the file, the value, its type, and its shape without the first axis.
+            metadata: Strings by name.
         """
         taken = {each.name for each in self._inputs}
         values = []
         for label, (value, kind, shape) in outputs.items():
             name = label
-            while name in taken:  # a column may have the same name
+            while name in taken:  # a column may already have this name
                 name += "_"
             self._nodes.append(helper.make_node("Identity", [value], [name]))
             values.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))

@@ -1,4 +1,4 @@
-"""Data formats: declared schemas, validating readers, known datasets. Imports no Django."""
+"""Data formats: declared schemas, validating readers, known datasets. Does not import Django."""
 
 from learning.formats.catalogue import Splits, catalogue_files, catalogue_load
 from learning.formats.documents import json_schema, outcome_of, records_alike, schema_from_json, schema_to_json

@@ -1,8 +1,8 @@
-"""Reader of uploaded files in a separate, limited process, so that a file can only harm its own reader.
+"""Reader for uploaded files in a separate process with limits, so that a file can only harm its own reader.
 
-Libraries may be tricked by a stranger's file into taking all memory, running forever, or executing its content. Each
-file is therefore read in a process with limited memory and time, without access to the network, other programs or the
-site's settings. The process answers with JSON and arrays, never with pickle.
+A malicious file may trick libraries into using all memory, running forever, or executing its content. Each file is
+therefore read in a process with limited memory and time, without access to the network, other programs or the site's
+settings. The process answers with JSON and arrays, never with pickle.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from learning.formats.schema import Schema
 logger = logging.getLogger(__name__)
 
 _MB = 1 << 20
-#: A reader that waits for its disk uses no processor time.
+#: A reader may take longer than its processor time, because waiting for the disk uses none.
 _PATIENCE = 2
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """Limits for a reader: memory in MB, in addition to its programs' memory, and seconds of processor time."""
+    """Limits for a reader: memory in MB, in addition to that of its programs, and processor time in seconds."""
 
     memory: int
     seconds: int
 
 
 def draft_apart(path: Path, allowance: Allowance, *, private: bool) -> Draft:
-    """Return the draft of a schema for a file, as made by `schema_draft`.
+    """Return the draft of a schema for a file, as created by `schema_draft`.
 
     Args:
         allowance: Limits on the resources for reading the file.
@@ -122,14 +122,14 @@ def _answer(request: dict[str, Any], folder: Path, allowance: Allowance, progres
 
 
 def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progress: Progress) -> dict[str, Any]:
-    """Return the answer of a reading process, or how it ended. The process has ended when this returns."""
+    """Return the answer of a reading process, or how it ended. The process has always ended when this returns."""
     request = request | {"folder": str(folder), "memory": allowance.memory * _MB, "seconds": allowance.seconds}
     with ConfinedProcess("learning.formats.apart") as process, process.within(_PATIENCE * allowance.seconds):
         try:
             process.stdin.write(json.dumps(request).encode())
             process.stdin.close()
         except BrokenPipeError:
-            pass  # how the process ended is more informative
+            pass  # the way the process ended is more informative
         try:
             while True:
                 step, _array = frame_read(process.stdout)
@@ -149,13 +149,13 @@ def _process(request: dict[str, Any], folder: Path, allowance: Allowance, progre
 _LIMIT = _("Check where the file comes from. If it is the right file, split it, or save it as CSV.")
 
 
-# --- The process, which reads requests from standard input and answers in a folder
+# --- The process, which reads requests from standard input and writes answers to a folder
 
 
 def main() -> None:
-    """Carry out the request in confinement and write the answer, which reports any error."""
-    # Readers import these when they use them. Here they come first, because a confined process can only open the named
-    # files, and the memory of libraries would count as the file's.
+    """Carry out the request in a confined process, and write the answer, which reports any error."""
+    # Readers import these when they use them. Here they are imported first, because a confined process can open only
+    # the named files, and so that the libraries' memory does not count towards the limit.
     import pyarrow.compute
     import pyarrow.csv
     import pyarrow.parquet  # noqa: F401
@@ -178,7 +178,7 @@ def answered(request: dict[str, Any], folder: Path, progress: Callable[[int, int
         return {"refused": fault_to_json(error)}
     except MemoryError:
         return {"exhausted": True}
-    except Exception as error:  # unexpected by a library
+    except Exception as error:  # an unexpected error in a library
         # Report the place but not the message, which may repeat a record.
         where = [f"{each.filename}:{each.lineno}" for each in traceback.extract_tb(error.__traceback__)[-3:]]
         return {"failed": f"{type(error).__name__} at {', '.join(where)}"}

@@ -1,4 +1,4 @@
-"""Reader of arrays saved by other programs (npz, mat, idx), which are checked against a schema."""
+"""Reader for arrays saved by other programs (npz, mat, idx), which are checked against a schema."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Array = npt.NDArray[np.generic]
 
 
 def array_missing(name: str, remedy: str) -> DataError:
-    """Return a DataError for an array that a file lacks."""
+    """Return a DataError for an array that is missing from a file."""
     return DataError(_("The array is missing."), remedy, column=name)
 
 
 def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) -> Rows | None:
-    """Return the records in arrays ``x``, ``y`` and ``holder``, as many as in ``x``; None if the report has faults.
+    """Return the records in arrays ``x``, ``y`` and ``holder``, one per row of ``x``; None if the report has errors.
 
     >>> report = Report()
     >>> checked_rows(ImageSchema(1, 2, 1, ("a", "b")), report, {"x": np.zeros((1, 3)), "y": np.array([2])})
@@ -61,7 +61,7 @@ def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) ->
 
 
 def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[Any] | None:
-    """Return records in the schema's shape. Images of bytes stay bytes, a quarter of the size of numbers.
+    """Return records in the schema's shape. Images of bytes stay bytes, which take a quarter of the memory of floats.
 
     >>> checked_features(np.full((1, 1, 2), 255, np.uint8), ImageSchema(1, 2, 1, ("a", "b")), Report()).tolist()
     [[[255, 255]]]
@@ -114,7 +114,7 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
 
 
 def checked_targets(y: Array, target: Target, records: int, report: Report) -> npt.NDArray[np.int64] | None:
-    """Return codes of targets, one per record. y has a column for each part, and may be flat if there is only one.
+    """Return codes of targets, one per record. y has a column per part of the target; with one part, it may be flat.
 
     >>> from learning.outcomes import Numbers
     >>> checked_targets(np.array([0.5, 1.0]), Numbers(0, 1), 2, Report()).tolist()
@@ -141,7 +141,7 @@ def checked_targets(y: Array, target: Target, records: int, report: Report) -> n
 
 
 def unknown_classes(y: Array, classes: int, report: Report, column: str | None = None) -> None:
-    """Report every integer that is not the number of one of ``classes`` classes."""
+    """Report every integer that is not a class number from 0 to ``classes`` - 1."""
     report.add_rows(
         np.flatnonzero((y < 0) | (y >= classes)).tolist(),  # type: ignore[operator]
         lambda place: Sentence(
@@ -170,7 +170,7 @@ def checked_holders(holders: Array, records: int, report: Report) -> list[str] |
 
 
 def _one_each(array: Array, kinds: str, name: str, records: int, problem: str, remedy: str, report: Report) -> bool:
-    """Return whether an array is a list of such values; if there is not one per record, the report also says so."""
+    """Return whether an array has one axis and values of these kinds. Report an error if it lacks one per record."""
     listed = array.dtype.kind in kinds and array.ndim == 1
     if not listed or len(array) != records:
         text = Sentence(problem, type=array.dtype, shape=array.shape, count=records)
@@ -190,9 +190,9 @@ ARRAYS = ("x", "y", "holder")
 def idx_arrays(
     images: Path, labels: Path | None, schema: Schema, report: Report, progress: Progress
 ) -> dict[str, Array]:
-    """Return pixels ``x`` and, with a file of labels, ``y``. ``progress`` counts bytes. The format has no holders.
+    """Return pixels ``x`` and, if there is a label file, ``y``. ``progress`` counts bytes. The format has no holders.
 
-    The report contains the faults of both files, each with its file name.
+    The report contains the errors in both files, each with its file name.
     """
     arrays: dict[str, Array] = {}
     with report.noting():
@@ -213,12 +213,12 @@ def idx_arrays(
             unknown_classes(y, len(schema.classes), inner)
             report.take(inner, labels)
     if report.count:
-        arrays.pop("y", None)  # its faults have been reported, but the images are still counted
+        arrays.pop("y", None)  # its errors have been reported, but the images are still counted
     return arrays
 
 
 def idx_shape(path: Path) -> tuple[int, ...]:
-    """Return the lengths of the axes that an idx file of bytes declares; empty for any other file."""
+    """Return the axis lengths declared by an idx file of bytes; empty for any other file."""
     with open_content(path) as content:
         magic = content.stream.read(4)
         axes = magic[3] if magic[:3] == _UNSIGNED_BYTES and len(magic) == 4 else 0
@@ -229,10 +229,10 @@ def idx_shape(path: Path) -> tuple[int, ...]:
 def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) -> dict[str, Array]:
     """Return images ``x`` from ``X`` (height, width, channels, n) and labels from ``y`` (n, 1), 1 to ``classes``.
 
-    The last number means class 0, because SVHN writes the digit 0 as 10. The format has no holders.
+    The largest number means class 0, because SVHN writes the digit 0 as 10. The format has no holders.
 
     Raises:
-        DataError: The file is not a valid MATLAB file, or is larger than the reader accepts.
+        DataError: The file is not a valid MATLAB file, or is too large.
     """
     mat_shapes(path)
     with _sound_mat(path):
@@ -248,10 +248,10 @@ def mat_arrays(path: Path, wanted: Sequence[str], classes: int, report: Report) 
 
 
 def mat_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each array of a MATLAB file, from its header only.
+    """Return the shape of each array in a MATLAB file, reading only the header.
 
     Raises:
-        DataError: The file is not a valid MATLAB file, or is larger than the reader accepts.
+        DataError: The file is not a valid MATLAB file, or is too large.
     """
     with _sound_mat(path):
         shape_of = {name: tuple(shape) for name, shape, _kind in scipy.io.whosmat(path)}
@@ -264,7 +264,7 @@ def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, A
     """Return the requested arrays of an npz file. Arrays of Python objects are refused, because they require pickle.
 
     Raises:
-        DataError: The file is not a valid npz file, or is larger than the reader accepts.
+        DataError: The file is not a valid npz file, or is too large.
     """
     npz_shapes(path)
     with _sound_npz(path), np.load(path, allow_pickle=False) as archive:
@@ -275,10 +275,10 @@ def npz_arrays(path: Path, wanted: Sequence[str], report: Report) -> dict[str, A
 
 
 def npz_shapes(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Return the shape and type of each array that a reader looks for, from its header only.
+    """Return the shape and type of each array that a reader uses, reading only the header.
 
     Raises:
-        DataError: The file is not a valid npz file, or is larger than the reader accepts.
+        DataError: The file is not a valid npz file, or is too large.
     """
     shape_of = {}
     with _sound_npz(path), zipfile.ZipFile(path) as archive:

@@ -1,7 +1,7 @@
 """Catalogue of known datasets: files, publishers, licences, schemas, splits.
 
-Splits are fixed, by shuffles with a fixed seed, so that private, public and test records never mix between runs. Public
-records keep their true labels for evaluation only, because students learn from the vote.
+Splits are shuffled with a fixed seed, so that private, public and test records never mix between runs. Public records
+keep their true labels only for evaluation, because students learn from the vote.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DIGITS = tuple("0123456789")
 
 @dataclass(frozen=True)
 class Splits:
-    """Split of a dataset: private records with holders, and public and test records without."""
+    """Splits of a dataset: private records with holders, and public and test records without holders."""
 
     private: Rows
     public: Rows
@@ -60,7 +60,7 @@ def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Prog
     no files.
 
     Raises:
-        DataError: A file is missing or differs; the message says where to get it, where to put it and how to check it.
+        DataError: A file is missing or differs. The message explains how to get and check it, and where to put it.
 
     >>> splits = catalogue_load("digits")
     >>> len(splits.private), len(splits.public), len(splits.test), splits.schema.shape
@@ -112,7 +112,7 @@ def _shuffled(count: int) -> np.ndarray:
 
 
 def _split_digits(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """Split into 1,300 private digits, each with its own holder, 300 public digits, and 197 for the test."""
+    """Split into 1,300 private digits, each with its own holder, 300 public digits, and 197 test digits."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -126,7 +126,7 @@ def _split_digits(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
 
 
 def _split_mnist(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """Split: 60,000 private training images with a holder each; the first 9,000 test images are public."""
+    """Make the 60,000 training images private, each with its own holder, and the first 9,000 test images public."""
     schema = ImageSchema(28, 28, 1, _DIGITS)
     train_images, train_labels, test_images, test_labels = paths
     private = read_file(train_images, schema, label_file=train_labels, holders=False, progress=progress)
@@ -136,7 +136,7 @@ def _split_mnist(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
 
 
 def _split_adult(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """Split: ``adult.data`` is private with a holder per row; the first 13,000 rows of ``adult.test`` are public."""
+    """Make ``adult.data`` private, with a holder per row, and the first 13,000 rows of ``adult.test`` public."""
     schema = _table_schema("adult")
     train, test = paths
     private = read_file(train, schema, member="adult.data", holders=False, progress=progress)
@@ -145,7 +145,7 @@ def _split_adult(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
 
 
 def _split_diabetes(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
-    """Split by patient, with all their records: 60,000 private, 9,000 public, and 2,518 for the test."""
+    """Assign patients, with all their records, to three sets: 60,000 private, 9,000 public, 2,518 test."""
     schema = _table_schema("diabetes")
     rows = read_file(paths[0], schema, member="diabetic_data.csv", progress=progress)
     _, patient = np.unique(np.array(rows.holders), return_inverse=True)

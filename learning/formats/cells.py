@@ -1,4 +1,4 @@
-"""Reader of tables from spreadsheets and statistics programs: Parquet, Excel, Stata, SAS, SPSS and ARFF."""
+"""Reader for tables from spreadsheets and statistics programs: Parquet, Excel, Stata, SAS, SPSS and ARFF."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from learning.formats.rows import ROWS, Balance, DataError, Report
 from learning.formats.schema import TabularSchema
 from learning.formats.values import Vector, blank_rows, cell, taken
 
-if TYPE_CHECKING:  # the import takes a tenth of a second, which most commands need not spend
+if TYPE_CHECKING:  # the import takes a tenth of a second, and most commands do not need it
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -35,7 +35,7 @@ _CHUNK = 10_000
 def parquet_batches(
     path: Path, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
 ) -> Iterator[Batch]:
-    """Yield the records of a Parquet file, with rows counted from 1. A null value is read as an empty one."""
+    """Yield the records of a Parquet file, with rows counted from 1. A null is read as an empty value."""
     with open_parquet(path) as file, sound_parquet(path):
         check_names(file.schema_arrow.names, schema, wanted, report, row=None)
         present = _plain(file.schema_arrow, wanted, report)
@@ -56,7 +56,7 @@ def parquet_batches(
 
 
 class _Others:
-    """Columns of a file that are not requested. They are read only for rows whose requested columns are all empty."""
+    """Unrequested columns of a file, which are read only for rows whose requested columns are all empty."""
 
     def __init__(self, file: parquet.ParquetFile, names: list[str]) -> None:
         self._file, self._names = file, list(dict.fromkeys(names))
@@ -65,7 +65,7 @@ class _Others:
         self._empty: tuple[int, set[int]] = (-1, set())
 
     def are_empty(self, row: int) -> bool:
-        """Return whether they are all empty in a row, counted from 0."""
+        """Return whether these columns are all empty in a row, counted from 0."""
         if not self._names:
             return True
         group = int(np.searchsorted(self._ends, row, side="right"))
@@ -86,7 +86,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _nulls(column: pa.ChunkedArray) -> list[object]:
-    """Return placeholders for the cells of an unreadable column: an empty text for null, otherwise 1."""
+    """Return placeholders for the cells of an unreadable column: an empty string for null, otherwise 1."""
     return ["" if is_null else 1 for is_null in column.is_null().to_pylist()]
 
 
@@ -97,7 +97,7 @@ def _is_opaque(kind: pa.DataType) -> bool:
 
 
 def open_parquet(path: Path) -> parquet.ParquetFile:
-    """Open a Parquet file, unless it contains more numbers than may be read.
+    """Open a Parquet file, unless it exceeds the limit on numbers.
 
     Raises:
         DataError: The file cannot be opened, is not a valid Parquet file, or is too large.
@@ -123,7 +123,7 @@ def sound_parquet(path: Path) -> AbstractContextManager[None]:
 
 
 def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
-    """Return the names of the requested columns that can be read: those that occur once and contain plain values."""
+    """Return the names of the readable requested columns, which occur only once and contain plain values."""
     names = []
     for name in dict.fromkeys(schema.names):
         if name not in wanted or schema.names.count(name) > 1:
@@ -151,15 +151,16 @@ class FileRecords:
     """Records of a file.
 
     Attributes:
-        rows: Row number of each record, as counted by the program that made the file, and its cells: texts and numbers,
-            with an empty text for unknown values.
+        rows: Row number of each record, as counted by the program that created the file, and its cells: strings and
+            numbers, with an empty string for unknown values.
         count: Number of records that the file declares, at least 1.
         remarks: Remarks for the person who declares the columns.
-        ordered_by: Column of times in an extract of a health system, in which several rows of a person become one. Such
-            a file has the columns that occur: those not in the schema are ignored, and missing ones are empty.
-        counted: Columns of an extract that say what was recorded; they are empty where nothing was recorded.
-        balance: Outcome of the resources or rows of an extract.
-        above: Numbers of the rows above the header that are not empty.
+        ordered_by: Time column in an extract from a health system, in which several rows of a person are combined into
+            one. The columns of such a file depend on the data: columns not in the schema are ignored, and missing
+            columns are empty.
+        counted: Columns of an extract that indicate what was recorded; they are empty if nothing was recorded.
+        balance: Outcome of each resource or row in an extract.
+        above: Numbers of the non-empty rows above the header.
     """
 
     names: list[str]
@@ -173,9 +174,9 @@ class FileRecords:
 
 
 def open_records(path: Path, kind: str, declared: Collection[str] = ()) -> FileRecords:
-    """Return the records of a file of one of `KINDS`; some errors only show while they are read.
+    """Return the records of a file of one of `KINDS`; some errors are found only while the records are read.
 
-    The names of ``declared`` columns distinguish the header of a sheet from titles above it.
+    The names of ``declared`` columns are used to distinguish the header of a sheet from titles above it.
 
     Raises:
         DataError: The file is not valid.
@@ -192,7 +193,7 @@ def sound_cells(path: Path, kind: str) -> AbstractContextManager[None]:
 def record_batches(
     path: Path, kind: str, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
 ) -> Iterator[Batch]:
-    """Yield the records of such a file, whose columns are found by name."""
+    """Yield the records of a file of one of `KINDS`, finding columns by name."""
     records, size = open_records(path, kind, {column.name for column in schema.columns}), path.stat().st_size
     report.balance.above_header(records.above)
     if records.balance is not None:
@@ -218,7 +219,7 @@ def record_batches(
 
 
 def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> bool:
-    """Return whether a row has no cells beyond the named columns; otherwise the report says so."""
+    """Return whether a row has no cells beyond the named columns; if it has, report an error."""
     beyond = [value for value in row[columns:] if value != ""]
     if beyond:
         problem = Sentence(_("The row has a cell beyond the last named column: “%(value)s”."), value=shown(beyond[0]))
@@ -229,7 +230,7 @@ def _fits(number: int, row: Sequence[object], columns: int, report: Report) -> b
 
 
 def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
-    """Return the records of a workbook's first sheet, whose header names the columns. Rows are counted as in Excel."""
+    """Return the records of a workbook's first sheet, which has a header. Rows are counted as in Excel."""
     from python_calamine import CalamineWorkbook
 
     workbook = CalamineWorkbook.from_path(path)
@@ -237,7 +238,7 @@ def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
     limits.check_numbers(sheet.total_height, sheet.total_width)
     rows = ([cell(value) for value in row] for row in sheet.iter_rows())
     first = list(itertools.islice(rows, _FIRST))
-    left = 0  # number of empty columns, which may precede a table in a sheet
+    left = 0  # number of empty columns before the table in the sheet
     while first and left < len(first[0]) - 1 and all(row[left] == "" for row in first):
         left += 1
     if left:
@@ -259,7 +260,7 @@ def _sheet(path: Path, declared: Collection[str] = ()) -> FileRecords:
 
 
 def _statistics(reader: str) -> Callable[[Path], FileRecords]:
-    """Return a reader of files that pyreadstat reads, in which labelled values are read as their labels."""
+    """Return a reader for files supported by pyreadstat, which replaces labelled values by their labels."""
 
     def records(path: Path) -> FileRecords:
         import pyreadstat
@@ -277,7 +278,7 @@ def _statistics(reader: str) -> Callable[[Path], FileRecords]:
 def _parts(
     read: Callable[..., Any], path: Path, count: int | None, labels: Mapping[str, Mapping[Any, str]]
 ) -> Iterator[list[object]]:
-    """Yield records in parts; a file that does not declare their number is read in one go."""
+    """Yield records in parts; if a file does not declare the number of records, they are read all at once."""
     start = 0
     while True:
         part = {"row_offset": start, "row_limit": _CHUNK} if count is not None else {}
@@ -305,7 +306,7 @@ def _arff(path: Path) -> FileRecords:
 
 
 def _extract(facts: Callable[[Path, Balance], Iterator[Fact]]) -> Callable[[Path], FileRecords]:
-    """Return a reader of files of a health system."""
+    """Return a reader for files from a health system."""
 
     def records(path: Path) -> FileRecords:
         balance = Balance()

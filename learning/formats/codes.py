@@ -1,7 +1,7 @@
 """Codes of public classifications, grouped into their chapters.
 
-Groups are regular expressions for codes, because the format of published models supports nothing else for parts of a
-text. Codes in a file and codes given to a model are therefore grouped in the same way.
+Groups are defined by regular expressions, because the format of published models supports no other operation on parts
+of a string. Codes in a file and codes passed to a model are therefore grouped in the same way.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class CodeSystem:
     """Classification, such as ICD-10.
 
     Attributes:
-        label: What its codes stand for.
-        source: Publisher, and the list that the groups are taken from.
-        code: Regular expression that matches everything spelled like a code.
-        groups: Names and regular expressions; no code matches two.
+        label: Meaning of the codes.
+        source: Publisher, and the list that defines the groups.
+        code: Regular expression that matches every string with the format of a code.
+        groups: Names and regular expressions; no code matches more than one.
         examples: Correctly spelled codes.
         has_others: Whether there is another group, “other”, for codes that match no group.
     """
@@ -40,7 +40,7 @@ class CodeSystem:
         return (*(name for name, _pattern in self.groups), *(("other",) if self.has_others else ()))
 
     def place(self, code: str) -> int | None:
-        """Number of the group of a code; None of one that is spelled wrong or in no group.
+        """Return the number of a code's group; None if the code is misspelled or in no group.
 
         >>> system = CODE_SYSTEMS["icd9"]
         >>> [system.names[system.place(code)] for code in ("428.0", "250.83", "V45", "E812")]
@@ -191,4 +191,4 @@ CODE_SYSTEMS = {
         has_others=True,
     ),
 }
-"""Code systems by the name that a schema gives as the type of a column."""
+"""Code systems by the name used in a schema as the type of a column."""

@@ -1,9 +1,9 @@
 """Declared columns of a table: their form in a document, and how their values are encoded as numbers.
 
-Each kind of column is a class. Its fields are those of its JSON document, the JSON Schema and the import page.
+Each kind of column is a class, whose fields are the same as in its JSON document, the JSON Schema and the import page.
 
-Everything here is declared in public before any private row is read: category lists, value ranges, scaling. Anything
-learned from private rows (a mean, the categories that occur) would be a separate release outside the ledger.
+Everything here is declared publicly before any private row is read: category lists, value ranges, scaling. Anything
+learned from private rows, such as a mean or the categories that occur, would be a separate release outside the ledger.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RULES = {
     ANY: _("the last declared value that occurs"),
     ALL: _("all codes that occur"),
 }
-"""Rules for combining a holder's values of a column into one, in words."""
+"""Rules for combining a holder's values in a column into one, in words."""
 
 SPELLINGS = _("Other spellings, one per line")
 Missing = Annotated[
@@ -87,8 +87,8 @@ class _Column:
     """Column of a table.
 
     Attributes:
-        uses: Names of the uses of this kind on the import page, with descriptions.
-        rules: Names in ``RULES`` of the ways to combine several values of a holder; the first one is the default.
+        uses: Names of the possible uses of such a column on the import page, with descriptions.
+        rules: Names in ``RULES`` of the rules that can combine several values of a holder; the first is the default.
     """
 
     __pydantic_config__ = DECLARED
@@ -128,10 +128,10 @@ class LabelColumn(_Column):
 
 
 class Dated:
-    """Common base of columns of dates. Each date is converted to the time between it and a reference.
+    """Common base of date columns. Each date is converted to the time between the date and a reference.
 
     Attributes:
-        until: End of the time: a date (year, month, day), or the name of a column of dates.
+        until: End of the time: a date (year, month, day), or the name of a date column.
         since: Start of the time, instead of ``until``.
         unit: One of ``DATE_UNITS``.
         written: One of ``DATE_ORDERS``, used for the dates of this column and of its reference column.
@@ -145,7 +145,7 @@ class Dated:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Values that mean that the value is unknown."""
+        """Markers for unknown values."""
         raise NotImplementedError
 
     @property
@@ -154,7 +154,7 @@ class Dated:
         raise NotImplementedError
 
     def check_reference(self) -> None:
-        """Check the declaration; raise DataError if it is invalid."""
+        """Check the declaration. Raises DataError if it is invalid."""
         problem = _("The schema does not say which date to count from.")
         if self.until and self.since:
             raise DataError(problem, _("Specify either until or since."), column=self.name)
@@ -165,7 +165,7 @@ class Dated:
 
     @property
     def reference(self) -> str:
-        """Reference of the dates: a date, or the name of a column of dates; empty if the column has no dates."""
+        """Reference of the dates: a date, or the name of a date column; empty if this column has no dates."""
         return self.since or self.until or ""
 
     @property
@@ -176,8 +176,8 @@ class Dated:
     def durations(self, values: Sequence[object], references: Sequence[object] = ()) -> list[object]:
         """Return the time of each date in the column's unit. A number within the range is already such a time.
 
-        Unknown values stay as they are written, and values that are not dates become None. If the reference is unknown,
-        so is the time.
+        Markers for unknown values remain unchanged, and values that are not dates become None. If the reference is
+        unknown, the time is unknown, too.
 
         Args:
             references: Values of the reference column, if there is one.
@@ -226,10 +226,10 @@ class Dated:
 
 @dataclass(frozen=True)
 class TargetColumn(_Column, Dated):
-    """Number to learn if the schema declares a target, or the later of two dates whose difference is learned.
+    """Number to learn if the schema declares a target, or the later of two dates whose difference is to be learned.
 
-    ``part`` is the part of the target that it contains, see `learning.outcomes.Target.parts`. ``spellings`` maps values
-    in the file to numbers, such as “dead” to 1.
+    ``part`` is the part of the target in this column; see `learning.outcomes.Target.parts`. ``spellings`` maps values
+    in the file to numbers, for example “dead” to 1.
 
     >>> seen = TargetColumn("seen", "time", since="came")
     >>> seen.durations(["2026-03-01"], ["2026-02-01"])
@@ -269,7 +269,7 @@ class TargetColumn(_Column, Dated):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Values that are not dates: those that stand for a number, and the empty value."""
+        """Values that are not dates: spellings of a number, and the empty value."""
         return ("", *dict(self.spellings))
 
     def _is_duration(self, value: object) -> bool:
@@ -283,7 +283,7 @@ class TargetColumn(_Column, Dated):
 
 @dataclass(frozen=True)
 class TextColumn(_Column):
-    """Texts, which are then the only input that is learned from.
+    """Texts. If a schema has such a column, models learn from nothing else.
 
     The first ``length`` bytes of UTF-8 are kept.
 
@@ -332,7 +332,7 @@ class TextColumn(_Column):
 
 
 LONGEST_TEXT = 1 << 16
-"""Number of bytes of a text that can be kept."""
+"""Maximum number of bytes of a text that can be kept."""
 
 
 def text_bytes(text: str, length: int) -> bytes:
@@ -355,7 +355,7 @@ def texts(x: npt.NDArray[np.uint8]) -> list[str]:
 
 
 class Notes(NamedTuple):
-    """Numbers of values that are clipped to the range, undeclared (“other”), and missing."""
+    """Numbers of values that are clipped to the range, undeclared (“other”), or missing."""
 
     clipped: int = 0
     unknown: int = 0
@@ -387,11 +387,11 @@ class FeatureColumn(Protocol):
         ...
 
     def notes(self, values: Sequence[object]) -> Notes:
-        """Count the allowed values that encoding clips or that are undeclared or missing."""
+        """Count the allowed values that are clipped by encoding, undeclared or missing."""
         ...
 
     def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
-        """Return whether each of the allowed values lies outside the column's declaration."""
+        """Return whether each of these allowed values lies outside the column's declaration."""
         ...
 
 
@@ -399,7 +399,7 @@ class FeatureColumn(Protocol):
 class NumericColumn(_Column):
     """Number, clipped to the range and scaled to [0, 1].
 
-    If ``missing`` markers are declared, a second feature marks missing values, for which the first is 0.
+    If ``missing`` markers are declared, a second feature is 1 for missing values, whose first feature is 0.
 
     >>> NumericColumn("age", 0, 100, missing=("?",)).encode(["25", "?", "300"]).tolist()
     [[0.25, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -478,7 +478,7 @@ class NumericColumn(_Column):
 
 @dataclass(frozen=True)
 class DateColumn(NumericColumn, Dated):
-    """Date, converted to the time until or since a reference, which is clipped and scaled like other numbers.
+    """Date, converted to the time until or since a reference. The time is clipped and scaled like other numbers.
 
     >>> born = DateColumn("born", 0, 120, until="2026-01-01")
     >>> [round(float(number), 1) for number in born.durations(["1976-01-01", "50"])]
@@ -517,7 +517,7 @@ class DateColumn(NumericColumn, Dated):
 
 @dataclass(frozen=True)
 class _OneHotColumn(_Column, ABC):
-    """Column whose values each set the feature at their position; a declared ``missing`` marker sets none."""
+    """Column in which each value sets the feature at its position; a declared ``missing`` marker sets no feature."""
 
     role: Literal["feature"] = field(default="feature", kw_only=True, repr=False)
 
@@ -548,7 +548,7 @@ class _OneHotColumn(_Column, ABC):
 
     @abstractmethod
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Return the number of the feature of each value, ``_NONE`` or ``_UNDECLARED``."""
+        """Return the index of each value's feature, ``_NONE`` or ``_UNDECLARED``."""
 
     @abstractmethod
     def _fault(self, value: str) -> tuple[str, str]:
@@ -559,8 +559,8 @@ class _OneHotColumn(_Column, ABC):
 class CategoricalColumn(_OneHotColumn):
     """One of the declared values, one-hot encoded.
 
-    A declared ``missing`` marker sets none of the features. With ``other``, an additional feature stands for every
-    undeclared value; without it, such a value is an error.
+    A declared ``missing`` marker sets no feature. With ``other``, an additional feature represents all undeclared
+    values; without it, such a value is an error.
 
     >>> CategoricalColumn("sex", ("Female", "Male"), missing=("?",)).encode(["Male", "?"]).tolist()
     [[0.0, 1.0], [0.0, 0.0]]
@@ -616,7 +616,7 @@ class CategoricalColumn(_OneHotColumn):
 class CodeColumn(_OneHotColumn):
     """Code of a classification, represented by its chapter or main group.
 
-    It is one-hot encoded by its group in one of ``CODE_SYSTEMS``; values in ``missing`` set no feature. With
+    The code is one-hot encoded by its group in one of ``CODE_SYSTEMS``; values in ``missing`` set no feature. With
     ``several``, a value may contain several codes separated by semicolons, and sets the feature of each code's group.
 
     >>> int(CodeColumn("diagnosis", "icd9").encode(["250.83"]).sum())
@@ -638,7 +638,7 @@ class CodeColumn(_OneHotColumn):
 
     @property
     def codes(self) -> CodeSystem:
-        """Classification that the codes belong to."""
+        """Classification to which the codes belong."""
         return CODE_SYSTEMS[self.type]
 
     @property
@@ -655,7 +655,7 @@ class CodeColumn(_OneHotColumn):
         return np.maximum.reduceat(each, np.cumsum([0, *map(len, named[:-1])]))
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
-        """Return the position of each value's group, the last of several; undeclared if any code cannot be read."""
+        """Return the position of each value's group (the last one of several); undeclared if a code cannot be read."""
         return mapped(values, self._place, np.int64)
 
     def _place(self, cell: object) -> int:

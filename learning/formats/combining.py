@@ -1,6 +1,6 @@
-"""Combination of a holder's records into one, by rules that the schema declares.
+"""Combination of a holder's records into one, according to rules declared in the schema.
 
-The result depends only on the holder's records and the schema. A rule uses the known values; if there are none, the
+The result depends only on the holder's records and the schema. A rule uses only known values; if there are none, the
 holder's value is unknown.
 """
 
@@ -41,7 +41,7 @@ Combinable = NumericColumn | CategoricalColumn | CodeColumn | LabelColumn | Targ
 
 
 def rules_of(column: object) -> tuple[str, ...]:
-    """Return the rules that can combine values of such a column; the first one is the default.
+    """Return the rules that can combine values of such a column; the first rule is the default.
 
     >>> rules_of(CodeColumn("diagnosis", "icd10", several=True))
     ('last', 'all')
@@ -73,7 +73,7 @@ class OneRecord:
         """Check the rules against the declared columns, by name.
 
         Raises:
-            DataError: A column does not exist, or cannot have its rule.
+            DataError: A column does not exist, or its rule cannot be used for it.
         """
         if self.by and self.by not in columns:
             problem = Sentence(_("Records are ordered by “%(name)s”, which is not a declared column."), name=self.by)
@@ -86,7 +86,7 @@ class OneRecord:
                 raise DataError(problem, remedy, column=name)
 
     def moments(self, values: Sequence[object]) -> list[tuple[float, str] | None]:
-        """Return each record's sort value, a day or a number, with its notation; None if it is neither."""
+        """Return each record's sort value (a day or a number) and its notation; None if the value is neither."""
         return [_moment(value, self.written) for value in values]
 
     def faults(self, values: Sequence[object]) -> Iterator[DataError]:
@@ -106,7 +106,7 @@ def _moment(value: object, written: str) -> tuple[float, str] | None:
     if len(text) > len("2026-03-31"):
         with suppress(ValueError):
             moment = datetime.fromisoformat(text)
-            if moment.tzinfo is not None:  # in another time zone it may be a different day
+            if moment.tzinfo is not None:  # the day may be different in another time zone
                 text = moment.astimezone(UTC).isoformat()
     day = day_number(text, written)
     if day is not None:
@@ -149,7 +149,7 @@ def _values(
     rule: str,
     classes: Sequence[str],
 ) -> list[object]:
-    """Return a value for each owner, whose values are contiguous and begin at ``starts``."""
+    """Return a value for each owner, whose values are contiguous and start at the index in ``starts``."""
     missing = getattr(column, "missing", ("",))
     unknown_ones = {"", *missing} - {written for written, _meant in getattr(column, "spellings", ())}
     known = ~are_missing(values, tuple(unknown_ones))
@@ -168,7 +168,7 @@ def _values(
         unknown = missing[0] if missing else ""
         return [unknown if place < 0 else values[place % len(values)] for place in chosen.tolist()]
     count = np.bincount(owner[known], minlength=len(starts))
-    if rule == COUNT:  # counts 1 for each known value, 0 for others
+    if rule == COUNT:  # each known value counts as 1, others as 0
         return np.add.reduceat(np.array(values, np.int64), starts).tolist()
     present = [value for value, is_known in zip(values, known, strict=True) if is_known]
     if isinstance(column, TargetColumn):

@@ -56,12 +56,12 @@ def schema_from_json(document: Any) -> Schema:
 
 
 def outcome_of(document: Any) -> Outcome:
-    """Return the target that a stored schema declares."""
+    """Return the target declared by a stored schema."""
     return schema_from_json(document).outcome
 
 
 def records_alike(document: Any, other: Any) -> bool:
-    """Return whether two stored schemas encode records in the same way, even if their files are written differently.
+    """Return whether two stored schemas encode records in the same way, even if their files are formatted differently.
 
     >>> columns = [{"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100}]
     >>> table = {"kind": "table", "columns": columns, "classes": ["no", "yes"]}
@@ -96,7 +96,7 @@ _KINDS = ("numbers", "times", "labels")
 
 
 def _fault(document: Any, details: ErrorDetails) -> DataError:
-    """Return a fault found by pydantic in this project's words, with the column that it is about."""
+    """Return an error found by pydantic in this project's words, with the column concerned."""
     place = [part for part in details["loc"] if part not in ("table", "image")]
     if place[:1] == ["target"]:
         place = ["target", *(part for part in place[1:] if part not in _KINDS)]
@@ -141,7 +141,7 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
 
 
 def _path(place: list[int | str]) -> Iterator[str]:
-    """Yield the names on the path to a place, with lists counted from 1, without those that only select a model."""
+    """Yield the path to an error, counting list items from 1, without names that only select a model."""
     for part in place:
         if isinstance(part, int):
             yield str(part + 1)

@@ -1,4 +1,4 @@
-"""Draft of a schema from the header and the first records of a file, for a person to correct.
+"""Draft of a schema, made from the header and the first records of a file, for a person to correct.
 
 A schema is public. Anything that a draft takes from private records, such as a largest value or a rare word, would be
 published with it. A draft of private records therefore contains only the names and kinds of columns. Ranges, values and
@@ -41,7 +41,7 @@ MOST_COLUMNS = 1000
 _MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "k.A.", "-")
 _HOLDER = re.compile(r"holder|pseudonym|patient|person|subject|participant|proband|\bwho\b|\bwer\b|user", re.IGNORECASE)
 _LABEL = re.compile(r"label|class|target|outcome|diagnosis|result|krank|\by\b|income|readmitted", re.IGNORECASE)
-#: Common names of columns of codes. The first system that knows all values is used for the column.
+#: Common names of code columns. A column gets the first system that contains all its values.
 _CODED = (
     (re.compile(r"diag|icd|cond", re.IGNORECASE), ("icd9", "icd10")),
     (re.compile(r"(?<![a-z])atc(?![a-z])|drug|medic|medik|wirkstoff", re.IGNORECASE), ("atc",)),
@@ -49,9 +49,9 @@ _CODED = (
 )
 _IDENTIFIER = re.compile(r"(?<![a-z])(ids?|uuid|key|codes?|nr|plz|zip|postcode|phone|iban|mrn)(?![a-z])")
 _BIRTH = re.compile(r"birth|born|geb|(?<![a-z])dob(?![a-z])", re.IGNORECASE)
-#: Range of ages in years, because the dates of birth in a file do not show how old people get.
+#: Maximum age in years, because the dates of birth in a file do not show how old people may be.
 _AGES = 120
-#: Numbers that begin with 0 are treated as names.
+#: Numbers that begin with 0 are treated as strings.
 _CODE = re.compile(r"0\d+")
 _FEW, _LONG, _FAR = 10, 7, 10
 #: Negative numbers are treated as errors if at most one in this many cells is negative.
@@ -62,7 +62,7 @@ _POINT, _COMMA = re.compile(r"[+-]?\d+\.\d+"), re.compile(r"[+-]?\d+,\d+")
 
 @dataclass(frozen=True)
 class Draft:
-    """Schema as a JSON document, possibly not yet valid, and remarks about what could not be determined from the file.
+    """Schema as a JSON document, possibly not yet valid, and remarks about facts that the file does not determine.
 
     ``facts`` describe the first records by column: the share of unknown values (``missing``), and either the five
     ``quantiles`` of numbers or the number of different ``values``. For private records they are secret.
@@ -84,7 +84,7 @@ def schema_draft(path: Path, *, private: bool = False) -> Draft:
 
 
 def schema_complete(document: dict[str, Any], public: dict[str, Any]) -> dict[str, Any]:
-    """Add to the draft of a private table what the schema of ``public`` records declares for the same columns."""
+    """Add the declarations in the schema of ``public`` records to the same columns of a private table's draft."""
     declared = {each["name"]: each for each in public.get("columns", []) if each["role"] != "holder"}
     columns = [declared.get(each["name"], each) for each in document.get("columns", [])]
     if not any(each["name"] in declared for each in columns):
@@ -95,7 +95,7 @@ def schema_complete(document: dict[str, Any], public: dict[str, Any]) -> dict[st
 
 def _without_values(draft: Draft) -> Draft:
     """Return the draft without anything that reveals a value of a record."""
-    if _CLASSES in draft.remarks:  # drafted from the shapes of arrays
+    if _CLASSES in draft.remarks:  # the draft was made from the shapes of arrays
         return draft
     document = {name: value for name, value in draft.document.items() if name != "window"}
     extract = document.get("one_record")
@@ -110,7 +110,7 @@ def _without_values(draft: Draft) -> Draft:
 
 
 def _kind_of(column: dict[str, Any], missing: list[str]) -> dict[str, Any]:
-    """Return a column's draft without range, values and its own markers for unknown values."""
+    """Return a column's draft without its range, values and additional markers for unknown values."""
     if column["role"] != "feature":
         return column
     kept = {**column, "missing": missing}
@@ -230,7 +230,7 @@ def _of_cells(path: Path, kind: str) -> Draft:
 
 
 def _of_extract(draft: Draft, records: cells.FileRecords) -> Draft:
-    """Return the draft with what an extract of a health system declares for its columns, without a guessed class."""
+    """Return the draft with the declarations for columns of a health system's extract, and without a guessed class."""
     declared: dict[str, dict[str, Any]] = {
         records.ordered_by: {"name": records.ordered_by, "role": "ignore"},
         **{name: {"name": name, **_RECORDED} for name in records.counted},
@@ -288,7 +288,7 @@ def _of_text(path: Path) -> Draft:
 
 
 def _split(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]]:
-    """Return rows of cells that are not blank, and the numbers of the lines where they begin."""
+    """Return the rows that are not blank, as cells, and the numbers of the lines where they begin."""
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     rows, places, start = [], [], 1
     try:
@@ -349,7 +349,7 @@ def _of_rows(names: list[str], rows: Sequence[Sequence[str]], places: Sequence[i
 
 
 def _text(column: dict[str, Any], values: Sequence[str]) -> dict[str, Any]:
-    """Return the column as a text column if it has no other use and contains sentences."""
+    """Return the column as a text column if it contains sentences and has no other use."""
     if column["role"] != "ignore" or sum(" " in value for value in values) * 2 < len(values):
         return column
     return {"name": column["name"], "role": "text", "length": _LENGTH}
@@ -365,7 +365,7 @@ def _facts(values: list[str], decimal: str) -> dict[str, Any]:
 
 
 def _label(names: list[str], values: dict[str, list[str]], holder: str | None) -> str | None:
-    """Return the column with a name typical for classes, or else the last one if it has few values."""
+    """Return the column with a name typical of class columns, or else the last column if it has few values."""
     named = [name for name in names if _LABEL.search(name)]
     for name in (*reversed(named), names[-1]):
         if name != holder and 2 <= len({value for value in values[name] if value}) <= _MOST_CLASSES:
@@ -415,9 +415,9 @@ def _column(name: str, values: list[str], holder: str | None, label: str | None,
 
 
 def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bool:
-    """Return whether numbers identify something, judging by the column's name, their notation, or their uniqueness.
+    """Return whether numbers are identifiers, judging by the column's name, their notation, or their uniqueness.
 
-    Such numbers only count or identify records and say nothing about people; codes have no order.
+    Such numbers only number or identify records and say nothing about people. If they are codes, they have no order.
     """
     words = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
     if _IDENTIFIER.search(words) or any(_CODE.fullmatch(value) for value in known):
@@ -430,7 +430,7 @@ def _is_identifier(name: str, values: Sequence[str], known: Sequence[str]) -> bo
 
 
 def _usual(numbers: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the numbers without extreme outliers, which may be errors or codes for unknown values."""
+    """Return the range of the numbers without extreme outliers, which may be errors or codes for unknown values."""
     low, quarter, middle, high_quarter, high = np.quantile(numbers, (0.01, 0.25, 0.5, 0.75, 0.99))
     spread = _FAR * max(high_quarter - quarter, high - low if high_quarter == quarter else 0.0)
     near = [number for number in numbers if abs(number - middle) <= spread] if spread > 0 else []
@@ -447,20 +447,20 @@ def round_range(low: float, high: float) -> tuple[int | float, int | float]:
 
 
 def _rounded_up(number: float) -> int | float:
-    """Return the next of 1, 2, 5, 10, … above a positive number, as an integer from 1 on."""
+    """Return a positive number rounded up to 1, 2 or 5 times a power of ten, as an integer if it is at least 1."""
     power = 10.0 ** math.floor(math.log10(number))
     least = next(step * power for step in (1, 2, 5, 10) if step * power >= number)
     return round(least) if least >= 1 else round(least, 12)
 
 
 def _numbers(values: Iterable[str], decimal: str) -> list[float]:
-    """Return all values as numbers; empty if any is not a number."""
+    """Return all values as numbers; empty if any value is not a number."""
     found = [as_number(value, decimal) for value in values]
     return [] if None in found else [each for each in found if each is not None]
 
 
 def _written(values: Sequence[str]) -> str | None:
-    """Return the order of year, month and day in which all values are dates, or None."""
+    """Return the order of year, month and day that makes all values dates, or None."""
     fitting = (written for written in DATE_ORDERS if all(day_number(value, written) is not None for value in values))
     return next(fitting, None) if values else None
 
@@ -478,7 +478,7 @@ def _years_until(day: str, known: Sequence[str], written: str) -> dict[str, int]
 def _code_system(name: str, values: Sequence[str]) -> str | None:
     """Return the classification that a column's name suggests and that contains all its values.
 
-    Codes of letters can be ambiguous: supplementary factors of ICD-9 or chapters of ICD-10, which is more common.
+    Codes with letters can be ambiguous: ICD-9's supplementary factors, or chapters of ICD-10, which is more common.
     """
     for called, systems in _CODED:
         if not values or not called.search(name):
@@ -491,7 +491,7 @@ def _code_system(name: str, values: Sequence[str]) -> str | None:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the separator that splits most lines into the same number of cells, more than one."""
+    """Return the separator that splits the most lines into the same number of cells, which must be more than one."""
 
     def alike(separator: str) -> tuple[int, int]:
         try:
@@ -505,7 +505,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row is a header: it contains no number, and few words that occur in the rows below."""
+    """Return whether the first row is a header, with no numbers and few words that occur in the rows below."""
     if any(_numbers([cell], decimal) for cell in first for decimal in (".", ",")):
         return False
     count = sum(
@@ -529,9 +529,9 @@ def _in_order(value: str) -> tuple[int, float, str]:
 PERHAPS_VALUES = ("NA", "None")
 """Words for unknown values that are valid values of some columns, such as countries and complications."""
 _PLACES = 5
-#: A column is numeric if at least this many cells are numbers for each that is not, and this many are different.
+#: A column is numeric if at least this many cells are numbers for each cell that is not, and this many differ.
 _FOR_EACH, _DIFFERENT = 4, 4
-#: More different numbers than a code has, or at least four in five numbers different.
+#: A column is numeric if more than this many of its numbers are distinct, or at least one in this many is.
 _MORE_THAN_CODES, _FIFTH = 12, 5
 _FEW_FILLED = 5
 
@@ -547,7 +547,7 @@ def as_number(value: str, decimal: str) -> float | None:
 
 
 def most_numbers(counts: Mapping[str, int], decimal: str) -> list[float]:
-    """Return the different numbers of a column; empty if it is not one of numbers. A few cells may contain other text.
+    """Return the distinct numbers in a column; empty if the column is not numeric. A few cells may contain other text.
 
     Args:
         counts: Number of cells with each known value.
@@ -604,7 +604,7 @@ _THOUSANDS = _(
 )
 _ONCE = _("%(column)s: one class occurs in a single row (row %(row)d).")
 OF_VALUES = frozenset((_ONE_NEGATIVE, _NEGATIVE, _PERHAPS, _ONCE))
-"""Templates of the remarks that reveal values of records; the others say what cannot be read."""
+"""Templates of the remarks that reveal values of records. Other remarks only state what cannot be read."""
 
 
 def _cells(one: str, several: str, name: str, places: Sequence[int], total: int) -> Iterator[str]:
@@ -614,7 +614,7 @@ def _cells(one: str, several: str, name: str, places: Sequence[int], total: int)
 
 
 def _thousands(name: str, values: Sequence[str], places: Sequence[int]) -> Iterator[str]:
-    """Yield a remark that every number with a mark in it may be a whole number of thousands."""
+    """Yield a remark if every number with a point or comma may be a whole number with a thousands separator."""
     for mark in (",", "."):
         marked = [(at, value) for at, value in zip(places, values, strict=True) if mark in value]
         if marked and all(has_thousands(value.replace(".", ",")) for _at, value in marked):

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from learning.formats.codes import CODE_SYSTEMS
 
 PERSON, MOMENT, SEX, BORN = "person", "date", "sex", "born"
-"""Columns of every extract: pseudonym, time, sex and date of birth."""
+"""Columns in every extract: pseudonym, time, sex and date of birth."""
 YES = "yes"
-"""Value of a condition that was recorded."""
+"""Value for a condition that was recorded."""
 _CONDITION = "condition: "
 _PARTIAL = re.compile(r"(\d{4})(?:-(\d{2}))?", re.ASCII)
-#: Names of the systems of ICD codes in FHIR (addresses) and in OMOP (vocabularies: ICD10CM, ICD10GM, ICD9CM).
+#: Names of ICD code systems in FHIR (URLs) and in OMOP (vocabularies: ICD10CM, ICD10GM, ICD9CM).
 _ICD = (
     ("icd10", re.compile(r"icd-?10|2\.16\.840\.1\.113883\.6\.(?:3|90)$", re.IGNORECASE)),
     ("icd9", re.compile(r"icd-?9", re.IGNORECASE)),
@@ -40,9 +40,9 @@ class Extract(NamedTuple):
     """Flat table made from facts.
 
     Attributes:
-        names: Names of the columns, beginning with those of every extract.
+        names: Names of the columns, beginning with the columns in every extract.
         rows: Values by column.
-        counted: Columns of conditions, whose values say that they were recorded; without a record, nothing is known.
+        counted: Condition columns, whose values indicate that a condition was recorded; otherwise, nothing is known.
     """
 
     names: list[str]
@@ -71,19 +71,19 @@ def flat(facts: Iterable[Fact]) -> Extract:
 
 
 def filled(person: str, moment: str, values: Mapping[str, object]) -> Iterator[Fact]:
-    """Yield facts for the values that are known."""
+    """Yield facts for known values."""
     for column, value in values.items():
         if column and value not in (None, ""):
             yield Fact(person, moment, column, value)
 
 
 def named(code: str, unit: str) -> str:
-    """Return the name of a column of measurements, which is different for each unit."""
+    """Return the name of a column of measurements; each unit has its own column."""
     return f"{code} [{unit}]" if unit else code
 
 
 def condition_name(codings: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the names of the columns of a condition with one or several codes (system, code), in any order.
+    """Return the names of the columns for a condition with one or several codes (system, code); order is irrelevant.
 
     ICD codes are grouped by chapter. Without an ICD code, the name is the SNOMED code or, failing that, the code and
     name of the alphabetically first system.
@@ -111,7 +111,7 @@ def condition_name(codings: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def day(value: object) -> str:
-    """Return a date as text, using the middle of a year or a month."""
+    """Return a date as a string; a year or month is represented by its middle."""
     text = "" if value is None else str(value).strip()
     partial = _PARTIAL.fullmatch(text)
     if not partial:

@@ -25,14 +25,14 @@ from learning.formats.table import text_of
 
 _NOT_SO = {"entered-in-error", "refuted", "cancelled"}
 _UNSURE = {"unconfirmed", "provisional", "differential"}
-#: ICD-10-GM's diagnostic certainty: excluded, suspected, state after. Only G, confirmed, is used.
+#: ICD-10-GM diagnostic certainty: excluded, suspected, state after. Only G (confirmed) is used.
 _CERTAINTY = re.compile(r"diagnosesicherheit", re.IGNORECASE)
 _NOT_CONFIRMED = {"A", "V", "Z"}
 _READ = ("Patient", "Observation", "Condition")
 _REFERENCE = re.compile(r"(?:(?P<base>[a-z][a-z0-9+.-]*://\S+?)/)?(?P<kind>[A-Za-z]+)/(?P<id>[^/?#\s]+)")
 _FULL_URL = re.compile(r"(?P<base>[a-z][a-z0-9+.-]*://\S+?)/[A-Za-z]+/[^/?#\s]+")
 _HISTORY = re.compile(r"/_history/[^/]*$")
-#: Code systems whose codes are used as column names unchanged; other codes are prefixed with the system's name.
+#: Code systems whose codes become column names unchanged; other codes are followed by the system's name.
 _WELL_KNOWN = (
     ("http://loinc.org", "https://loinc.org", "urn:oid:2.16.840.1.113883.6.1"),
     ("http://snomed.info/sct", "https://snomed.info/sct", "urn:oid:2.16.840.1.113883.6.96"),
@@ -59,7 +59,7 @@ _REPLACED = _("The patient was merged into another.")
 
 
 class _Resource(NamedTuple):
-    """Resource with its position in the file (from 1), its address, and whether it was deleted."""
+    """Resource with its position in the file (from 1), its URL, and whether it was deleted."""
 
     place: int
     url: str
@@ -77,23 +77,23 @@ class _Resource(NamedTuple):
 
     @property
     def base(self) -> str:
-        """Address of the server that the resource came from; empty if its own address does not show it."""
+        """URL of the server that the resource came from; empty if the resource's own URL does not contain it."""
         found = _FULL_URL.fullmatch(_HISTORY.sub("", self.url))
         return found["base"].rstrip("/") if found else ""
 
 
 @dataclass
 class _Patients:
-    """Patients that can be referred to by address, by server and id, or by identifier."""
+    """Patients that can be referred to by URL, by server and id, or by identifier."""
 
     by_url: dict[str, str] = field(default_factory=dict)
     by_id: dict[str, str] = field(default_factory=dict)
-    """Server of each patient by id."""
+    """Each patient's server, by id."""
     by_identifier: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
-    """Reference that has replaced a patient, by the patient's id."""
+    """Reference that replaced a patient, by the patient's id."""
     servers: set[str] = field(default_factory=set)
-    """Servers in the references of the file."""
+    """Servers that occur in the file's references."""
 
     def add(self, resource: _Resource) -> None:
         name, base = resource.id, resource.base
@@ -176,7 +176,7 @@ def fhir_facts(path: Path, balance: Balance) -> Iterator[Fact]:
     """Yield facts from the Patient, Observation and Condition resources of a file. The balance counts every resource.
 
     Raises:
-        DataError: The file is not valid JSON, is one of several pages, or contains no patient or two with the same id.
+        DataError: The file is not valid JSON, is one of several pages, or contains no patient or duplicate patient ids.
     """
     resources = _latest_versions(list(_resources(path, balance)), balance)
     patients = _Patients()
@@ -199,7 +199,7 @@ def fhir_facts(path: Path, balance: Balance) -> Iterator[Fact]:
 
 
 def _read(resource: _Resource, patients: _Patients) -> tuple[list[Fact], str]:
-    """Return the facts that a resource states, or the reason why it is left out."""
+    """Return the facts stated by a resource, or the reason why it is left out."""
     content = resource.content
     if resource.kind == "Patient":
         if not resource.id:
@@ -332,7 +332,7 @@ def _resources(path: Path, balance: Balance) -> Iterator[_Resource]:
             resource = _entry(place, entry)
             balance.see(_part(resource))
             key = f"{resource.kind}/{resource.id}" if resource.id else f"#{place}"
-            if is_history and key in newest:  # its entries are ordered from newest to oldest
+            if is_history and key in newest:  # a history is ordered from newest to oldest
                 balance.leave_out(_part(resource), _OLD, place=place)
                 continue
             newest.add(key)
@@ -384,7 +384,7 @@ def _identifier(identifier: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _certainty(content: Mapping[str, Any]) -> str:
-    """Return ICD-10-GM's diagnostic certainty of a coding or a condition; empty if it has none."""
+    """Return the ICD-10-GM diagnostic certainty of a coding or a condition; empty if it has none."""
     for extension in map(_dict, _list(content.get("extension"))):
         if _CERTAINTY.search(str(extension.get("url", ""))):
             return str(_dict(extension.get("valueCoding")).get("code") or extension.get("valueCode") or "").upper()
@@ -402,7 +402,7 @@ def _moment(resource: Mapping[str, Any], *names: str) -> str:
 
 
 def _code(concept: Any) -> str:
-    """Return a concept's name for any order of its codings: LOINC, SNOMED, the first system, or else its text."""
+    """Return a concept's name for any order of codings: LOINC, SNOMED, the first other system, or else its text."""
     codings = _codes(concept)
     for systems in _WELL_KNOWN:
         if found := sorted(code for system, code in codings if system in systems):

@@ -45,7 +45,7 @@ _FHIR = _("Save its contents as a table: CSV, Excel or Parquet. For FHIR, use a 
 _CONVERT = _("Save it as npz or CSV with the program that created it.")
 _WRITE_CSV = _("Save it as CSV with write.csv.")
 _UNPACK = _("Unpack it, and choose the file that contains the records.")
-#: Signatures of other kinds of files: first bytes, their position, the kind, and a remedy if it is not supported.
+#: Signatures of other kinds of files: bytes, their position, the kind, and a remedy if the kind is not supported.
 _KINDS = (
     (b"PAR1", 0, "Parquet", ""),
     (b"MATLAB 5.0", 0, "MATLAB", ""),
@@ -89,7 +89,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".bmp")
 
 @dataclass(frozen=True)
 class Content:
-    """Uncompressed bytes of a file, with the amount of the file itself that has been read."""
+    """Uncompressed bytes of a file, and how much of the file itself has been read."""
 
     stream: IO[bytes]
     position: Callable[[], int]
@@ -98,10 +98,10 @@ class Content:
 
 @contextmanager
 def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
-    """Open a plain, gzip or zip file for reading; of a zip file, the only member or the named one.
+    """Open a plain, gzip or zip file for reading. In a zip file, read the only member or the named member.
 
     Raises:
-        DataError: The file is missing, or is damaged, which may also show while it is read.
+        DataError: The file is missing or damaged. Damage may be found only while the file is read.
     """
     try:
         raw = path.open("rb")
@@ -127,7 +127,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
 
 
 class _Bounded(io.RawIOBase):
-    """Stream of unpacked bytes that fails beyond the amount that the packed file may contain."""
+    """Stream of uncompressed bytes that fails if there are more than the compressed file may contain."""
 
     def __init__(self, stream: IO[bytes] | gzip.GzipFile, most: int) -> None:
         self._stream, self._most, self._read = stream, most, 0
@@ -177,14 +177,14 @@ def kind_of(path: Path) -> str:
 
 
 def _is_fhir(path: Path) -> bool:
-    """Return whether a file, packed or not, begins with a JSON object that has a resource type near its start."""
+    """Return whether a file, compressed or not, begins with a JSON object that has a resource type near its start."""
     with open_content(path) as content:
         start = content.stream.read(_FIRST_RESOURCE)
     return start.lstrip(b"\xef\xbb\xbf \r\n\t").startswith((b"{", b"[")) and bool(_RESOURCE_TYPE.search(start))
 
 
 def extract_kind(names: list[str]) -> str:
-    """Return the kind of health system that an archive's files come from: ``OMOP``, ``FHIR``, or empty for others.
+    """Return the kind of health system that an archive's files come from: ``OMOP``, ``FHIR``, or empty for neither.
 
     >>> extract_kind(["a/PERSON.csv", "a/measurement.csv"]), extract_kind(["Patient.ndjson"]), extract_kind(["a.csv"])
     ('OMOP', 'FHIR', '')
@@ -239,7 +239,7 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
     except DataError as error:
         raise error.at(file=path) from None
     except MemoryError:
-        raise  # not about the file, although some libraries derive their own errors from it
+        raise  # unrelated to the file, although some libraries derive their own errors from it
     except (*_UNSOUND, *unsound) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise cannot_open(path, error) from error
@@ -248,7 +248,7 @@ def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> I
 
 
 def holds(path: Path, member: str) -> bool:
-    """Return whether this is a zip file with such a member."""
+    """Return whether this is a zip file with this member."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -274,7 +274,7 @@ def check_sha256(path: Path, expected: str, member: str | None = None) -> None:
 
 
 def members(archive: zipfile.ZipFile) -> list[str]:
-    """Return the names of the files in an archive, without those that macOS or Windows add."""
+    """Return the names of the files in an archive, without files added by macOS or Windows."""
     return [
         name
         for name in archive.namelist()

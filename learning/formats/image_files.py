@@ -1,7 +1,7 @@
-"""Images as files in a zip archive (PNG, JPEG, TIFF, BMP and DICOM), each with its class and possibly its holder.
+"""Image files in a zip archive (PNG, JPEG, TIFF, BMP and DICOM), each with its class and possibly its holder.
 
-The class of an image is the name of its folder, or is given by a table in the archive or next to it, with the columns
-``file``, ``class`` and ``holder``. A DICOM file without a row in a table belongs to its Patient ID.
+The class of an image is the name of its folder, or is given by a table in the archive or uploaded with it, which has
+the columns ``file``, ``class`` and ``holder``. Without a row in a table, the holder of a DICOM file is its Patient ID.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ FRAMES = _("The image has %(count)d frames.")
 EACH_FRAME = _("Save each frame as a separate file.")
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _PALETTE = "PALETTE COLOR"
-#: Photometric interpretations that are read as RGB; pydicom converts those that begin with YBR.
+#: Photometric interpretations that are read as RGB; pydicom converts all that begin with YBR.
 _COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _BITS = (1, 8, 16, 32)
 _OTHERWISE = _("Save it as PNG, or leave it out.")
 
 
 def is_dicom(start: bytes) -> bool:
-    """Return whether a file begins like DICOM; the first 132 bytes are enough."""
+    """Return whether a file begins like DICOM; its first 132 bytes are sufficient."""
     return start[128:132] == b"DICM"
 
 
 def dicom_image(content: bytes, window: tuple[float, float] | None) -> tuple[Image.Image, str]:
-    """Return the image and Patient ID of a DICOM file, with rescaled grey values shown through a window.
+    """Return the image and Patient ID of a DICOM file, with rescaled grey values displayed through a window.
 
     Args:
-        window: Centre and width; if None, all values that the file could contain are shown.
+        window: Centre and width; if None, the full range of values that the file could contain.
 
     Raises:
-        DataError: Its pixels are of an unsupported kind, or contradict each other.
+        DataError: The pixels are of an unsupported kind, or the file's attributes are contradictory.
     """
     import pydicom
     from pydicom.pixels import apply_color_lut, pixel_array
@@ -82,7 +82,7 @@ def dicom_image(content: bytes, window: tuple[float, float] | None) -> tuple[Ima
 
 
 def dicom_look(content: bytes) -> tuple[int, int, bool, tuple[float, float] | None]:
-    """Return height, width, whether a DICOM file has colours, and the window that it requests."""
+    """Return height, width, whether a DICOM file has colours, and the requested window."""
     import pydicom
 
     file = pydicom.dcmread(io.BytesIO(content), stop_before_pixels=True)
@@ -124,7 +124,7 @@ def _check(file: Any) -> None:
 
 
 def _measured(pixels: npt.NDArray[Any], file: Any) -> tuple[npt.NDArray[np.float64], float, float]:
-    """Return the scanner's measurements, with the smallest and largest value that it could have written."""
+    """Return the scanner's measurements, and the smallest and largest value that it could have written."""
     from pydicom.pixels import apply_modality_lut
 
     if _value(file, "ModalityLUTSequence", None):
@@ -139,7 +139,7 @@ def _measured(pixels: npt.NDArray[Any], file: Any) -> tuple[npt.NDArray[np.float
 
 
 def _bytes(colours: npt.NDArray[Any], bits: int) -> npt.NDArray[np.uint8]:
-    """Return colours of this many bits as bytes."""
+    """Return colours with this many bits as bytes."""
     return colours if bits == 8 else np.round(colours * (255 / (2.0**bits - 1))).astype(np.uint8)
 
 
@@ -173,7 +173,7 @@ _NOT_READ = _("The image cannot be read (%(error)s).")
 
 @dataclass(frozen=True)
 class Entry:
-    """Image in an archive: its member, class and holder, which are empty if not given."""
+    """Image in an archive: its member, its class and its holder; class and holder are empty if not given."""
 
     member: str
     label: str = ""
@@ -185,7 +185,7 @@ def open_images(path: Path, table: Path | None) -> Iterator[tuple[zipfile.ZipFil
     """Open an archive and its images, in the order of the archive or of the table.
 
     Raises:
-        DataError: The archive or the table is broken, or contains names of files that do not exist.
+        DataError: The archive or the table is broken, or the table lists files that do not exist.
     """
     problem, remedy = _("The zip file is not valid (%(error)s)."), _("Create it again.")
     with sound(path, problem, remedy), zipfile.ZipFile(path) as archive:
@@ -213,7 +213,7 @@ def image_arrays(
 ) -> dict[str, Array]:
     """Return images ``x`` as bytes in the schema's size, with class numbers ``y`` and pseudonyms ``holder``.
 
-    Faults have the file as their column.
+    In the report, the column of an error is the name of the image file.
     """
     size = path.stat().st_size
     with open_images(path, table) as (archive, entries):
@@ -281,7 +281,7 @@ class Look:
 
 
 def look(path: Path, first: int = 200) -> Look:
-    """Look at the first images of an archive.
+    """Return the properties of the first images of an archive.
 
     Raises:
         DataError: An image cannot be read.
@@ -306,7 +306,7 @@ def look(path: Path, first: int = 200) -> Look:
 
 
 def _read(archive: zipfile.ZipFile, member: str, schema: ImageSchema) -> tuple[npt.NDArray[np.uint8], str]:
-    """Return the pixels of an image in the schema's size and colours, and the Patient ID of a DICOM file."""
+    """Return the pixels of an image in the schema's size and colours and, for a DICOM file, the Patient ID."""
     with _readable():
         most = limits.most_content(archive.getinfo(member).compress_size)
         if archive.getinfo(member).file_size > most:
@@ -337,7 +337,7 @@ def _picture(content: bytes, schema: ImageSchema) -> Image.Image:
     opened = Image.open(io.BytesIO(content), formats=_FORMATS)
     if (frames := getattr(opened, "n_frames", 1)) > 1:
         raise DataError(Sentence(FRAMES, count=frames), EACH_FRAME)
-    opened.draft("RGB", (2 * schema.width, 2 * schema.height))  # for JPEG only: decodes no more pixels than needed
+    opened.draft("RGB", (2 * schema.width, 2 * schema.height))  # only for JPEG: decodes no more pixels than needed
     image: Image.Image = ImageOps.exif_transpose(opened)
     if image.mode.startswith(("I", "F")):  # 16 bits and more
         values = np.asarray(image, np.float64)
@@ -372,7 +372,7 @@ def _is_visible(name: str) -> bool:
 
 
 def _is_image(archive: zipfile.ZipFile, name: str) -> bool:
-    """Return whether a member is an image, judging by its suffix or, without one, by the start of a DICOM file."""
+    """Return whether a member is an image, judging by its suffix or, if it has none, by the start of a DICOM file."""
     suffix = PurePosixPath(name).suffix.lower()
     if not _is_visible(name) or suffix in IMAGE_SUFFIXES:
         return _is_visible(name)
@@ -419,7 +419,7 @@ def _listed(lines: list[str], members: list[str], name: str) -> list[Entry]:
 
 
 def _whole_rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows, which must have as many cells as the header: an extra cell could belong to another person.
+    """Yield the rows, which must have as many cells as the header, because an extra cell may belong to another person.
 
     Raises:
         DataError: A row has more or fewer cells, or its quotes do not match.

@@ -1,4 +1,4 @@
-"""Limits on what is read, so that a small file cannot fill the machine's memory."""
+"""Limits on the content that is read, so that a small file cannot fill the machine's memory."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from common.sentences import gettext_noop as _
 from learning.formats.rows import DataError
 
 MOST_NUMBERS = 1_000_000_000
-"""Largest count of numbers in the encoded records of one file: 4 GB."""
+"""Maximum number of values in the encoded records of a file: 4 GB."""
 LEAST_CONTENT = 256 << 20
-"""Uncompressed bytes that a compressed file may contain even if it is small."""
+"""Number of uncompressed bytes that even a small compressed file may contain."""
 MOST_GROWTH = 200
-"""Largest factor of compression beyond that; real data compress 3 to 50 times."""
+"""Largest compression ratio above that size; real data have ratios of 3 to 50."""
 LONGEST_LINE = 1 << 20
 """Largest number of characters in a line of a table."""
 
 
 def check_numbers(*shape: int) -> None:
-    """Check that an array of this shape may be read.
+    """Check that an array of this shape is small enough to be read.
 
     Raises:
         DataError: The array is too large.

@@ -1,7 +1,7 @@
-"""Tables of the OMOP common data model as facts about people: person, measurement and condition_occurrence.
+"""Tables of the OMOP common data model as facts about people: `person`, `measurement` and `condition_occurrence`.
 
-The table ``concept``, if the extract has one, defines the meaning of concept numbers. Rows that lack a person, concept
-or value, or cannot be read, are left out and counted with their reason.
+If the extract has a table ``concept``, it defines the meaning of concept numbers. Rows that lack a person, concept or
+value, or cannot be read, are left out and counted with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEXES = {"8507": "male", "8532": "female", "8521": "other", "8570": "other"}
 #: Concept of the operator “=”.
 _EQUAL = "4172703"
 _NONE = ("", "0")
-#: Vocabularies whose codes are used as column names unchanged; other codes are prefixed with the vocabulary's name.
+#: Vocabularies whose codes become column names unchanged; other codes are followed by the vocabulary's name.
 _WELL_KNOWN = ("LOINC", "SNOMED", "UCUM", "")
 
 _WIDTH = _("The row has a different number of cells from the header.")
@@ -44,12 +44,12 @@ class _Concept:
 
     @property
     def name(self) -> str:
-        """Name of a concept: its code, with its vocabulary unless that is the usual one."""
+        """Name of a concept: its code, followed by its vocabulary unless that is a well-known one."""
         return self.code if self.vocabulary in _WELL_KNOWN else f"{self.code} ({self.vocabulary})"
 
 
 class _Row(NamedTuple):
-    """Row of a table: its cells by lower-case name, and its 1-based line in the file."""
+    """Row of a table: its cells by lower-case column name, and its 1-based line in the file."""
 
     table: str
     place: int
@@ -67,11 +67,11 @@ class _Row(NamedTuple):
         return self.cells[name]
 
     def get(self, name: str) -> str:
-        """Return the cell of a column that the table may lack."""
+        """Return the cell of a column that may be missing."""
         return self.cells.get(name, "")
 
     def number(self, name: str) -> str:
-        """Return the cell of a column with numbers of concepts or people; some programs write 1 as 1.0."""
+        """Return the cell of a column of concept or person numbers; some programs write 1 as 1.0."""
         return self.cells.get(name, "").removesuffix(".0")
 
 
@@ -79,11 +79,11 @@ class _Vocabulary(dict[str, _Concept]):
     """Concepts of the table ``concept`` by number."""
 
     def of(self, number: str) -> _Concept | None:
-        """Return the concept with a number; a number that is not in the table is its own name, and 0 gives None."""
+        """Return the concept with this number. If the table lacks it, the number is its own name; 0 gives None."""
         return None if number in _NONE else self.get(number) or _Concept("", number)
 
     def mapped(self, row: _Row, standard: str, source: str) -> _Concept | None:
-        """Return the standard concept of a row, or else the source concept that the vocabulary contains."""
+        """Return the standard concept of a row, or else its source concept if the vocabulary contains that."""
         return self.of(row.number(standard)) or self.get(row.number(source))
 
 

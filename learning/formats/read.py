@@ -1,6 +1,6 @@
-"""Reader for any file that a schema describes; the format is determined by its name or its first bytes.
+"""Reader for any file described by a schema; the format is determined by the file's name or first bytes.
 
-The person who imports a file is shown the first records as they are encoded, in words and pictures.
+The person who imports a file sees the first records as they are encoded, in words and pictures.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIRST = 5
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file according to its content, or else its name, or else table or idx.
+    """Return the format of a file according to its content, or else according to its name, or else “table” or “idx”.
 
     Raises:
         DataError: The file cannot be opened, or has an unsupported format, which the error names.
@@ -76,9 +76,9 @@ def read_file(
     Args:
         label_file: File with the labels of an idx file, or with the class and holder of each image in a zip file.
         member: File to read within a zip file.
-        holders: Whether holders are read. The formats mat and idx have none: read without, and use
+        holders: Whether holders are read. The formats mat and idx have none: read them without, and use
             ``Rows.one_holder_per_row`` if each record has its own holder.
-        report: Receives all errors; the records without errors are then returned.
+        report: Collects all errors; the records without errors are then returned.
 
     Raises:
         DataError: Contains all errors, if there is no ``report``.
@@ -116,7 +116,7 @@ def read_into(
     progress: Progress | None,
     report: Report,
 ) -> None:
-    """Pass the records that `read_file` returns to a keeper; errors are added to the report."""
+    """Pass the records that `read_file` would return to a keeper; errors are added to the report."""
     followed, own = progress or silent, Report()
     with own.noting():
         kind = "table" if member else format_of(path)
@@ -177,7 +177,7 @@ def _arrays(
     report: Report,
     progress: Progress,
 ) -> dict[str, Array]:
-    """Return the requested arrays that a file contains."""
+    """Return those requested arrays that a file contains."""
     match kind:
         case "npz":
             arrays = npz_arrays(path, wanted, report)
@@ -220,7 +220,7 @@ def _values(columns: tuple[FeatureColumn, ...], record: np.ndarray) -> list[list
 
 
 def _picture(record: np.ndarray) -> str:
-    """Return a PNG of an image as a data URL; without exactly three colour channels, only the first is shown."""
+    """Return a PNG of an image as a data URL; unless it has three colour channels, only the first channel is shown."""
     pixels = np.round(record * 255).astype(np.uint8)
     if pixels.ndim == 3 and pixels.shape[2] != 3:
         pixels = pixels[:, :, 0]

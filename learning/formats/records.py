@@ -1,4 +1,4 @@
-"""Records of a table, checked, reported and encoded column by column as they are read from a file."""
+"""Table records, which are checked and encoded column by column while they are read from a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from learning.formats.schema import TabularSchema
 from learning.formats.values import Vector, are_missing, taken
 
 Labels = npt.NDArray[np.int64]
-#: Number of lines of a file of names that are decoded at once.
+#: Number of lines that are decoded at once from a file of names.
 _LINES = 1000
 
 
@@ -29,7 +29,7 @@ class Keeper(Protocol):
     """Storage for encoded records, which are added part by part."""
 
     def add(self, x: npt.NDArray[Any], y: Labels | None, holders: Sequence[str] | None) -> None:
-        """Add more records, with labels and holders if they have them."""
+        """Add more records, with labels and holders if there are any."""
 
 
 class RowLists:
@@ -76,7 +76,7 @@ class RowFiles:
             file.write(content)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the information about the written records that `rows` needs."""
+        """Return the information about written records that is needed by `rows`."""
         return {"kind": self.kind, "shape": self.shape, "counts": self.counts}
 
     def rows(self, written: dict[str, Any], empty: npt.NDArray[Any], *, labels: bool, holders: bool) -> Rows:
@@ -140,7 +140,7 @@ _NO_ROLE = {
 
 
 def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[str]:
-    """Return the names of the columns that are read.
+    """Return the names of the columns to read.
 
     Raises:
         DataError: No column has a requested role.
@@ -158,7 +158,7 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
 
 
 def _of_persons(schema: TabularSchema) -> set[str]:
-    """Return the columns used to combine and order a person's records; a file without them has one record each."""
+    """Return the columns used to combine and order a person's records; without them, each person has one record."""
     if schema.one_record is None or schema.holder is None:
         return set()
     return {schema.holder.name, *([schema.one_record.by] if schema.one_record.by else [])}
@@ -169,7 +169,7 @@ ABOVE = 20
 
 
 def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) -> int | None:
-    """Return the index of the row with the names of declared columns: the first row, or a row of only their names."""
+    """Return the index of the row with the names of declared columns: the first row, or a row of only such names."""
     for place, row in enumerate(rows[:ABOVE]):
         names = [cell for cell in row if cell]
         named = sum(name in declared for name in names)
@@ -181,14 +181,14 @@ def declared_header(rows: Sequence[Sequence[str]], declared: Collection[str]) ->
 def header_place(rows: Sequence[Sequence[str]], declared: Collection[str] = ()) -> int:
     """Return the index of the header among the first rows, which may include empty rows and titles.
 
-    If no row contains the names of declared columns, it is the first row that is too full for a title: a title has one
-    cell in a table of several columns, or fills fewer than half of them.
+    If no row contains the names of declared columns, the header is the first row that is too full to be a title. In a
+    table of several columns, a title fills one cell, or fewer than half of the columns.
 
     >>> header_place([["Study 7"], [], ["who", "age"], ["ada", "5"]])
     2
 
     Raises:
-        DataError: The first row that may be the header leaves columns without a name.
+        DataError: The first row that may be the header does not name all columns.
     """
     filled = [[place for place, cell in enumerate(row) if cell] for row in rows]
     if (place := declared_header(rows, declared)) is not None:
@@ -222,7 +222,7 @@ def check_names(
 
 
 class RecordEncoder:
-    """Encoder of a file's records, chunk by chunk. Faulty records are left out and reported."""
+    """Encoder for a file's records, chunk by chunk. Records with errors are left out and reported."""
 
     def __init__(self, schema: TabularSchema, report: Report, keeper: Keeper, *, labels: bool, holders: bool) -> None:
         self.schema, self.report, self.labels, self.holders = schema, report, labels, holders
@@ -278,7 +278,7 @@ class RecordEncoder:
             self._encode(columns, len(places))
 
     def _combining(self, columns: Columns) -> OneRecord | None:
-        """Return the rule for combining a person's records, if the file has a column that identifies people."""
+        """Return the rule for combining a person's records; None if no column of the file identifies people."""
         one, holder = self.schema.one_record, self.schema.holder
         if one is None or holder is None:
             return None
@@ -341,7 +341,7 @@ class RecordEncoder:
         return self.labels and bool(answers) and all(column.name in columns for column in answers)
 
     def end(self) -> None:
-        """Store records that need the whole file; a file without any records is a fault."""
+        """Store records that can be built only from the whole file; report an error if the file has none."""
         if not self._read and not self.report.count:
             self.report.add(DataError(_("The file contains no records."), _("Add records.")))
         if self._single:
@@ -357,7 +357,7 @@ class RecordEncoder:
                 self.report.count += 1
 
     def _durations(self, columns: Columns, rows: Sequence[int], faulty: set[int]) -> Columns:
-        """Convert dates to numbers once for all later steps; reference columns stay unchanged."""
+        """Convert dates to numbers, once for all later steps; reference columns remain unchanged."""
         changed: dict[str, Sequence[object]] = {}
         for column in self.schema.dates:
             reference = column.reference_column
@@ -370,7 +370,7 @@ class RecordEncoder:
         return {**columns, **changed}
 
     def _decimal(self, columns: Columns, rows: Sequence[int], faulty: set[int]) -> Columns:
-        """Convert decimal commas to points. A number that already has a point is a fault: it could mean thousands."""
+        """Convert decimal commas to points. A point in a number is an error, because it could separate thousands."""
         if self.schema.decimal != ",":
             return columns
         changed: dict[str, Sequence[object]] = {}
@@ -403,7 +403,7 @@ class RecordEncoder:
 
 
 def pseudonym_faults(names: Iterable[object], column: str) -> Iterator[DataError]:
-    """Yield an error, with the 1-based position as its row, for every pseudonym that no holder can have.
+    """Yield an error, with the 1-based position as its row, for every invalid pseudonym.
 
     >>> [str(fault) for fault in pseudonym_faults(["ada", "", "=1+1"], "who")][0]
     "row 2, column who: The record does not belong to anyone. Enter its holder's pseudonym, or remove the record."

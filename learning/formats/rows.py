@@ -1,4 +1,4 @@
-"""Results of readers: records, errors, and a report of all errors, changes and the balance of rows or resources."""
+"""Results of readers: records, errors, and a report of all errors and changes, with a balance of rows or resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from common.spreadsheets import CsvWriter
 
 
 class DataError(ValueError):
-    """Error in data: its place (file, row, column), the problem, and what to do.
+    """Error in data: its place (file, row, column), the problem, and the remedy.
 
     ``row`` counts from 1, like line numbers in an editor; ``remedy`` is a sentence about what to do. Pages translate
     both if they are a ``Sentence`` or marked for translation.
@@ -57,7 +57,7 @@ class DataError(ValueError):
 
 
 def as_numbers(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return records as they are used for learning: bytes of images as pixels in [0, 1], all others unchanged.
+    """Return records in the form used for learning: image bytes become pixels in [0, 1], others remain unchanged.
 
     >>> as_numbers(np.full((1, 1, 2), 255, np.uint8)).tolist()
     [[[1.0, 1.0]]]
@@ -130,7 +130,7 @@ class Rows:
 
 
 class _Numbered(Sequence[str]):
-    """Pseudonyms of this many people, ``prefix-01`` and so on, generated when accessed."""
+    """Pseudonyms for this many people, ``prefix-01`` and so on, generated when accessed."""
 
     def __init__(self, prefix: str, count: int) -> None:
         self._prefix, self._places, self._width = prefix, range(1, count + 1), len(str(count))
@@ -150,13 +150,13 @@ class _Numbered(Sequence[str]):
         return f"{self._prefix}-{place:0{self._width}d}"
 
 
-#: Number of places that are stored for the items left out for one reason.
+#: Number of places stored for each reason why items were left out.
 _PLACES = 20
 
 
 @dataclass
 class LeftOut:
-    """Items that were left out for one reason: their number, and the places of the first ones in the file."""
+    """Items that were left out for the same reason: their number, and the places of the first items in the file."""
 
     count: int = 0
     places: list[int] = field(default_factory=list)
@@ -179,7 +179,7 @@ class BalancePart:
 
 @dataclass
 class Balance:
-    """Counts by part: the name of a table, a kind of resource, or `ROWS`.
+    """Counts by part, which is the name of a table, a kind of resource, or `ROWS`.
 
     >>> balance = Balance()
     >>> balance.see("Observation", 3)
@@ -249,7 +249,7 @@ class Balance:
         """Check that every item is accounted for.
 
         Raises:
-            DataError: The reader found more or fewer items than it decided about.
+            DataError: The number of items found differs from the number used, refused or left out.
         """
         for name, part in self.parts.items():
             if part.seen != part.decided:
@@ -298,7 +298,7 @@ class Balance:
 
 
 ROWS = _("rows")
-"""Part for a table of its own, and for the rows made from an extract."""
+"""Part for the rows of a single table, or of the table made from an extract."""
 
 IMAGES = _("images")
 """Part for images, in files or arrays."""
@@ -313,13 +313,13 @@ def _read(reason: Any) -> str:
 
 
 MOST = 10_000
-"""Number of faults that a report stores; further ones are only counted."""
+"""Number of errors that a report stores; further errors are only counted."""
 
 _SHOWN = 20
 
 
 class DataErrors(DataError):
-    """Several errors at once; place, problem and remedy are those of the first."""
+    """Several errors at once; place, problem and remedy are taken from the first error."""
 
     def __init__(self, report: Report) -> None:
         first = report.faults[0]
@@ -334,7 +334,7 @@ class DataErrors(DataError):
 
 
 def write_faults(file: TextIO, faults: Iterable[DataError], count: int) -> None:
-    """Write faults as CSV, in English, with cells that spreadsheet programs cannot mistake for formulas."""
+    """Write errors as CSV, in English, with cells that spreadsheet programs cannot mistake for formulas."""
     writer = CsvWriter(file)
     writer.writerow(["file", "row", "column", "problem", "what to do"])
     written = 0
@@ -348,14 +348,14 @@ def write_faults(file: TextIO, faults: Iterable[DataError], count: int) -> None:
 
 @dataclass
 class Report:
-    """Faults of files with their places, and changes made while reading them.
+    """Errors in files with their places, and changes made while reading the files.
 
     Attributes:
-        faults: The first `MOST` faults.
+        faults: The first `MOST` errors.
         clipped: Number of values per column that were set to the end of their range.
-        unknown: Number of values per column that count as “other” because they are undeclared.
+        unknown: Number of values per column that are treated as “other” because they are undeclared.
         missing: Number of unknown values per column.
-        records: Number of records before those of each holder were combined.
+        records: Number of records before each holder's records were combined.
         balance: Outcome of each row or resource that was read.
 
     >>> report = Report()
@@ -381,7 +381,7 @@ class Report:
     def add_rows(
         self, places: Iterable[int], problem: Callable[[int], str], remedy: Sentence | str, column: str | None = None
     ) -> None:
-        """Add a fault for each of these records, counted from 0; only the problems of stored faults are worded."""
+        """Add an error for each of these records, numbered from 0; only errors that are stored get messages."""
         for place in places:
             if len(self.faults) < MOST:
                 self.add(DataError(problem(place), remedy, row=place + 1, column=column))
@@ -390,7 +390,7 @@ class Report:
 
     @contextmanager
     def noting(self, file: Path | None = None) -> Iterator[None]:
-        """Add a raised DataError as a fault, with this file if one is given."""
+        """Add a DataError that is raised in this block, with this file if one is given."""
         try:
             yield
         except DataError as error:
@@ -407,7 +407,7 @@ class Report:
         self.balance.take(other.balance)
 
     def raise_faults(self) -> None:
-        """Raise the faults as one DataError, or several as DataErrors; do nothing if there are none."""
+        """Raise a single error as a DataError, or several errors as DataErrors; do nothing if there are none."""
         if self.count == 1:
             raise self.faults[0]
         if self.count:

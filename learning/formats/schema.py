@@ -1,4 +1,4 @@
-"""Schema of a dataset's records, declared publicly once, for files and for predictions."""
+"""Schema of a dataset's records, declared publicly once and used for files and for predictions."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 @dataclass(frozen=True)
 class TabularSchema:
-    """Records of a table: CSV or Parquet, or arrays with one position for each number of an encoded record.
+    """Records of a table: CSV or Parquet, or arrays with a position for each number of an encoded record.
 
-    Instead of classes, it may declare another ``target``; columns with the role target then contain its parts.
+    Instead of classes, the schema may declare another ``target``; columns with the role target then contain its parts.
 
     Without ``header``, columns are identified by their order. Lines that start with ``comment`` are skipped.
     ``decimal`` is the decimal mark of numbers in files. With ``one_record``, all records of a holder in a file are
@@ -154,7 +154,7 @@ class TabularSchema:
 
     @property
     def answers(self) -> tuple[LabelColumn | TargetColumn, ...]:
-        """Columns with the outcome to learn; empty if files of the schema cannot contain it."""
+        """Columns with the outcome to learn; empty if the schema's files cannot contain it."""
         if self.target is None:
             return (self.label,) if self.label else ()
         return self.targets if len(self.targets) == len(self.target.parts) else ()
@@ -173,7 +173,7 @@ class TabularSchema:
 
     @property
     def text(self) -> TextColumn | None:
-        """Column of texts to learn from; None if records are numbers."""
+        """Text column to learn from; None if records are numeric."""
         return next((column for column in self.columns if isinstance(column, TextColumn)), None)
 
     @property
@@ -199,10 +199,10 @@ class TabularSchema:
         return np.float32 if self.text is None else np.uint8
 
     def encode(self, rows: Iterable[Mapping[str, object]]) -> npt.NDArray[Any]:
-        """Encode records given by column name, such as JSON objects or lines of a file.
+        """Encode records that are dictionaries by column name, such as JSON objects or lines of a file.
 
         Returns:
-            Features in [0, 1], shape (n, features); for texts, their bytes, see `Rows`.
+            Features in [0, 1], shape (n, features); for texts, their bytes (see `Rows`).
 
         Raises:
             DataError: Contains the number of the record (from 1) and the column.
@@ -231,8 +231,8 @@ class TabularSchema:
     def outside(self, rows: Sequence[Mapping[str, object]]) -> list[list[str]]:
         """Return, for each valid record, the columns whose values lie outside the schema's declaration.
 
-        A number out of range counts as the end of the range, and an undeclared category as “other”. The model has not
-        been trained on such values.
+        A number out of range is treated as the nearest end of the range, and an undeclared category as “other”. The
+        model has not been trained on such values.
         """
         names: list[list[str]] = [[] for _row in rows]
         for column in self.features:
@@ -294,9 +294,9 @@ class TabularSchema:
 
 @dataclass(frozen=True)
 class ImageSchema:
-    """Images of one size (idx, mat or npz), or files of images that are resized to it.
+    """Images of one size (idx, mat or npz), or image files, which are resized to it.
 
-    ``fit`` is the way to resize files of images: ``pad`` (the whole image with black around it), ``crop`` (its middle)
+    ``fit`` determines how image files are resized: ``pad`` (the whole image with a black border), ``crop`` (its middle)
     or ``stretch``. ``window`` is the centre and width of the displayed values of DICOM and 16-bit files; if None, all
     possible values are displayed.
 
@@ -324,7 +324,7 @@ class ImageSchema:
         Field(description="Centre and width of the values of DICOM files, after rescaling, and of images of 16 bits."),
     ] = None
 
-    dtype: ClassVar = np.float32  # bytes of files stay bytes
+    dtype: ClassVar = np.float32  # bytes from files stay bytes
 
     @property
     def target(self) -> None:
@@ -414,11 +414,11 @@ def _check_names(present: set[str], wanted: set[str], *, row: int) -> None:
 
 
 _WHOLE = (2, 1e15)
-"""Ranges with integer ends in which numbers are drawn as integers."""
+"""Smallest and largest width of an integer range in which numbers are drawn as integers."""
 
 
 def example_rows(schema: Schema, count: int, seed: int) -> tuple[list[Any], list[str]]:
-    """Return ``count`` invented rows in the form used for predictions, and the outcome of each in the usual notation.
+    """Return ``count`` invented rows in the form used for predictions, and their outcomes in the usual notation.
 
     >>> from learning.formats.columns import CategoricalColumn
     >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))

@@ -1,4 +1,4 @@
-"""Reader of tables of separated values (CSV), plain, gzip or inside a zip file."""
+"""Reader for tables of separated values (CSV), plain, gzipped or inside a zip file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHUNK = 10_000
 _BLOCK = 1 << 20
 _NEWLINE, _RETURN = b"\n\r"
 SEPARATORS = (",", ";", "\t", "|")
-#: Characters that invalid UTF-8 bytes are decoded to, so that they can be reported by row and column.
+#: Characters that represent invalid UTF-8 bytes after decoding, so that these can be reported by row and column.
 _NO_TEXT = re.compile("[\udc80-\udcff]")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
@@ -40,7 +40,7 @@ _BEFORE = 20
 _AS_UTF8 = _("Save it as UTF-8: Excel calls this “CSV UTF-8”.")
 
 Line = tuple[int, list[str]]
-"""Line of the file where a record starts (from 1), and its cells."""
+"""Number of the line where a record starts (from 1), and the record's cells."""
 
 
 def table_batches(
@@ -86,7 +86,7 @@ def _batch(chunk: list[Line], names: list[str], schema: TabularSchema, wanted: s
 
 
 class Lines:
-    """Lines of a text one by one, or as blocks of whole lines, with at most one block in memory.
+    """Lines of a text, read one by one or as blocks of whole lines, with at most one block in memory.
 
     Attributes:
         number: Number of lines read so far.
@@ -117,7 +117,7 @@ class Lines:
         return not self._waiting
 
     def take_block(self) -> bytes:
-        """Return whole lines that have not been read and will not be yielded; empty at the end."""
+        """Return a block of whole lines that have not been read, and do not yield them; empty at the end."""
         if not self._waiting:
             return next(self._blocks, b"")
         block = b"".join(self._waiting)
@@ -135,7 +135,7 @@ class Lines:
 
 
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield whole lines of a file, a few megabytes at a time, without a byte order mark."""
+    """Yield blocks of whole lines of a file, a few megabytes at a time, without a byte order mark."""
     rest = stream.read(_BLOCK).removeprefix(codecs.BOM_UTF8)
     while rest:
         more = stream.read(_BLOCK)
@@ -148,7 +148,7 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 class _WholeBlocks:
-    """Reader of blocks without anything unusual, column by column."""
+    """Reader for blocks without unusual content, which are read column by column."""
 
     def __init__(self, schema: TabularSchema, names: list[str], wanted: set[str]) -> None:
         self._delimiter, self._comment = schema.delimiter, schema.comment.encode()
@@ -160,7 +160,7 @@ class _WholeBlocks:
 
         Args:
             block: Whole lines.
-            report: Counts blank lines.
+            report: Report in which blank lines are counted.
         """
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
@@ -190,7 +190,7 @@ class _WholeBlocks:
         return columns, (before + 1 + np.flatnonzero(~is_blank)).tolist()
 
     def _is_usual(self, block: bytes, letters: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
-        """Return whether this project and Arrow read a block in the same way, or Arrow refuses it."""
+        """Return whether Arrow either reads a block in the same way as this project or refuses it."""
         returns = np.flatnonzero(letters == _RETURN)
         return bool(
             self._places
@@ -230,10 +230,10 @@ def text_of(stream: IO[bytes]) -> io.TextIOWrapper:
 
 
 def check_beginning(stream: IO[bytes]) -> None:
-    """Check that a stream, at its beginning, contains UTF-8 text.
+    """Check that the beginning of a stream is UTF-8 text.
 
     Raises:
-        DataError: The stream contains text in another encoding, or is not text.
+        DataError: The stream has another encoding, or is not text.
     """
     start = cast(io.BufferedReader, stream).peek(_BEGINNING)[:_BEGINNING]
     if start[:2] in _UTF16:
@@ -255,7 +255,7 @@ def check_text(lines: Iterable[str]) -> None:
 
 
 def not_utf8(text: str, row: int, column: str | None = None) -> DataError:
-    """Return a DataError for text that is not UTF-8, showing the text read as Latin-1."""
+    """Return a DataError for text that is not UTF-8, with the text decoded as Latin-1."""
     written = text.encode("utf-8", "surrogateescape").decode("latin-1")
     place = max(0, next(_NO_TEXT.finditer(text)).start() - _BEFORE)
     text = _("The file is probably Latin-1 text (Windows) instead of UTF-8: “%(value)s”.")
@@ -274,7 +274,7 @@ def separator_line(line: str) -> str:
 
 
 def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Line]:
-    """Yield the records that can be read, up to the last one that begins in a block of lines; others are counted."""
+    """Yield the valid records up to the last record that begins in a block of lines; other lines are counted."""
     texts, before = iter(lines), lines.number
     reader = csv.reader(texts, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
     while True:
@@ -286,7 +286,7 @@ def _records(lines: Lines, schema: TabularSchema, report: Report) -> Iterator[Li
         except csv.Error as error:
             problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
             report.add(DataError(problem, _("Check its quotes."), row=start))
-            lines_read = before + reader.line_num + 1 - start  # a quote that is not closed spans more than one line
+            lines_read = before + reader.line_num + 1 - start  # an unclosed quote spans more than one line
             report.balance.see(ROWS, lines_read)
             report.balance.refuse(ROWS, lines_read)
         else:
@@ -305,7 +305,7 @@ def _header(
 ) -> tuple[list[str], list[Line]] | None:
     """Return the names of the file's columns, and the rows below them that were read while searching.
 
-    None, with the reason in the report, if no row can be read without the names.
+    Returns None, with the reason in the report, if the rows cannot be read without the names.
     """
     declared = [column.name for column in schema.columns]
     if not schema.header:
@@ -341,7 +341,7 @@ def _header(
 
 
 def _other_separator(cells: list[str], schema: TabularSchema) -> str:
-    """Return the separator that a row was probably written with, if not the declared one; empty if no other fits."""
+    """Return the separator that a row was probably written with, if it is not the declared one; otherwise empty."""
     text = schema.delimiter.join(cells)
     separator = max(SEPARATORS, key=text.count)
     return separator if text.count(separator) > text.count(schema.delimiter) else ""
@@ -375,5 +375,5 @@ def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError
             problem = Sentence(_("“%(value)s” contains a null byte."), value=shown(value))
             yield DataError(problem, _("Remove it, or save the file as plain text."), row=row, column=name)
         elif _NO_TEXT.search(value):
-            # One error for the whole file, because an error for each line would not help.
+            # Only one error for the whole file, because an error for each line would not help.
             raise not_utf8(value, row, name)

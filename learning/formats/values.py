@@ -1,4 +1,4 @@
-"""Interpretation of cells, the same for all formats, for single cells and whole columns."""
+"""Interpretation of single cells and whole columns, the same for all formats."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from common.identities import spelling
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 
-if TYPE_CHECKING:  # the import takes a tenth of a second, which most commands need not spend
+if TYPE_CHECKING:  # the import takes a tenth of a second, and most commands do not need it
     import pyarrow as pa
 
-#: Python also accepts 1_000, digits of other scripts and nan as numbers, which a form would not.
+#: Unlike forms, Python also accepts 1_000, digits of other scripts and nan as numbers.
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _DIGITS_16 = 10**15
@@ -37,9 +37,9 @@ DATE_UNITS = {"years": 365.2425, "months": 365.2425 / 12, "days": 1.0}
 
 
 def cell(value: object) -> object:
-    """Return a cell as text or number: dates in ISO 8601 format, and whole numbers without a decimal part.
+    """Return a cell as a string or number: dates in ISO 8601 format, and whole numbers as integers.
 
-    Unknown values become an empty text. An integer that a float cannot represent exactly stays a float.
+    Unknown values become an empty string. A whole number so large that floats are inexact stays a float.
 
     >>> cell(None), cell(" a "), cell(2.0), cell(True), cell(date(2026, 3, 1)), cell(datetime(2026, 3, 1))
     ('', 'a', 2, 'true', '2026-03-01', '2026-03-01')
@@ -100,13 +100,13 @@ def has_thousands(value: object) -> bool:
 
 
 def inexact_fault(value: str) -> tuple[str, str]:
-    """Return problem and remedy for a number used as a code that may have lost digits."""
+    """Return problem and remedy for a number used as a code, if it may have lost digits."""
     text = _("%(value)s has more than 15 digits, so the file may have lost some of them.")
     return Sentence(text, value=value), _("Save the column as text.")
 
 
 def day_number(value: object, written: str) -> int | None:
-    """Return the number of a day, counted without gaps, ignoring the time of day; None if the value is not a date.
+    """Return the day of a date as a consecutive number, ignoring the time of day; None if the value is not a date.
 
     >>> day_number("2026-03-01", "ymd") - day_number("28.02.2026", "dmy"), day_number("31.02.2026", "dmy")
     (1, None)
@@ -133,7 +133,7 @@ Value = TypeVar("Value")
 
 
 class Vector(Sequence[object]):
-    """Cells of a column of plain values in Arrow. Single cells are read in the same way as by `values.cell`.
+    """Cells of an Arrow column of plain values. Single cells are read in the same way as by `values.cell`.
 
     >>> import pyarrow as pa
     >>> column = Vector(pa.array([" 1.5", "x", None]))
@@ -178,7 +178,7 @@ class Vector(Sequence[object]):
 
     @cached_property
     def distinct(self) -> tuple[list[object], npt.NDArray[np.integer]]:
-        """Return the different cells, each at least once, and the position of each cell among them."""
+        """Return the distinct cells, possibly with repetitions, and the position of each cell among them."""
         encoded = self._array.dictionary_encode(null_encoding="encode")
         return [cell(value) for value in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
 
@@ -195,7 +195,7 @@ class Vector(Sequence[object]):
                 found = self._array.cast(pa.float64()).to_numpy(zero_copy_only=False)
             except pa.ArrowInvalid:
                 return self._numbers_among_texts()
-            return found if np.isfinite(found).all() else self._numbers_among_texts()  # “nan” is a text here
+            return found if np.isfinite(found).all() else self._numbers_among_texts()  # “nan” is a string here
         return mapped(self, number, np.float64)
 
     def _numbers_among_texts(self) -> npt.NDArray[np.float64]:
@@ -208,9 +208,9 @@ class Vector(Sequence[object]):
         return found
 
     def with_point(self, words: Sequence[str]) -> Vector | None:
-        """Return the texts with commas replaced by points; None if a cell already has a point and must be examined.
+        """Return the strings with commas replaced by points; None if a cell already has a point and must be examined.
 
-        ``words`` are cells that stay unchanged.
+        Cells in ``words`` stay unchanged.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -222,7 +222,7 @@ class Vector(Sequence[object]):
 
 
 def mapped(values: Sequence[object], function: Callable[[Any], object], kind: type) -> npt.NDArray[Any]:
-    """Return a function's result for each cell (n,), calling it once for equal texts and equal cells of a `Vector`."""
+    """Return a function's result for each cell (n,), calling it once for equal strings or equal cells of a `Vector`."""
     if isinstance(values, Vector):
         cells, codes = values.distinct
         return np.array([function(each) for each in cells], kind)[codes]
@@ -230,7 +230,7 @@ def mapped(values: Sequence[object], function: Callable[[Any], object], kind: ty
 
 
 def by_text(values: Sequence[object], function: Callable[[object], Value]) -> list[Value]:
-    """Return a function's result for each cell; for a column of texts, it is called once per different text."""
+    """Return a function's result for each cell; for a column of strings, call it once per distinct string."""
     if set(map(type, values)) != {str}:
         return [function(value) for value in values]
     made = {value: function(value) for value in set(values)}
@@ -263,7 +263,7 @@ def taken(values: Sequence[object], places: Sequence[int] | npt.NDArray[np.integ
 
 
 def blank_rows(columns: Iterable[Sequence[object]], count: int) -> npt.NDArray[np.int64]:
-    """Return the indices of rows, out of ``count``, in which every cell is empty; none for a table without columns."""
+    """Return the indices of rows, out of ``count``, whose cells are all empty; none for a table without columns."""
     places = None
     for column in columns:
         part = column if places is None else taken(column, places)
