@@ -1,13 +1,13 @@
 """The accounts of a study: recorded charges, their files, and charges that a restored backup may lack.
 
 After a restore it is unknown who was charged, consented or raised their level after the backup was made. The release
-that settles this gap states ``reached``, the largest share of its cap that any account can have reached. It is a public
-floor for every account, whether or not its holder is in the backup. The amount of an account is
+that settles this gap states ``reached``, the largest share of its cap that any account can have reached. This is a
+public floor for every account, whether or not the backup contains its holder. The amount of an account is
 
     charges + max over gaps of (reached · cap − its amount when the gap was settled, at least 0),
 
-where the cap is the largest one that the holder is now known to have had, so a level or consent discovered later raises
-the floor. See "Restored backups" in docs/gaussian-accounts.md.
+where the cap is the largest cap that the holder is known by now to have had, so a level or consent discovered later
+raises the floor. See "Restored backups" in docs/gaussian-accounts.md.
 """
 
 import secrets
@@ -30,8 +30,8 @@ from consent.selectors import epsilons_largest
 class Balances:
     """Amounts spent by holders: ``holders`` (H,) ascending ids, ``spent`` (H,) μ². Unlisted holders have spent 0.
 
-    Secret: an account may only exclude its own holder from contributing. Raises ValueError if the ids are not strictly
-    ascending, because a charge would be lost.
+    Balances are secret: an account may only exclude its own holder from contributing. Raises ValueError if the ids are
+        not strictly ascending, because a charge would then be lost.
     """
 
     holders: np.ndarray
@@ -101,14 +101,14 @@ def _loaded(name: str, amounts: str) -> Balances:
     return Balances(arrays["holder"], arrays[amounts])
 
 
-#: A batch reads the accounts more than once; a name always refers to the same content.
+#: A batch reads the accounts several times, and a name always refers to the same content.
 _book_load = lru_cache(maxsize=2)(balances_load)
 
 
 def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndarray) -> tuple[str, str]:
     """Write accounts or charges, with further arrays ``more`` (H,), into a new file; return its name and digest.
 
-    The salt prevents anyone from testing guesses of the file's content against the digest.
+    A salt in the file prevents guesses of its content from being tested against the digest.
     """
     name = f"accounts/{study.pk}/{prefix}-{uuid4().hex}.npz"
     salt = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)
@@ -150,7 +150,7 @@ def floors(study: Study) -> Iterator[Floor]:
 def account_balances(study: Study, holders: np.ndarray) -> np.ndarray:
     """Return the current amounts (H,) of the accounts of ``holders`` (H,), including gaps, in μ². Secret.
 
-    This is the only source of these values: all code that charges or verifies must call it.
+    This is the only source of these values, so all code that charges or verifies must call it.
     """
     return balances(study).of(holders) + gap_surcharges(study, holders)
 

@@ -12,7 +12,7 @@ class ReleaseAdmin(FilteredAsListed, SecretsAdmin):
     list_filter = ("study", "kind")
     list_select_related = ("study",)
     search_fields = ("run",)
-    # Individual charges are secret, and so are values against which guesses could be tested.
+    # Individual charges are secret, as are values that would allow guesses to be tested.
     secrets = ("charges", "charges_digest", "hash", "previous_hash")
 
 

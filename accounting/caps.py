@@ -1,6 +1,6 @@
-"""Conversions between ε and μ²: caps of promises, the ε of a charge, and slacks of sampled runs.
+"""Conversions between ε and μ²: the caps of promises, the ε of a charge, and the slacks of sampled runs.
 
-A slack is the δ′ of a sampled run. It is public, because it does not depend on holders, and stored in the register.
+A slack is the δ′ of a sampled run. It does not depend on holders, so it is public, and the register stores it.
 """
 
 import math
@@ -16,19 +16,19 @@ from common.journal import note
 from common.noise import JOINT_NORMAL_DISTANCE
 from consent.models import Study
 
-#: More noisy numbers than a study can ever draw: a million take 0.08 s on one core, this many would take 2,500 years. δ
-#: is reduced by the sampler's distance for each of them (condition 10).
+#: More noisy numbers than a study can ever draw: drawing a million takes 0.08 s on one core, so this many would take
+#: 2,500 years. For each of them, δ is reduced by the sampler's distance (condition 10).
 DRAWS = 10**18
 
-#: Maximum number of a study's runs with a slack (a δ′ in addition to μ²), and the ratio of the study's δ to each.
+#: Maximum number of a study's runs with a slack (a δ′ in addition to μ²), and the ratio of the study's δ to each slack.
 SLACKS = 10
 _PARTS = 1000
 
 
 def slack_of(delta: float) -> float:
-    """Return the δ′ of one sampled run, a thousandth of the study's δ, or 0 if too little δ would remain for promises.
+    """Return the δ′ of one sampled run: a thousandth of the study's δ, or 0 if too little δ would remain for promises.
 
-    :data:`SLACKS` of them are subtracted from δ before any cap is computed, even if no such run takes place, because a
+    :data:`SLACKS` slacks are subtracted from δ before any cap is computed, even if no such run takes place, because a
     cap must not depend on later decisions about runs.
 
     Args:
@@ -42,7 +42,7 @@ def slack_of(delta: float) -> float:
 
 
 def caps_of(epsilons: ArrayLike, delta: float) -> np.ndarray:
-    """Return caps of accounts: μ² of promises at a study's δ, less the parts for the noise sampler and sampled runs.
+    """Return caps of accounts: the μ² of promises at a study's δ, minus the parts for noise sampler and sampled runs.
 
     Args:
         epsilons: ε of each promise, any shape.
@@ -82,7 +82,7 @@ _ROUNDING = 1e-9
 
 
 def charged_slack(study: Study) -> float:
-    """Return the sum of δ′ over all of a study's releases that have one."""
+    """Return the sum of δ′ over all releases of a study that have a slack."""
     with_slack = Release.objects.filter(study=study, content__has_key="slack")
     return math.fsum(float(content["slack"]) for content in with_slack.values_list("content", flat=True))
 

@@ -1,13 +1,13 @@
 """The ceiling: the largest total charge, in μ², to one person's account across all studies of the installation.
 
-In each study, such a person may only use the part of the ceiling that remains after the largest possible charges of
-their *other* studies, a public number given by :func:`reach`. A person's remaining budget therefore follows from the
-studies that their account is linked to and from public numbers, never from their decisions, records or charges
-elsewhere. So no release of one study reveals whether a person takes part in another.
+In each study, the person may only use the part of the ceiling that remains after the largest possible charges of their
+*other* studies, which are public (:func:`reach`). A person's remaining budget therefore follows from the studies that
+their account is linked to and from public numbers, never from their decisions, records or charges elsewhere. So no
+release of one study reveals whether a person takes part in another.
 
 In the study itself, an open share may still be charged without another check of the ceiling (in a vote of teachers), so
-all other charges in the meantime must leave room for it (:func:`share_held`). See "Several studies" in
-docs/gaussian-accounts.md.
+all other charges in the meantime must leave enough of the ceiling for that share (:func:`share_held`). See "Several
+studies" in docs/gaussian-accounts.md.
 """
 
 import math
@@ -30,7 +30,7 @@ from common.progress import counted
 from consent.models import ConsentEvent, DataHolder, Study
 from consent.selectors import GRANTING, epsilon_promised_largest
 
-#: Largest number of holders to list in a query; for more, the query selects all holders of the study.
+#: Largest number of holders to list in a query; if there are more, the query selects all holders of the study.
 _FEW = 500
 #: Relative tolerance for comparing sums of charges with the ceiling, to allow for rounding.
 _ROUNDING = 1e-8
@@ -39,17 +39,17 @@ _ROUNDING = 1e-8
 def reach(study: Study) -> float:
     """Return the most that any account of a study can have been charged under the shares opened so far, in μ².
 
-    Public: the opened share times the largest cap that any approved policy has ever promised.
+    This number is public: the opened share times the largest cap that any approved policy has ever promised.
     """
     # After a restore it is unknown which other shares were opened.
     opened = 1.0 if missing_rows(study) else opened_share(study)
-    # Includes policies that a restored database lacks.
+    # This cap includes policies that a restored database lacks.
     largest = max([epsilon_promised_largest(study), *(floor.epsilon for floor in floors(study))])
     return opened * float(caps_of(largest, study.delta)) if largest else 0.0
 
 
 def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
-    """Return how much of the ceiling remains for a study after the possible charges of a person's other studies.
+    """Return how much of the ceiling remains for a study after the possible charges in a person's other studies.
 
     Args:
         holders: (H,) ids of the study's holders.
@@ -76,7 +76,7 @@ def ceilings_left(study: Study, holders: np.ndarray) -> np.ndarray:
 
 
 def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
-    """Return the limits that the ceiling sets for accounts when ``subject`` charges them, independent of caps.
+    """Return the limits that the ceiling sets for accounts when ``subject`` charges them, regardless of their caps.
 
     Call this after consents were read, in the transaction that charges or that opens the share to be charged.
 
@@ -84,7 +84,7 @@ def rooms(study: Study, holders: np.ndarray, *, subject: UUID) -> np.ndarray:
         holders: (H,) ids of the study's holders.
 
     Returns:
-        μ², (H,): the ceiling, less possible charges of other studies and the amounts held by other open shares of this
+        μ², (H,): the ceiling minus possible charges in other studies and amounts reserved by other open shares of this
         study; infinite if there is no ceiling, and for holders without an account.
     """
     room = ceilings_left(study, holders)
@@ -105,7 +105,7 @@ def share_held(study: Study, share: Share, holders: np.ndarray) -> np.ndarray:
 
 
 def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, float]:
-    """Return account → the most that other studies can have charged its person; omits people in no other study."""
+    """Return account → the most that other studies can have charged the person; omits people in no other study."""
     totals: dict[int, float] = defaultdict(float)
     users = linked.values("user")
     totals.update(EndedReach.objects.filter(user__in=users).values_list("user_id", "mu_squared"))
@@ -118,7 +118,7 @@ def _reached_elsewhere(study: Study, linked: QuerySet[DataHolder]) -> dict[int, 
 
 
 def reach_keep(study: Study) -> None:
-    """Record the most that a study can have charged each account before its links to it end. Its lock is held."""
+    """Record the most that a study can have charged each account, before its links end. The caller holds the lock."""
     if settings.PERSON_CEILING is None or not (reached := reach(study)):
         return
     users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
@@ -127,11 +127,11 @@ def reach_keep(study: Study) -> None:
 
 
 def ceiling_faults(study: Study) -> Iterator[str]:
-    """Yield accounts that were charged for a release of any study although the person's ceiling left no room for it.
+    """Yield accounts charged for a release of any study although the person's ceiling did not allow the charge.
 
-    Charges outside an open share of the study must leave room for charges still possible under that share. Charges made
-    before the ceiling was set or lowered are not faults. Neither are shares opened before an account was linked to both
-    studies, because it was unknown then that these holders are one person.
+    Charges outside an open share of the study must leave enough of the ceiling for charges still possible under that
+    share. Charges made before the ceiling was set or lowered are not faults. Nor are shares opened before an account
+    was linked to both studies, because it was then unknown that these holders were the same person.
     """
     with_ceiling = Release.objects.filter(content__has_key="ceiling").values_list("content", flat=True)
     lowest = min((content["ceiling"] for content in with_ceiling), default=None)
@@ -188,9 +188,9 @@ class _Ceilings:
 
 
 class _Known:
-    """Holders of several studies, with the largest cap that each had been promised by a given moment.
+    """Holders in several studies, with the largest cap that each had been promised by a given moment.
 
-    Increases after that moment were not known then.
+    Increases after that moment are not included.
     """
 
     def __init__(self, holders: dict[int, DataHolder], ids: np.ndarray) -> None:
@@ -213,7 +213,7 @@ class _Known:
 
 
 class _Raised:
-    """Possible increases of some accounts by gaps after restores, based on the caps known so far."""
+    """Possible increases of some accounts due to gaps after restores, based on the caps known so far."""
 
     def __init__(self, known: _Known) -> None:
         self._known = known
@@ -247,12 +247,12 @@ class _Held:
                 self._settled[row.subject] = row.recorded_at
 
     def charge(self, release: Release, charges: np.ndarray) -> None:
-        """Add a release's charges to those under its share."""
+        """Add a release's charges to the charges under its share."""
         if release.run is not None:
             self._charged[release.run] += charges
 
     def beside(self, release: Release) -> np.ndarray:
-        """Return the amounts that other open shares of the study held when a release was charged, (H,) μ²."""
+        """Return the amounts reserved by other open shares of the study when a release was charged, (H,) μ²."""
         held, moment = np.zeros(len(self._known.ids)), release.recorded_at
         there = [
             (subject, row)
@@ -272,10 +272,10 @@ class _Held:
 
 
 def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
-    """Return account → its holders, for people of a study whose total across all studies may exceed ``ceiling``.
+    """Return account → holders, for people of a study whose total across all studies may exceed ``ceiling``.
 
-    The total consists of their charges and of the amounts that open shares hold. Charges in a study that is locked
-    after a restore are unknown, so they count only once it is settled.
+    The total consists of their charges and of the amounts reserved by open shares. Charges in a study that is locked
+    after a restore are unknown, so they count only once the restore is settled.
     """
     known = DataHolder.objects.filter(user__isnull=False)
     own = known.filter(Q(study=study) | Q(user__holdings__study=study)).distinct().order_by("study_id", "pk")

@@ -58,4 +58,4 @@ def _budget_rows(budget: GroupBudget) -> Iterator[dict[str, Any]]:
 
 
 FORMATS: dict[str, Callable[[Study], Iterator[str]]] = {"csv": export_csv, "json": export_json}
-"""Functions that generate the file piece by piece, by file extension."""
+"""Functions, by file extension, that generate the file piece by piece."""

@@ -1,4 +1,4 @@
-"""The gap left by a restored backup: a public floor for every account, which covers charges missing from the backup."""
+"""The gap left by a restored backup: a public floor for every account that covers charges missing from the backup."""
 
 from uuid import uuid4
 
@@ -20,16 +20,16 @@ from consent.services import study_lock
 
 @transaction.atomic
 def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: float | None = None) -> float:
-    """Charge what may have been released between the backup and now.
+    """Charge every account for possible releases between the backup and now.
 
-    Every share held at the time of the backup may have been spent completely in the meantime, and so may shares granted
-    later. The largest share of its cap that any account can have reached in this way becomes the floor of every account
-    (:func:`accounting.accounts.account_balances`). The floor does not depend on who takes part. If only consents were
-    lost, nothing is charged.
+    Every share reserved at the time of the backup, and every share granted later, may have been spent completely in the
+    meantime. The largest share of its cap that any account can have reached in this way becomes the floor of every
+    account (:func:`accounting.accounts.account_balances`). The floor does not depend on who takes part. If only
+    consents were lost, nothing is charged.
 
     Args:
         study: A study whose database is older than the journal.
-        acting_user: The user who settles the gap, as recorded with it.
+        acting_user: The user who settles the gap; recorded with it.
         share: The share of every cap that may have been granted since the backup. Defaults to the committed share in
             the journal minus the committed share in the database.
 
@@ -40,7 +40,7 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
     lost = missing_rows(study)
     if not lost:
         return 0.0
-    # The book named in the backup has been replaced, but all charge files listed in the backup still exist.
+    # The account book named in the backup has been replaced, but all charge files listed in the backup still exist.
     rebuilt = balances_rebuilt(study)
     last = Release.chain(study.pk).exclude(charges="").values_list("sequence", flat=True).last()
     if last is not None:
@@ -52,7 +52,7 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
         share = _share_of_gap(study, share)
         reached = min(1.0, opened_share(study) + share)
         _share_enter(study, share, reached)
-        # From policies only, because holders' promises are private.
+        # Based only on policies, because holders' promises are private.
         epsilon = epsilon_promised_largest(study)
         gap_record(
             study=study,
@@ -66,7 +66,7 @@ def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: flo
 
 
 def journal_settle(study: Study) -> None:
-    """Unlock a study by recording its current chains as complete in the journal. The study's lock is held.
+    """Unlock a study by recording its current chains as complete in the journal. The caller holds the study's lock.
 
     Call this only after everything has been recorded again, because after another restore the journal would not notice
     that earlier additions are missing.
@@ -80,7 +80,7 @@ def journal_settle(study: Study) -> None:
 
 
 def _share_of_gap(study: Study, share: float | None) -> float:
-    """Settle every share that was held at the backup as spent; return the further share that may have been spent."""
+    """Settle every share reserved at the backup as spent; return the additional share that may have been spent."""
     if share is None:
         known = committed_share(study)
         share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)

@@ -1,6 +1,6 @@
 """Head counts, and the budget of each privacy group of a study across all runs: used, reserved, remaining. Public.
 
-Everything is computed from policies, shares and the charges in the release register, never from accounts. No account of
+Everything is computed from policies, shares and the charges in the release register, never from accounts. No account in
 a group exceeds these numbers (proof: docs/gaussian-accounts.md, "What a privacy group has used").
 """
 
@@ -23,7 +23,7 @@ from consent.selectors import LEVELS, EpsilonRule, epsilon_promised_largest, eps
 
 
 def head_counts(study: Study) -> list[HeadCount]:
-    """Return the head counts that plans use, from the newest drawing or entry; empty before the first."""
+    """Return the head counts that plans use, from the newest drawing or entry; empty if there is none yet."""
     newest = HeadCount.objects.filter(study=study).order_by("-release__sequence").values("release_id")[:1]
     counts = HeadCount.objects.filter(study=study, release_id=Subquery(newest)).order_by("epsilon", "pk")
     return list(counts.select_related("release").defer("release__content"))
@@ -39,7 +39,7 @@ class HeadCountTotal:
 
 
 def head_count_total(study: Study) -> HeadCountTotal | None:
-    """Return the sum of the newest head counts, for people who must not see exact numbers; None before the first."""
+    """Return the sum of the newest head counts, for people who must not see exact numbers; None if there are none."""
     counts = head_counts(study)
     return _total(counts, counts[0].release.recorded_at) if counts else None
 
@@ -47,8 +47,8 @@ def head_count_total(study: Study) -> HeadCountTotal | None:
 def people_promised_more(study: Study, policy: EpsilonPolicy) -> HeadCountTotal | None:
     """Return the approximate number of people with a stronger promise than ``policy`` makes for their level.
 
-    They would be asked to accept a weaker promise. The number is the sum of the newest head counts of such promises, or
-    None before the first.
+    These people would be asked to accept a weaker promise. The number is the sum of the newest head counts of such
+    promises, or None if there are none yet.
     """
     counts = head_counts(study)
     if not counts:
@@ -64,13 +64,13 @@ def _total(counts: Sequence[HeadCount], counted_at: datetime) -> HeadCountTotal:
     return HeadCountTotal(sum(count.count for count in counts), sigma, counted_at)
 
 
-#: Relative tolerance for detecting that a cost was capped at the amount that its run may still charge.
+#: Relative tolerance for detecting that a cost was reduced to the amount that its run may still charge.
 _CUT = 1e-12
 
 
 @dataclass(frozen=True)
 class ChargedRun:
-    """Key to a run's charges: the position of each promise (level, ε) in them, and each one's largest charge in μ²."""
+    """Key to a run's charges: each promise's (level, ε) position in them, and the largest charge for it in μ²."""
 
     title: str
     places: Mapping[tuple[str, float], int]
@@ -81,7 +81,7 @@ class ChargedRun:
 class BudgetUse:
     """Part of a group's budget used by a run, or by a release outside runs if ``run`` is None.
 
-    ``charge`` is the resulting increase, in μ², of the most that anyone in the group can have been charged. ``at`` is
+    ``charge`` is the resulting increase, in μ², in the most that anyone in the group can have been charged. ``at`` is
     the time of the last increase.
     """
 
@@ -96,15 +96,15 @@ class BudgetUse:
 
 @dataclass(frozen=True)
 class GroupBudget:
-    """Budget of the holders with one promise: a level under one policy or under earlier ones with the same ε.
+    """Budget of the holders with one promise: a level under one policy or under earlier policies with the same ε.
 
     Attributes:
         policy: version of the newest policy that makes this promise.
-        in_force: whether someone who consents now gets this promise.
+        in_force: whether people who consent now get this promise.
         cap: μ² of the promise.
         used: the most that an account that has kept this level can have been charged, in μ².
         reserved: part of the cap that active runs may still use.
-        uses: releases and runs that used it, in the order of their first charges.
+        uses: releases and runs that used the budget, in the order of their first charges.
         history: the time of each release that charged the group, with ``used`` after it.
     """
 
@@ -121,7 +121,7 @@ class GroupBudget:
 
     @property
     def share_used(self) -> float:
-        """Share of the cap; above 1 if the promise used to have a larger ε."""
+        """Used share of the cap; above 1 if the promise previously had a larger ε."""
         return self.used / self.cap
 
     @property
@@ -138,7 +138,7 @@ class GroupBudget:
 
     @cached_property
     def epsilon_reserved(self) -> float:
-        """ε of the reserved part on its own, because μ² is additive and ε is not."""
+        """ε of the reserved part by itself, because μ² is additive and ε is not."""
         return epsilon_of(self.share_reserved * self.cap, self.delta)
 
     @cached_property
@@ -149,7 +149,7 @@ class GroupBudget:
 
 @dataclass(frozen=True)
 class _Group:
-    """Promise of a level, with every ε that it can have had under policies up to ``last`` or by later reductions."""
+    """Promise of a level, with every ε that it can have had under policies up to ``last`` or after later reductions."""
 
     level: str
     last: int
@@ -239,7 +239,7 @@ def largest_cap(study: Study) -> float:
 def _limits(study: Study) -> tuple[dict[UUID, datetime], dict[UUID, float]]:
     """Return each share's grant time, and the share of its cap that any account may have reached while it was open.
 
-    The latter is the recorded limit plus shares opened meanwhile, such as for head counts in the middle of a run.
+    This share of the cap is the recorded limit plus shares opened meanwhile, for example for head counts during a run.
     """
     granted_at, limits, being_spent = dict[UUID, datetime](), dict[UUID, float](), set[UUID]()
     rows = ShareRecord.chain(study.pk).values_list("subject", "kind", "share", "limit", "recorded_at")
@@ -262,7 +262,7 @@ class _Tally:
     Attributes:
         largest: the largest cap that an account that kept the level can have had, in μ².
         used: the most that such an account can have been charged so far, in μ².
-        by_subject: how much of this each run used, or each kind of release outside runs.
+        by_subject: how much of ``used`` is due to each run, or to each kind of release outside runs.
         history: times of increases of ``used``, with the new value.
     """
 
@@ -275,12 +275,12 @@ class _Tally:
         self._counted: dict[UUID, list[float]] = {}
 
     def bound(self, run: UUID, charge: float, charges: list[float], since: datetime, at: datetime) -> float:
-        """Return the most that a batch can have charged an account of the group, in μ².
+        """Return the most that a batch can have charged an account in the group, in μ².
 
         Args:
-            charge: the most that it can have charged anyone.
+            charge: the most that the batch can have charged anyone.
             charges: the largest charge to each group of the run's plan, from the register.
-            since: when the run was approved, because some methods use the promises of that moment.
+            since: when the run was approved, because some methods use the promises at that time.
             at: when the batch was released.
         """
         counted = self._counted.setdefault(run, [0.0] * len(charges))
@@ -302,7 +302,7 @@ class _Tally:
         return max(bounds, default=0.0)
 
     def raise_to(self, used: float, kind: str, run: UUID | None, at: datetime) -> None:
-        """Record that a release may have brought an account of the group to ``used``."""
+        """Record that a release may have raised an account in the group to ``used``."""
         if used <= self.used:
             return
         subject = run or (kind, at)

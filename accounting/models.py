@@ -104,9 +104,9 @@ class ShareRecord(StudyChained):
 
 
 class AccountBook(models.Model):
-    """Amounts spent by all holders of a study, in one file: the sum of all charge files up to ``sequence``.
+    """Amounts spent by all holders of a study, stored in one file: the sum of all charge files up to ``sequence``.
 
-    The charge files are the record. :func:`accounting.verification.study_checks` recomputes this sum from them.
+    The charge files are authoritative; :func:`accounting.verification.study_checks` recomputes the sum from them.
     """
 
     study = models.OneToOneField(Study, on_delete=models.PROTECT, primary_key=True, related_name="account_book")
@@ -143,7 +143,7 @@ class HeadCount(models.Model):
 
 
 class EndedReach(models.Model):
-    """The most, in μ², that studies with ended records can have charged an account's person; used for the ceiling.
+    """The most, in μ², that studies with erased records can have charged an account's person; used for the ceiling.
 
     The links from such studies to accounts are gone; only this public bound is kept, for all of the studies together.
     """

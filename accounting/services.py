@@ -1,4 +1,4 @@
-"""All writes of the accounting app except shares. Callers hold the study's lock."""
+"""All commands of the accounting app except those for shares. Callers hold the study's lock."""
 
 from typing import Any
 from uuid import UUID
@@ -36,13 +36,13 @@ def release_record(
     charge: float = 0.0,
     acting_user_id: int | None = None,
 ) -> Release:
-    """Enter a release into the register and charge the accounts for it, in the transaction that writes the release.
+    """Enter a release into the register and charge accounts for it, in the transaction that writes the release.
 
     Args:
         study: Locked by :func:`consent.services.study_lock`.
         kind: A :class:`Release.Kind`.
         content: The release in public terms; ``slack`` is the δ′ of a run that is charged as (μ, δ′).
-        run: The run that it belongs to, if any.
+        run: The run that the release belongs to, if any.
         batch: The number of the batch; a batch has at most one release.
         holders: (H,) ids of the charged holders in ascending order.
         charges: (H,) charges in μ².
@@ -52,8 +52,8 @@ def release_record(
         acting_user_id: The user who requested the release.
 
     Raises:
-        LimitExceeded: an account would exceed its limit, or the study's slacks would exceed the δ that caps leave for
-            them. Nothing is written then.
+        LimitExceeded: an account would exceed its limit, or the study's slacks would exceed the δ reserved for them.
+            Nothing is written then.
     """
     if "slack" in content and not slack_fits(study, content["slack"]):
         raise LimitExceeded(f"A slack of {content['slack']:g} is more than is left of study {study.slug}.")
@@ -93,7 +93,7 @@ def gap_record(
 
     Args:
         study: Locked by :func:`consent.services.study_lock`.
-        content: ``reached``, the share of every cap that is the floor, and other public facts about the gap.
+        content: ``reached``, which is the floor as a share of every cap, and other public facts about the gap.
         before: The accounts when the gap is settled, stored in the release's file.
         charge: The most that anyone can have been charged, a public number in μ².
         acting_user: The user who settled it.

@@ -1,7 +1,7 @@
-"""Shares: the part of every holder's cap that a run may use. Public, and at most 1 in total.
+"""Shares: the parts of every holder's cap that runs may use. They are public, and at most 1 in total.
 
-A holder's limit in a run is (public cumulative share) · μ_i², compared with the holder's whole account, so the unused
-part of earlier shares can be used later.
+A holder's limit in a run is (public cumulative share) · μ_i². It is compared with the holder's whole account, so the
+unused part of earlier shares can be used later.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ ROUNDING = 1e-9
 _OPENINGS = 0x69504154
 #: Purpose of the share of a gap.
 GAP = gettext_noop("gap after a restore")
-#: Share suggested for a run if enough is free, and share assumed for planning if hardly anything is.
+#: Share suggested for a run if enough is free, and share assumed for planning if hardly any is free.
 SUGGESTED, _LEAST = 0.25, 0.01
 #: Error message for a share larger than the ``free`` one.
 NOT_FREE = gettext_noop(
@@ -38,7 +38,7 @@ NOT_FREE = gettext_noop(
 
 @dataclass(frozen=True)
 class Share:
-    """Share of ``subject``: ``granted``, ``limit`` once it may be spent, and the part ``used`` once settled."""
+    """Share of ``subject``: ``granted``, its ``limit`` once it may be spent, the part ``used`` once settled."""
 
     subject: UUID
     purpose: str
@@ -96,7 +96,7 @@ def free_share(all_shares: Mapping[UUID, Share]) -> float:
 
 
 def suggested_share(study: Study) -> float:
-    """Return the share suggested for a run: enough to learn, with some left for later; everything in a rehearsal."""
+    """Return the share suggested for a run: enough to learn but leaving some for later; everything in a rehearsal."""
     return 1.0 if study.rehearsal else max(min(SUGGESTED, share_free(study)), _LEAST)
 
 
@@ -136,10 +136,10 @@ def share_limit(study: Study, subject: UUID) -> float:
 
 
 def openings_lock() -> None:
-    """Make all studies open shares one at a time until the transaction ends.
+    """Let no other study open a share until the transaction ends.
 
-    Opening a share requires the charges of a person's other studies (:mod:`accounting.ceilings`), so of two studies
-    that open shares at the same moment, one must see the other's. Take this lock after a study's lock and before any
+    Opening a share depends on charges in a person's other studies (:mod:`accounting.ceilings`), so of two studies that
+    open shares at the same moment, one must see the other's share. Take this lock after a study's lock and before any
     other. On SQLite the immediate transaction already locks the whole database.
     """
     if connection.vendor == "postgresql":
@@ -162,7 +162,7 @@ def share_open(*, study: Study, subject: UUID) -> float:
 
 @transaction.atomic
 def share_settle(*, study: Study, subject: UUID, used: float = 0.0) -> None:
-    """End spending by ``subject``: ``used`` of its share, a public number, remains used, and the rest becomes free.
+    """End spending by ``subject``: ``used``, a public number, is the used part of its share; the rest becomes free.
 
     Has no effect without a grant, or if the share is already settled.
     """

@@ -16,7 +16,7 @@ from common.jobs import task_of
 from consent.models import Study
 from consent.services import study_lock
 
-#: Minimum age of a file to be deleted, so that people have time to notice that they restored the wrong backup.
+#: Minimum age of files that are deleted, so that people have time to notice that they restored the wrong backup.
 AGE = timedelta(days=1)
 
 
@@ -25,7 +25,7 @@ def files_sweep(study: Study, age: timedelta = AGE) -> int:
     """Delete unreferenced files of a study's accounts that are older than ``age``; return their number.
 
     Such files are written only under the study's lock, so none of them is still waiting for its commit. While a study
-    is locked after a restore, nothing is deleted, because the files may hold charges that its database lacks.
+    is locked after a restore, nothing is deleted, because the files may contain charges that its database lacks.
     """
     study = study_lock(study.pk)
     if missing_rows(study):

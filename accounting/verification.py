@@ -1,4 +1,4 @@
-"""Checks that the accounts agree with releases and promises, for auditors and whenever there is doubt."""
+"""Checks that accounts agree with releases and promises, for auditors and for cases of doubt."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Check:
     """One check: ``name`` describes what is checked, ``find()`` yields messages about faults.
 
     ``for_deciders`` is False if a fault would reveal a person's choice to people who decide about runs. ``named``
-    returns the name if this needs a database query, so that calls that only need faults can skip the query.
+    returns the name if this needs a database query, so that callers that only need faults can skip the query.
     """
 
     named: str | Callable[[], str]
@@ -45,7 +45,7 @@ class Check:
         return self.named if isinstance(self.named, str) else self.named()
 
     def faults(self) -> list[str]:
-        """Return messages about faults, including one if the content is too damaged to be examined."""
+        """Return messages about faults, including a message if the content is too damaged to be examined."""
         faults = []
         try:
             for fault in self.find():
@@ -56,7 +56,7 @@ class Check:
 
 
 def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
-    """Return checks of every chain of a study, its accounts and its shares.
+    """Return checks of every chain of a study, of its accounts and of its shares.
 
     The rows of the chains are passed through ``watch``, which may report progress.
     """
@@ -79,7 +79,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
 
 
 def installation_checks() -> list[Check]:
-    """Return checks of the chains that belong to no study, and of data derived from them."""
+    """Return checks of the chains that belong to no study, and of the data derived from them."""
     chains = installation_chains()
     return [
         *(Check(partial(_chain_name, model, None), partial(_installation_chain_faults, model)) for model in chains),
@@ -129,7 +129,7 @@ def _charged(study: Study) -> Any:
 
 def _account_faults(study: Study) -> Iterator[str]:
     """Check that charge files match the chain and the public charges, and that the book is their sum."""
-    with transaction.atomic():  # a consistent view of register and book, even if a run votes meanwhile
+    with transaction.atomic():  # a consistent view of register and account book, even if a run votes meanwhile
         study_lock(study.pk)
         charged = list(_charged(study))
         book = AccountBook.objects.filter(study=study).first()
@@ -163,7 +163,7 @@ def _account_faults(study: Study) -> Iterator[str]:
 
 
 def _cap_faults(study: Study) -> Iterator[str]:
-    """Check that no account has spent more than its largest promise allows at the public share used so far."""
+    """Check that no account has spent more than its largest promise allows at the public share opened so far."""
     holders = balances(study).holders
     if not len(holders):
         return

@@ -9,7 +9,7 @@ and lose them.
 previous row's hash, so that editing, removing, inserting or reordering rows despite the triggers is detected. The end
 of a chain is stored separately in a :class:`Head`, signed with a key that is not in the database, so an attacker with
 only the database cannot shorten, empty or recompute a chain undetected. They could restore an older state of
-everything; to detect this, heads are also noted outside (see ``ipate verify_ledger --noted``).
+everything; to detect this, heads are also recorded outside the database (see ``ipate verify_ledger --noted``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,7 +81,7 @@ class Head(models.Model):
 
     @property
     def is_genuine(self) -> bool:
-        """Whether the head was signed with the current signing key or an earlier one."""
+        """Whether the head was signed with the current signing key or an earlier key."""
         try:
             _signer().unsign(f"{self._signed}:{self.signature}")
         except BadSignature:
@@ -113,8 +113,8 @@ class Chained(AppendOnly):
     study_lookup: ClassVar[str] = "study_id"
     #: Whether the installation has one chain instead of one for each study.
     of_installation: ClassVar[bool] = False
-    #: Columns added after the first rows, with the value of those rows, which is left out of the hash so that older
-    #: hashes stay valid.
+    #: Columns added after the first rows, with the value that those rows have; this value is left out of the hash so
+    #: that older hashes stay valid.
     added_columns: ClassVar[dict[str, Any]] = {}
     #: Whether the journal keeps every row, so that rows missing from a restored database can be added again.
     is_act: ClassVar[bool] = False
@@ -140,7 +140,7 @@ class Chained(AppendOnly):
     def head(cls, study_id: int | None) -> Head:
         """Return the head of a study's chain, unsigned if it is missing from the database.
 
-        Every chain gets a head when its study begins (:func:`chains_begin`), so a missing one is never signed.
+        Every chain gets a head when its study begins (:func:`chains_begin`), so a missing head is never signed.
         """
         chain = cls._meta.label_lower
         row = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).order_by("pk").first()
@@ -186,7 +186,7 @@ class Chained(AppendOnly):
         rows_insert(rows)
         head.advance(sequence=rows[-1].sequence, hash=previous)
         label = cls._meta.label_lower
-        # A chain that has lost rows may grow, but this must not hide the loss.
+        # A chain that has lost rows may grow, but its growth must not hide the loss.
         heads = {} if cls.rows_missing(study_id) else {label: (rows[-1].sequence, previous)}
         note(study_id, heads=heads, acts=[{"chain": label} | row.as_act() for row in rows] if cls.is_act else ())
         return rows
@@ -198,7 +198,7 @@ class Chained(AppendOnly):
             return cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
         connection = connections[router.db_for_write(cls)]
         table, column = map(connection.ops.quote_name, (cls._meta.db_table, "study_id"))
-        # Without the ORM, which takes ten times longer to build this statement than the database takes to execute it.
+        # The ORM would take ten times longer to build this statement than the database takes to execute it.
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT MAX(sequence) FROM {table} WHERE {column} = %s", [study_id])  # noqa: S608
             return cursor.fetchone()[0] or 0
@@ -222,10 +222,10 @@ class Chained(AppendOnly):
     def acts_lost(cls, study_id: int) -> tuple[list[dict[str, Any]], bool]:
         """Return acts that are in the journal but missing from the chain.
 
-        Acts are followed back from the last noted hash, so acts that were noted but never committed are excluded.
+        Acts are followed back from the last noted hash, so acts that were recorded but never committed are excluded.
 
         Returns:
-            The acts, oldest first, and whether they are complete, because the journal may have deleted old ones.
+            The acts, oldest first, and whether they are complete; the journal may have deleted old acts.
         """
         if not cls.rows_missing(study_id):
             return [], True
@@ -242,7 +242,7 @@ class Chained(AppendOnly):
 
     @classmethod
     def rows_missing(cls, study_id: int | None) -> int:
-        """Return how many rows in the journal are missing from the chain, at least 1 if their histories differ."""
+        """Return how many rows in the journal are missing from the chain; at least 1 if journal and chain differ."""
         noted = journal_read(study_id)["heads"].get(cls._meta.label_lower)
         if noted is None:
             return 0
@@ -277,7 +277,7 @@ class Chained(AppendOnly):
                 if recorded not in possible_hashes(columns, values, cls.added_columns):
                     yield f"{name} {sequence}: its content is not what was recorded (hash differs)."
                 last, previous = sequence, recorded
-        except (TypeError, ValueError) as error:  # SQLite takes any text for any column
+        except (TypeError, ValueError) as error:  # SQLite accepts any text in any column
             yield f"{name} {last + 1}: cannot be read any more ({type(error).__name__}: {error})."
             return
         head = cls.head(study_id)
@@ -290,7 +290,7 @@ class Chained(AppendOnly):
 
 
 def pending_settle(study_id: int | None) -> None:
-    """Find out whether the last transaction in the journal was committed, because a process may have died during it.
+    """Find out whether the journal's last transaction was committed, because its process may have died.
 
     The caller holds the study's lock, so that transaction has ended.
     """
@@ -302,7 +302,7 @@ def pending_settle(study_id: int | None) -> None:
         _by_label()[chain].chain(study_id).filter(sequence=sequence, hash=hash).exists()
         for chain, (sequence, hash) in ends.items()
     )
-    # For a restored database this is unknown; keeping a row too many is the safe choice.
+    # For a restored database this is unknown, so keep the row: one row too many is the safe choice.
     chains = installation_chains() if study_id is None else chained_models()
     if is_there or any(model.rows_missing(study_id) for model in chains):
         pending_confirm(study_id)
@@ -311,7 +311,7 @@ def pending_settle(study_id: int | None) -> None:
 
 
 def chains_begin(study_id: int) -> None:
-    """Sign the heads of all (empty) chains of a new study, after which a missing head is a fault."""
+    """Sign the heads of all chains (still empty) of a new study; from then on, a missing head is a fault."""
     heads = [model.head_model(study_id=study_id, chain=model._meta.label_lower) for model in chained_models()]
     for head in heads:
         head.sign()

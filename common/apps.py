@@ -10,5 +10,5 @@ class CommonConfig(AppConfig):
     def ready(self) -> None:
         from common.append_only import install_after_migrate
 
-        # The signal is sent for each app, always after the very last migration, so one receiver is enough.
+        # The signal is sent for each app, but always after the very last migration, so one receiver is enough.
         post_migrate.connect(install_after_migrate, sender=self, dispatch_uid="append-only triggers")

@@ -111,7 +111,7 @@ def _save(storage: Storage, name: str, file: File) -> None:
     """Store a file under exactly ``name``, replacing an earlier one."""
     storage.delete(name)
     stored = storage.save(name, file)
-    if stored != name:  # another process wrote at the same time; the recorded name must refer to this content
+    if stored != name:  # another process wrote to this name, but the recorded name must refer to this content
         storage.delete(stored)
         raise OSError(f"{name} is being written by another process; try again.")
 
@@ -125,7 +125,7 @@ def arrays_save(name: str, **arrays: np.ndarray | Parts) -> str:
 
 @contextmanager
 def arrays_open(name: str) -> Iterator[NpzFile]:
-    """Open arrays that :func:`arrays_save` stored under ``name``; each is loaded on access."""
+    """Open arrays that :func:`arrays_save` stored under ``name``; each array is loaded when it is accessed."""
     with _as_os_errors(), storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
 

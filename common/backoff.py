@@ -7,12 +7,12 @@ from threading import Lock
 
 from django.utils.http import parse_http_date_safe
 
-#: Largest random part of a pause, so that clients that failed together do not return together.
+#: Largest random part of a pause, so that clients whose requests failed together do not repeat them together.
 _JITTER = 0.25
 
 
 def retry_after_seconds(header: str | None) -> float:
-    """Return the seconds that a `Retry-After` header (RFC 9110) requests: 0 if it is absent, past or invalid."""
+    """Return the seconds that a `Retry-After` header (RFC 9110) requests; 0 if it is absent, already over or invalid."""
     text = (header or "").strip()
     if text.isascii() and text.isdecimal():
         return float(text)
@@ -27,7 +27,7 @@ def pause_after(
 
     Args:
         failures: Number of failures, at least 1.
-        least: Seconds after the first failure, doubled by each further failure.
+        least: Seconds after the first failure; each further failure doubles the pause.
         most: Seconds at which the pause stops doubling.
         retry_after: The last response's `Retry-After`, which can make the pause longer.
         most_asked: Longest pause in seconds that a `Retry-After` can request; ``most`` by default.

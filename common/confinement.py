@@ -1,9 +1,9 @@
-"""Processes for untrusted files: limits on memory and time, no network, no other programs, no other files.
+"""Processes for untrusted files, with limits on memory and time and without network, other programs or other files.
 
-A seccomp filter refuses network and programs, Landlock refuses files; neither needs privileges. `protections` reports
-which of these work on this machine. Some are missing on systems other than Linux, on machines other than x86_64 and
-aarch64, and with a kernel before 5.13 or without Landlock. Files that a reader needs at a path are copied to scratch
-folders; folders left by killed processes are swept.
+A seccomp filter refuses network access and programs, and Landlock refuses files; neither needs privileges.
+`protections` reports which of these work on this machine. Some are missing on systems other than Linux, on machines
+other than x86_64 and aarch64, and with a kernel before 5.13 or without Landlock. Files that a reader needs at a path
+are copied to scratch folders; a sweep deletes folders left by killed processes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER =
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1  # EPERM
 _X32 = 0x40000000
-#: For each machine, its name in the kernel and its numbers of socket, connect, execve, execveat, ptrace, kill,
-#: process_vm_readv, process_vm_writev and io_uring_setup (linux/audit.h, asm/unistd.h).
+#: For each machine, its name in the kernel and its system call numbers of socket, connect, execve, execveat, ptrace,
+#: kill, process_vm_readv, process_vm_writev and io_uring_setup (linux/audit.h, asm/unistd.h).
 _CALLS = {
     "x86_64": (0xC000003E, (41, 42, 59, 322, 101, 62, 310, 311, 425)),
     "aarch64": (0xC00000B7, (198, 203, 221, 281, 117, 129, 270, 271, 425)),
@@ -51,7 +51,7 @@ _VERSION, _BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _READ, _ALL, _MOVE, _CUT = _EXECUTE | _READ_FILE | _READ_FOLDER, (1 << 13) - 1, 1 << 13, 1 << 14
 _ROOT = Path(__file__).parents[1]
-#: Folders of programs and libraries, and files with the facts about the machine that they read.
+#: Folders with programs and libraries, and files with facts about the machine that programs and libraries read.
 _PROGRAMS = ("/usr", "/lib", "/lib64", "/bin", "/proc/self", "/proc/cpuinfo", "/proc/meminfo")
 _ENVIRONMENT = {
     "PATH": os.defpath,
@@ -64,7 +64,7 @@ _ENVIRONMENT = {
 
 
 class ConfinedProcess:
-    """Context manager that runs a module of this program in a separate process, which ends with the block.
+    """Context manager that runs a module of this program in a separate process until the block ends.
 
     The process gets neither settings nor secrets. The module must call `confine` and write its answers to `answers`.
 
@@ -116,7 +116,7 @@ class ConfinedProcess:
             timer.cancel()
 
     def ended(self) -> int:
-        """Wait for the process to end; return its exit status, which is 0 or the negative number of a signal."""
+        """Wait for the process to end; return its exit status, or the negative number of the signal that ended it."""
         return self._process.wait()
 
     def _stop(self) -> None:
@@ -141,10 +141,11 @@ def confine(
     """Confine this process permanently.
 
     Memory and time used so far do not count. On Linux, the process ends when its parent does. It can no longer open
-    connections, start programs, or open files except program files and those below; see `protections`.
+    connections, start programs, or open files other than program files and the files below; see `protections`.
 
     Args:
-        memory: Bytes that it may allocate in addition to its current memory; beyond that, MemoryError is raised.
+        memory: Bytes that the process may allocate in addition to its current memory; beyond that, MemoryError is
+            raised.
         seconds: Limit of processor time, if any, at which the process is killed.
         reads: Files and folders that it may read.
         writes: Folders that it may also write to.
@@ -167,7 +168,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
     Only for confined processes with one thread; the fork inherits their limits.
 
     Args:
-        seconds: Limit of processor time; four times this is the limit of elapsed time.
+        seconds: Limit of processor time; the limit of elapsed time is four times as long.
 
     Returns:
         The function's result; None if it raised, crashed or took too long.
@@ -192,7 +193,7 @@ def in_a_copy(work: Callable[[], bytes], *, seconds: float) -> bytes | None:
 
 
 def protections() -> dict[str, bool]:
-    """Return which protections work on this machine: ``network``, and ``files`` outside the program."""
+    """Return which protections work on this machine: against the ``network``, and against other programs' ``files``."""
     with ConfinedProcess("common.confinement") as process:
         return json.loads(process.stdout.read() or "{}")
 
@@ -252,7 +253,7 @@ def _allow(libc: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
 
 
 def _refuse_calls(libc: ctypes.CDLL) -> None:
-    """Refuse system calls that reach beyond this process, with a seccomp filter."""
+    """Use a seccomp filter to refuse system calls that reach beyond this process."""
     if platform.machine() not in _CALLS:
         return
     machine, calls = _CALLS[platform.machine()]
@@ -302,7 +303,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def scratch_sweep(seconds: float) -> None:
-    """Delete this machine's scratch folders older than this, whose processes were killed."""
+    """Delete this machine's scratch folders that are older than this and so were left by killed processes."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             is_old = folder.stat().st_mtime < time.time() - seconds
@@ -330,7 +331,8 @@ def frame_read(stream: IO[bytes], *, most: int = 0) -> tuple[dict[str, Any], NDA
     """Read a message.
 
     Args:
-        most: Maximum size of its array in bytes; the sender may be a process that an untrusted file has taken over.
+        most: Maximum size of the message's array in bytes; an untrusted file may have taken over the process that sends
+            it.
 
     Raises:
         EOFError: there is no message, or only part of one.

@@ -15,7 +15,7 @@ from common.sentences import Sentence
 
 
 def _described(schema: dict[str, Any], kind: type) -> None:
-    """Describe a class by the first line of its docstring, and require the tags that distinguish it from others."""
+    """Describe a class by the first line of its docstring, and require the tags that tell it apart from others."""
     schema["description"] = (kind.__doc__ or "").partition("\n")[0]
     tags = [name for name, declared in schema["properties"].items() if "const" in declared]
     for name, declared in schema["properties"].items():

@@ -1,4 +1,4 @@
-"""Distinct values of very long arrays, such as the holders of all records, and values common to two of them."""
+"""Distinct values of very long arrays, such as the holders of all records, and values common to two such arrays."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the distinct values `(n,)` in ascending order, like `np.unique`.
 
-    NumPy looks each value up in a table, which takes a second for a million; sorting them takes some milliseconds.
+    NumPy looks up each value in a table, which takes a second for a million values; sorting takes a few milliseconds.
 
     >>> distinct(np.array([3, 1, 3]))
     array([1, 3])
@@ -17,7 +17,7 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def are_among(numbers: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return `(N,)` whether each number is in another, ascending array; `np.isin` would sort both.
+    """Return whether each number is in another, ascending array, `(N,)`; `np.isin` would sort both arrays.
 
     >>> are_among(np.array([3, 9, 1]), np.array([1, 3])).tolist()
     [True, False, True]

@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: conversion between μ and (ε, δ), and the odds of a guess at a given μ."""
+"""Gaussian differential privacy: conversions between μ and (ε, δ), and the odds of a right guess at a given μ."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ EPSILON_RESERVE = 5e-11
 
 _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-_SMALL_MU = 0.5  # below this, the difference of the two normal tails is integrated, not subtracted
+_SMALL_MU = 0.5  # below this, the difference of the two normal tails is computed by integration instead of subtraction
 _UNDERFLOW = 40.0  # φ(40) is 0 in doubles
 
 
@@ -47,7 +47,7 @@ def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> FloatArray:
     """Return the largest μ for which every μ-GDP mechanism is (ε, δ)-DP, rounded so that gdp_delta(μ, ε) ≤ δ.
 
     ln δ(μ) is concave and increasing: δ(μ) = ∫₀^μ φ(ε/m − m/2) dm, whose integrand is log-concave in m. Newton's method
-    therefore stays below the solution if it starts below it. It starts from √2·(√(L + ε) − √L), L = ln(1/δ), and solves
+    therefore stays below the solution if it starts below. It starts from √2·(√(L + ε) − √L), L = ln(1/δ), and solves
     for δ·(1 − 1e-10), so that rounding cannot carry it beyond the solution.
 
     Args:
@@ -104,7 +104,7 @@ def guess_odds(mu: ArrayLike) -> FloatArray:
 
 
 def record_guess_odds(mu: ArrayLike) -> FloatArray:
-    """Return the largest probability of guessing which of two equally likely records is a holder's: Φ(μ).
+    """Return the largest probability of guessing which of two equally likely records belongs to a holder: Φ(μ).
 
     An attacker who knows that the holder takes part compares two datasets that differ by one removal and one addition,
     which is 2μ-GDP (Dong, Roth and Su 2022, Theorem 2.14).
@@ -148,7 +148,7 @@ def _epsilon(mu: FloatArray, delta: FloatArray) -> FloatArray:
 
 
 def _newton(step: Callable[[FloatArray], FloatArray], start: FloatArray) -> FloatArray:
-    """Repeat the steps, which all go in one direction, until they are negligible."""
+    """Repeat Newton's steps, which all have the same sign, until they are negligible."""
     value = start
     for _ in range(100):
         change = step(value)

@@ -1,4 +1,4 @@
-"""Pseudonyms: one spelling for each, regardless of its source, and look-alikes.
+"""Pseudonyms: one canonical spelling for each, regardless of its source, and look-alikes.
 
 Files, lists, forms, commands and the API all spell pseudonyms with `canonical`, so each of them finds the same person.
 """
@@ -18,7 +18,7 @@ LONGEST = 200
 ERASED = "erased:"
 """Prefix of the value that replaces the pseudonym of a person whose records were erased."""
 
-#: Magnitudes from which floating-point columns cannot hold every whole number, or spreadsheets every digit.
+#: Magnitudes above which floating-point columns cannot hold every whole number, or spreadsheets not every digit.
 _INEXACT, _DIGITS_16 = 2**53, 10**15
 _SHOWN = 60
 #: Pattern of most pseudonyms, for which the canonical spelling is the pseudonym itself.
@@ -40,7 +40,7 @@ class PseudonymError(ValueError):
 
 
 def canonical(value: object) -> str:
-    r"""Return the canonical spelling of a pseudonym, which may be a text or a number.
+    r"""Return the canonical spelling of a pseudonym, which may be a string or a number.
 
     Raises:
         PseudonymError: the pseudonym is invalid.
@@ -81,7 +81,7 @@ def canonical(value: object) -> str:
 
 
 def spelling(value: object) -> str:
-    r"""Return a value as `canonical` spells it, even if it is not a valid pseudonym.
+    r"""Return a value in the spelling of `canonical`, even if it is not a valid pseudonym.
 
     >>> spelling(None), spelling(float("nan")), spelling("=1+1"), spelling(True)
     ('', '', '=1+1', 'true')
@@ -102,7 +102,7 @@ def spelling(value: object) -> str:
 
 
 def is_inexact(value: object) -> bool:
-    """Return whether a number is so large that a file may hold a different one than intended."""
+    """Return whether a number is so large that a file may contain a different number than intended."""
     if isinstance(value, str | bool) or not isinstance(value, Integral | Real | Decimal):
         return False
     least = _DIGITS_16 if isinstance(value, float) else _INEXACT
@@ -110,7 +110,7 @@ def is_inexact(value: object) -> bool:
 
 
 def former_spellings(name: str) -> list[str]:
-    """Return a canonical pseudonym, and its spellings before canonicalisation, when only its ends were trimmed."""
+    """Return a canonical pseudonym and its former spellings, when only spaces at the ends were removed."""
     spelled = [name, unicodedata.normalize("NFD", name)]
     return list(dict.fromkeys([*spelled, f"{name}.0"] if name.isdecimal() else spelled))
 
@@ -144,7 +144,8 @@ def _shown(name: str) -> str:
 
 # --- Look-alikes ----------------------------------------------------------------------------------------------------
 
-#: Letters and digits that are easily confused, in lower case: Latin with digits, Cyrillic and Greek letters with Latin.
+#: Letters and digits that are easily confused, in lower case: Latin letters with digits, and Cyrillic and Greek letters
+#: with Latin letters.
 _TAKEN_FOR = str.maketrans(
     "01i|\u0131\u0142"
     "\u0430\u0431\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455\u04bb\u04cf\u0501\u051b\u051d"
@@ -178,7 +179,7 @@ def resemblance(name: str) -> str:
 
 
 def look_alikes(new: Iterable[str], others: Iterable[str] = ()) -> list[tuple[str, ...]]:
-    """Return groups of different pseudonyms that resemble each other, each with at least one of the ``new`` ones.
+    """Return groups of different pseudonyms that resemble each other; each contains at least one ``new`` pseudonym.
 
     >>> look_alikes(["P-17", "P-017", "Q-1"], others=["q1", "R-2"])
     [('P-017', 'P-17'), ('Q-1', 'q1')]

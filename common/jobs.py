@@ -1,8 +1,8 @@
-"""Background work: claims on rows, parts that are done once, guards against errors, and the sweep.
+"""Background work: claims on rows, parts that are done only once, error handling, and the sweep.
 
-A claim is a lease with a heartbeat. It keeps two workers from doing the same work, and lets another worker take over
-from a dead process. Correct charges and labels do not depend on claims: the services' transactions ensure them even if
-two workers believe that they own a row.
+A claim is a lease with a heartbeat. It prevents two workers from doing the same work, and lets a worker take over work
+from a dead process. Correct charges and labels do not depend on claims: the services' transactions ensure these even if
+two workers believe that they have claimed a row.
 """
 
 import logging
@@ -62,7 +62,7 @@ def send(task: str, *ids: object) -> None:
 
 #: Length of the worker's name in a claim, which also contains its process and a unique suffix.
 _NAMED = 62
-#: Number of workers that may die on one part before it is abandoned, more than accidents would explain.
+#: Number of workers that may die on one part before it is abandoned; more than accidents would explain.
 DEATHS = 20
 
 
@@ -87,12 +87,12 @@ def worker_claims(name: str, claim: str) -> bool:
 
 
 def claimant(claim: str) -> str:
-    """Return who made a claim: a worker, or the host and process of a command. Long names keep only their end."""
+    """Return who made a claim: a worker, or the host and process of a command. Only the end of long names is kept."""
     return claim.rpartition(":")[0]
 
 
 def claiming_process(claim: str) -> int:
-    """Return the id, on its host, of the process that holds a claim; in a worker, the one carrying out the task."""
+    """Return the id, on its host, of the process that holds a claim; in a worker, the process executing the task."""
     return int(claim.rpartition(":")[2].partition("-")[0])
 
 
@@ -127,13 +127,13 @@ def _beat(mine: models.QuerySet, done: threading.Event) -> None:
             try:
                 mine.update(heartbeat=timezone.now())
             except DatabaseError:
-                connection.close()  # the next beat opens a new one
+                connection.close()  # the next heartbeat opens a new connection
     finally:
         connection.close()
 
 
 class PartDied(Exception):
-    """Raised after too many workers died on a part. The message is for staff and says what to do."""
+    """Raised if too many workers have died on a part. The message is for staff and says what to do."""
 
 
 class Part(models.Model):
@@ -181,12 +181,12 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
     with lease(type(part), part.pk) as token:
         if token is None:
             return False
-        # Read under the claim, because the process that ends a job waits for claims to end.
+        # Read the row under the claim, because the process that ends a job waits for claims to end.
         row = rows.first()
         if row is None or row.state == Part.State.DONE or not is_due(row):
             return False
         mine = rows.filter(claimed_by=token)
-        if row.state == Part.State.RUNNING:  # but unclaimed, so its worker died
+        if row.state == Part.State.RUNNING:  # begun but unclaimed, so its worker died
             mine.update(deaths=row.deaths + 1)
             if row.deaths + 1 >= DEATHS:
                 raise PartDied(died)
@@ -198,7 +198,7 @@ def part_do(part: Any, *, is_due: Callable[[Any], bool], work: Callable[[Any], s
             raise
         if not mine.update(state=Part.State.DONE, artifact=artifact):
             if artifact:
-                arrays_delete(artifact)  # another worker has done it again, or it is not needed any more
+                arrays_delete(artifact)  # another worker has done the part again, or it is no longer needed
             return False
     return True
 
@@ -212,7 +212,7 @@ def guarded(
     unexpected: str,
     retry: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """End work that fails with an error, but leave it to the sweep if the database or storage does not respond.
+    """End work that fails with an error; leave it to the sweep if the database or storage does not respond.
 
     Args:
         work: Name of the work, for the log.
@@ -252,7 +252,7 @@ def send_on(rows: QuerySet, task: str) -> list[Any]:
 KEPT = timedelta(days=1)
 
 
-#: Name in the heartbeat of the worker that this process belongs to; empty outside workers.
+#: Name, as in the heartbeat, of the worker that this process belongs to; empty outside workers.
 _own_name = ""
 
 
@@ -269,7 +269,7 @@ def worker_name() -> str:
 
 
 def live_worker_count() -> int:
-    """Return the number of workers heard from within ``HEARTBEAT_TIMEOUT``."""
+    """Return the number of workers with a heartbeat within ``HEARTBEAT_TIMEOUT``."""
     alive = timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
     return WorkerHeartbeat.objects.filter(heard_at__gte=alive).count()
 
@@ -277,7 +277,8 @@ def live_worker_count() -> int:
 class HeartbeatStep(bootsteps.StartStopStep):
     """Part of a Celery worker that writes its heartbeat while it is connected to the broker and takes tasks.
 
-    It runs in the worker's main process, so that a worker whose children are all busy with long tasks sends heartbeats.
+    It runs in the worker's main process, so that a worker still sends heartbeats if all its children are busy with long
+    tasks.
     """
 
     requires = {"celery.worker.consumer.tasks:Tasks"}

@@ -5,9 +5,9 @@ in the journal is locked until :mod:`accounting.restores` has settled the differ
 two files for each study, and ``installation.json`` for chains that belong to no study (their study id is None). It must
 not be restored together with the database.
 
-- ``study-N.json``: ``heads`` (chain → sequence and hash), ``facts`` (data to settle a gap), and ``pending``: the notes
-  of a transaction that was about to commit. If a crash leaves them there, the study's next transaction checks in the
-  database whether it was committed (:meth:`common.append_only.Chained.append`).
+- ``study-N.json``: ``heads`` (chain → sequence and hash), ``facts`` (data for settling a gap), and ``pending``: the
+  notes of a transaction that was about to commit. If a crash leaves notes there, the study's next transaction checks in
+  the database whether their transaction was committed (:meth:`common.append_only.Chained.append`).
 - ``study-N.acts``: rows that must not be lost with the database (decisions, circumstances, erasures), encrypted with a
   key that is not in the database. One line for each transaction.
 """
@@ -55,7 +55,7 @@ class Note:
     token: str = field(default="", init=False)
 
     def __call__(self) -> None:
-        """Confirm, after the commit, the notes written before it."""
+        """Confirm, after the commit, the notes that were written before it."""
         with _rewriting(self.study_id, sync=False) as content:
             if self.token and content["pending"].get("token") == self.token:
                 _fold(content)
@@ -74,7 +74,7 @@ def notes_write(notes: Iterable[Note]) -> None:
     for study_id, own in by_study.items():
         token = uuid4().hex
         with _rewriting(study_id) as content:
-            if content["pending"]:  # of a transaction that could not be looked up; keep a row too many to be safe
+            if content["pending"]:  # their transaction could not be looked up; to be safe, keep a row too many
                 _fold(content)
             heads: dict[str, Any] = {}
             facts: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def journal_read(study_id: int | None) -> dict[str, Any]:
 
 
 def is_noted(study_id: int) -> bool:
-    """Return whether a study with this number was ever noted, even if the database lacks it now."""
+    """Return whether the journal has a note of a study with this number, even if the database now lacks the study."""
     return _path(study_id).exists()
 
 
@@ -122,7 +122,7 @@ def head_note(study_id: int | None, chain: str, sequence: int, hash: str, **fact
 
 
 def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
-    """Yield rows noted as acts, oldest first, except rows that can no longer be decrypted or read."""
+    """Yield rows recorded as acts, oldest first, except rows that can no longer be decrypted or read."""
     try:
         lines = _acts_path(study_id).read_text().splitlines()
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
 
 
 def acts_forget(study_id: int | None, age: timedelta) -> None:
-    """Delete acts older than ``age``, because all backups that lack them have been deleted."""
+    """Delete acts older than ``age``, because all backups that lack these acts have been deleted."""
     path, oldest = _acts_path(study_id), timezone.now() - age
     with _locked(study_id):
         if path.exists():
@@ -145,7 +145,7 @@ def acts_forget(study_id: int | None, age: timedelta) -> None:
 
 
 def acts_rotate() -> int:
-    """Encrypt the acts of all studies again with the current key; return the number of lines. Unreadable ones stay."""
+    """Re-encrypt the acts of all studies with the current key; return the number of lines. Skip unreadable lines."""
     done = 0
     for path in sorted(Path(settings.JOURNAL_DIR).glob("study-*.acts")):
         study_id = int(path.stem.removeprefix("study-"))
@@ -209,7 +209,7 @@ def _replace(path: Path, content: str, *, sync: bool) -> None:
 
 
 def _fold(content: dict[str, Any]) -> None:
-    """Merge pending notes into the known ones; if a chain was already noted in a later state, that state stays."""
+    """Merge pending notes into the confirmed notes; if these already have a later state of a chain, keep it."""
     pending, content["pending"] = content["pending"], {}
     content["facts"].update(pending["facts"])
     if pending["replace"]:
@@ -221,12 +221,12 @@ def _fold(content: dict[str, Any]) -> None:
 
 
 def _acts_write(study_id: int | None, acts: list[dict[str, Any]]) -> None:
-    """Append one encrypted line with ``acts``, with the study's files locked."""
+    """Append one encrypted line with ``acts``. The caller has locked the study's files."""
     if not acts:
         return
     plain = json.dumps(acts, cls=DjangoJSONEncoder).encode()
     line = {"at": timezone.now().isoformat(), "rows": cipher(*_ACTS).encrypt(zlib.compress(plain)).decode()}
-    # If a crash has cut off the last line, the next one's leading line break ends it.
+    # If a crash has cut off the last line, the line break before the new line ends it.
     with open(_acts_path(study_id), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(f"\n{json.dumps(line)}")
         file.flush()

@@ -1,6 +1,7 @@
 """Secret keys of the installation, one for each purpose, with their ciphers and signatures.
 
-No key gives access to another one. If a purpose has no key, its keys are derived from the site's secret key.
+No key can be derived from another purpose's key. If a purpose has no key, its keys are derived from the site's secret
+key.
 """
 
 import base64
@@ -32,7 +33,7 @@ class Purpose(StrEnum):
 
 
 def keys_of(purpose: Purpose) -> list[str]:
-    """Return the keys of a purpose: the current one, then earlier ones, which still verify signatures and decrypt."""
+    """Return the keys of a purpose: the current key, then earlier keys, which still verify signatures and decrypt."""
     own, earlier = (getattr(settings, f"{purpose}_KEY{end}") for end in ("", "_FALLBACKS"))
     return [own, *earlier] if own else [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
 
@@ -51,7 +52,7 @@ def key_derive(key: str, use: str) -> bytes:
 
 
 def cipher(purpose: Purpose, use: str) -> MultiFernet:
-    """Return a cipher for one use of a purpose's keys, which encrypts with the current one and decrypts with all."""
+    """Return a cipher for one use of a purpose's keys; it encrypts with the current key and decrypts with all keys."""
     return MultiFernet([Fernet(base64.urlsafe_b64encode(key_derive(key, use))) for key in keys_of(purpose)])
 
 
@@ -66,7 +67,7 @@ def signed(content: dict[str, Any]) -> str:
 
 
 def public_keys() -> list[dict[str, str]]:
-    """Return the public keys as JSON Web Keys (RFC 7517), each with its PEM: the current one, then earlier ones."""
+    """Return the public keys as JSON Web Keys (RFC 7517), each with its PEM: the current key, then earlier keys."""
     return [_public_key(_private_key(secret)) for secret in keys_of(Purpose.SIGNING)]
 
 

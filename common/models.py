@@ -13,7 +13,7 @@ _MARK = '{"template": '
 
 
 def row_add(row: models.Model) -> None:
-    """Save a new, checked row. Of two with the same unique values, added at the same moment, the second is refused.
+    """Save a new, checked row. If rows with the same unique values are added at the same moment, the second is refused.
 
     Raises:
         ValidationError: errors by field, as ``full_clean`` would raise them a moment later.
@@ -73,7 +73,7 @@ class WorkerHeartbeat(models.Model):
 
 
 class BackupRecord(models.Model):
-    """Successful backup, recorded by ``ipate_web.backups.installation``."""
+    """A successful backup, recorded by ``ipate_web.backups.installation``."""
 
     made_at = models.DateTimeField(db_index=True)
     encrypted = models.BooleanField()
@@ -120,7 +120,7 @@ class HandledRequest(models.Model):
 
 
 class SentenceField(models.TextField):
-    """Field for a text or a :class:`~common.sentences.Sentence`, which is stored as JSON and restored as a Sentence."""
+    """Field for a string or a :class:`~common.sentences.Sentence`; a Sentence is stored as JSON and restored."""
 
     def deconstruct(self) -> Any:
         name, _path, args, given = super().deconstruct()

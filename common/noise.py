@@ -1,8 +1,8 @@
 """Sources of noise.
 
 `SystemNoise` is the only source that a real vote may use: the privacy proofs assume that nobody can predict the noise,
-but the output of a statistical generator can be predicted from a few values. `SimulationNoise` is reproducible from a
-seed and marked as such, so that code that writes to a ledger can refuse it.
+but a statistical generator's output can be predicted from a few values. `SimulationNoise` is reproducible from a seed
+and marked as such, so that code that writes to a ledger can refuse it.
 
 Numbers that are released, and not only compared, get noise from `rounded_normal`: integers, without the low bits that
 distinguish a floating-point draw from an ideal one.
@@ -21,17 +21,17 @@ from scipy.special import ndtri, ndtri_exp
 Shape = int | tuple[int, ...]
 
 ROUNDED_NORMAL_DISTANCE = 2.0**-256
-"""Bound on the total variation between one number of `SystemNoise.rounded_normal` and an ideal rounded Gaussian."""
+"""Bound on the total variation between one number from `SystemNoise.rounded_normal` and an ideal rounded Gaussian."""
 
 LARGEST_ROUNDED_SCALE = 2.0**34
 """Largest standard deviation of `SystemNoise.rounded_normal`."""
 
 JOINT_NORMAL_DISTANCE = 2.0**-236
-"""Bound as above for a sum of up to a million of them, each of scale at least `LARGEST_ROUNDED_SCALE` / 2, and for a
+"""The same bound for a sum of up to a million numbers, each of scale at least `LARGEST_ROUNDED_SCALE` / 2, and for a
 rounded sum of one Gaussian and other, independent noise; see docs/sites.md."""
 
 GRID = 2.0**-16
-"""Unit of noise and of the weights of votes, which are both multiples of it."""
+"""Unit of noise and of the weights of votes; both are multiples of this."""
 
 _QUANTILE_ERROR = 1e-13  # a hundred times the largest relative error of ndtri and log, 1e-15
 _MORE_BYTES = 32
@@ -69,7 +69,7 @@ class SystemNoise:
     is_simulation: ClassVar[bool] = False
 
     def normal(self, scale: float, shape: Shape) -> NDArray[np.float64]:
-        """Return Gaussian noise rounded to multiples of `GRID`, for counts that are such multiples."""
+        """Return Gaussian noise rounded to multiples of `GRID`, for counts that are multiples of it too."""
         return np.multiply(GRID, self.rounded_normal(scale / GRID, shape), dtype=np.float64)
 
     def laplace(self, scale: float, shape: Shape) -> NDArray[np.float64]:
@@ -87,13 +87,13 @@ class SystemNoise:
         """Return integers k with probability Φ((k + ½)/scale) - Φ((k - ½)/scale), within `ROUNDED_NORMAL_DISTANCE`.
 
         Adding this to an integer count gives round(count + N(0, scale²)), a function of the Gaussian mechanism's
-        output. So it costs no more, and its low bits reveal nothing. Sums that are not integers are counted in a finer
-        unit.
+        output. So this costs no more, and its low bits reveal nothing. Sums that are not integers must be given in a
+        finer unit.
 
         The magnitude is the inverse distribution function of a uniform number with infinitely many bits. The first 53
-        are drawn; if both ends of the remaining interval, with the error of `ndtri`, round to one integer, no further
-        bit matters. Otherwise (a share of about 1e-13·scale of the draws, and the far tail) 256 more bits are drawn and
-        compared with the boundary between two integers in 512-bit arithmetic.
+        are drawn; if both ends of the remaining interval, with the error of `ndtri`, round to the same integer, no
+        further bit matters. Otherwise (a share of about 1e-13·scale of the draws, and the far tail) 256 more bits are
+        drawn and compared with the boundary between two integers in 512-bit arithmetic.
 
         Args:
             scale: standard deviation, above 0, at most 2^34.
@@ -167,7 +167,7 @@ def _rounded(
     """
     bits = np.frombuffer(urandom(8 * int(np.prod(shape))), dtype=np.uint64).reshape(shape)
     cell = bits >> np.uint64(11)  # the tail probability lies between cell and cell + 1, in units of 2^-54
-    with np.errstate(divide="ignore"):  # a tail of 0 lies beyond every number
+    with np.errstate(divide="ignore"):  # a tail probability of 0 lies beyond every number
         above = np.floor(quantile(np.float64(2.0**-54) * cell) * (1 + _QUANTILE_ERROR) + 0.5)
     below = np.floor(quantile(np.float64(2.0**-54) * (cell + np.uint64(1))) * (1 - _QUANTILE_ERROR) + 0.5)
     magnitude = np.array(below, dtype=np.int64)

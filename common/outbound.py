@@ -1,6 +1,6 @@
-"""Requests by the site to addresses that users enter: only to public hosts, over TLS, without redirects.
+"""Requests by the site to URLs that users enter: only to public hosts, over TLS, without redirects.
 
-The host's name is resolved once, all its addresses are checked, and the connection goes to a checked one, so a DNS
+The host's name is resolved once, all its addresses are checked, and the connection goes to a checked address, so a DNS
 answer that changes between check and connection has no effect. The certificate is checked against the name.
 """
 
@@ -19,11 +19,11 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: Time limits in seconds for each step of a request, and for the whole request even if the server is slow.
 STEP, WHOLE = 10.0, 30.0
-#: IPv6 ranges that embed an IPv4 address, so that a private one could look public: NAT64, 6to4, Teredo.
+#: IPv6 ranges that embed an IPv4 address, so that a private IPv4 address could look public: NAT64, 6to4, Teredo.
 _WRAPPED = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")]
 #: Ranges that are not public although `ipaddress` calls them global: 6to4 relays (RFC 7526), examples (RFC 9637).
 _SPECIAL = [ipaddress.ip_network(each) for each in ("192.88.99.0/24", "3fff::/20")]
-#: The HTTPS port, because programs on other ports may not be meant for the public.
+#: Only the HTTPS port, because services on other ports may not be meant for the public.
 _PORT = 443
 
 
@@ -68,7 +68,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> Response:
 
     Raises:
         RefusedAddressError: see :func:`url_check`.
-        OSError, http.client.HTTPException: there is no answer in time, or it is not HTTP over TLS.
+        OSError, http.client.HTTPException: there is no answer in time, or the answer is not HTTP over TLS.
     """
     target = _target(url)
     connection = _PinnedConnection(target)
@@ -108,7 +108,7 @@ def _target(url: str) -> _Target:
 
 
 def is_allowed(address: Address) -> bool:
-    """Return whether requests may go to ``address``: a public one, or one in the networks of WEBHOOK_NETWORKS."""
+    """Return whether requests may go to ``address``, because it is public or in one of WEBHOOK_NETWORKS."""
     if _is_named(address):
         return True
     address = _unmapped(address)

@@ -1,4 +1,4 @@
-"""The process that reads a list, document or picture on request from standard input; see `reading`."""
+"""Process that reads a list, document or picture as requested on standard input; see `reading`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.confinement import answers, confine
 
 
 def main() -> None:
-    """Read the request, confine this process, write lines of JSON; the last one marks the end or reports an error."""
+    """Read the request, confine this process, and write lines of JSON; the last marks the end or reports an error."""
     output = answers()
     request = json.loads(sys.stdin.buffer.readline())
     if request["ask"] == "picture":

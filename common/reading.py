@@ -1,4 +1,4 @@
-"""Reading of uploaded lists, documents and pictures in a separate process, with limits, without network or files.
+"""Reading of uploaded lists, documents and pictures in a separate process, limited and without network or files.
 
 Datasets have a separate reader (:mod:`learning.formats.apart`).
 """
@@ -17,7 +17,7 @@ _PATIENCE = 2
 
 
 class UnreadableError(Exception):
-    """Raised if content lacks the declared format or takes too much time or memory to read; the message says which."""
+    """Raised if content lacks the declared format or needs too much time or memory; see the message for the reason."""
 
 
 def table_read(text: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
@@ -58,11 +58,11 @@ def document_parse(content: bytes | str) -> Any:
 
 
 def picture_redraw(content: bytes, *, most_pixels: int, pixels: int) -> bytes:
-    """Return a PNG redrawn from the pixels of another one, without its other content.
+    """Return a PNG redrawn from another PNG's pixels, without its other content.
 
     Args:
         content: Content of a PNG file.
-        most_pixels: Maximum width and height of that file.
+        most_pixels: Maximum width and height of the given PNG.
         pixels: Maximum width and height of the result.
 
     Raises:
@@ -80,7 +80,7 @@ def _read(ask: str, content: bytes, **about: Any) -> Iterator[list[Any]]:
             process.stdin.write(json.dumps(request).encode() + b"\n" + content)
             process.stdin.close()
         except BrokenPipeError:
-            pass  # its exit status is more informative
+            pass  # the exit status is more informative
         for line in process.stdout:
             answer = json.loads(line)
             if isinstance(answer, list):

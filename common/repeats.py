@@ -20,7 +20,7 @@ from common.throttle import keyed_hash
 Answer = TypeVar("Answer")
 
 KEPT = timedelta(days=7)
-"""How long a repeated request gets the first one's answer."""
+"""How long a repeated request gets the first request's answer."""
 
 
 class RepeatedKeyError(Exception):
@@ -41,9 +41,9 @@ def handled_once(
     Args:
         handle: Handles the request. If it raises an error, all its changes are undone.
         key: The one-time key that the sender chose.
-        of: Scope of the key: the user and the address.
+        of: Scope of the key: the user and the URL.
         digest: Digest of the request's content.
-        stored: Converts the answer to bytes, or to None if nothing was done, so that the key can be used again.
+        stored: Converts the answer to bytes, or to None if nothing was done and the key may be used again.
         restored: Converts these bytes to the answer to a repeated request.
 
     Raises:
@@ -69,7 +69,7 @@ def handled_once(
 
 
 def _cipher(name: str, key: str) -> Fernet:
-    """Return the cipher of an answer, which can only be decrypted with the one-time key."""
+    """Return the cipher for an answer, which can only be decrypted with the one-time key."""
     secret = salted_hmac(f"answer of {name}", key, algorithm="sha256")
     return Fernet(base64.urlsafe_b64encode(secret.digest()))
 

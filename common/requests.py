@@ -41,7 +41,7 @@ def client_address(request: HttpRequest) -> str:
 
     Behind a proxy (``settings.BEHIND_PROXY``) this is the last entry of ``X-Forwarded-For``, which the proxy adds.
     Otherwise that header is ignored, because anyone can send it. IPv6 addresses are reduced to their /64 network,
-    because one client may own all of it.
+    because one client may have all of its addresses.
 
     Returns:
         An IPv4 address, an IPv6 network, or the connection's text if it is neither (such as for a local socket).

@@ -1,4 +1,4 @@
-"""Canonical row hashes of chained tables, which are the same on every database."""
+"""Canonical hashes of rows in chained tables; they are the same on every database."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from django.db import models
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-#: Magnitude from which every float is whole, so that PostgreSQL returns it from JSON as an integer.
+#: Magnitude from which every float is a whole number, which PostgreSQL returns from JSON as an integer.
 _WHOLE = 10**16
 
 
@@ -59,7 +59,7 @@ def zeros_without_sign(value: Any) -> Any:
 
 
 def _content_hash(columns: Iterable[str], values: Iterable[Any], added: Mapping[str, Any]) -> str:
-    # A column that was added after the first rows is included only if its value differs from theirs.
+    # A column that was added after the first rows is included only if its value differs from the value of those rows.
     content = {
         column: canonical(value)
         for column, value in zip(columns, values, strict=True)
@@ -74,7 +74,7 @@ def json_digest(value: Any) -> str:
 
 
 def _numbers_alike(value: Any) -> Any:
-    """Return a JSON value with all numbers as floats and no negative zeros; databases may swap integers and floats."""
+    """Return a JSON value with all numbers as floats and no negative zeros; databases may swap ints and floats."""
     if isinstance(value, (list, tuple)):
         return [_numbers_alike(each) for each in value]
     if isinstance(value, dict):

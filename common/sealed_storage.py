@@ -1,10 +1,10 @@
 """Storage that encrypts every file before it reaches the underlying storage.
 
-Each file has a separate key that encrypts its content in blocks (AES-256-GCM; a block's nonce is its number and whether
-it is the last, as in STREAM by Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated Encryption and its
-Nonce-Reuse Misuse-Resistance", 2015). The file begins with that key, encrypted with the installation's key for records
-and bound to the file's name. So no file can be passed off as another, and a new key for records only requires rewriting
-the beginnings of files.
+Each file has a separate key that encrypts its content in blocks (AES-256-GCM; a block's nonce consists of its number
+and whether it is the last block, as in STREAM by Hoang, Reyhanitabar, Rogaway and Vizár, "Online Authenticated
+Encryption and its Nonce-Reuse Misuse-Resistance", 2015). The file begins with that key, encrypted with the
+installation's key for records and bound to the file's name. So no file can be passed off as another, and a new key for
+records only requires rewriting the beginnings of files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SealedStorage(Storage):
         return _plain_size(self.inner.size(name))
 
     def replace(self, name: str, content: File) -> None:
-        """Store a file, replacing an existing one atomically: after a crash, one of them is there and complete.
+        """Store a file, replacing an existing file atomically: after a crash, the old or the new file is complete.
 
         Nothing else may write to the file in the meantime.
         """
@@ -95,7 +95,7 @@ class SealedStorage(Storage):
             self.inner._save(name, File(sealed))  # type: ignore[attr-defined]
             return
         beside = f"{name}{UNFINISHED}"
-        self.inner.delete(beside)  # left by a writer that died; for a ring, it may hold keys destroyed later
+        self.inner.delete(beside)  # left by a writer that died; a ring's file may contain keys destroyed later
         self.inner.save(beside, File(sealed))
         with open(self.inner.path(beside), "rb") as written:
             os.fsync(written.fileno())
@@ -208,10 +208,10 @@ def _header(name: str, key: bytes) -> bytes:
 
 
 def _file_key(name: str, header: bytes) -> bytes:
-    """Return the key of a file from its beginning.
+    """Return a file's key, read from the beginning of the file.
 
     Raises:
-        SealError: the file was not written by this storage, or its key was encrypted with another key for records.
+        SealError: this storage did not write the file, or the file's key was encrypted with another key for records.
     """
     if not header.startswith(_MAGIC) or len(header) < _HEADER:
         raise SealError(f"{name} is not encrypted as this installation does it.")

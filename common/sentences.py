@@ -44,7 +44,7 @@ def _value(value: Any) -> Any:
 
 
 def message_of(error: Exception) -> str:
-    """Return an error's message, as a Sentence if the error was raised with one."""
+    """Return an error's message, as a Sentence if the error was raised with a Sentence."""
     return next((each for each in error.args if isinstance(each, Sentence)), str(error))
 
 

@@ -1,4 +1,4 @@
-"""Slots for requests with long computations: one per person at a time, and a few per machine.
+"""Slots for requests with long computations: one per person at a time and a few per machine.
 
 A slot is a lock on a file, so it becomes free when its process ends for any reason.
 """
@@ -25,7 +25,7 @@ def slot(person: object) -> Iterator[None]:
     This never waits for a slot, because a waiting request would tie up a process of the site.
 
     Raises:
-        NoSlotError: the person already has a slot, or all are taken.
+        NoSlotError: the person already has a slot, or all slots are taken.
     """
     with ExitStack() as stack:
         _take(stack, [f"person-{person}"])

@@ -1,4 +1,4 @@
-"""Tables and lists that the project exports: CSV that spreadsheets open as text, and long files piece by piece."""
+"""Tables and lists that the project exports: CSV that spreadsheets do not evaluate, and long files in pieces."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def is_formula(text: str) -> bool:
-    """Return whether a spreadsheet would evaluate a cell. Numbers, their ranges and single signs are not formulas.
+    """Return whether a spreadsheet would evaluate a cell. Numbers, ranges of numbers and single signs are not formulas.
 
     >>> is_formula("=1+1"), is_formula("@SUM(A1)"), is_formula("-1.5"), is_formula("+"), is_formula("<=50K")
     (True, True, False, False, False)

@@ -1,7 +1,7 @@
 """Limits on failed attempts, counted in the database across all processes of the site.
 
-An attempt is recorded before it is checked and deleted if it succeeds, so that simultaneous attempts cannot exceed a
-limit together, in whichever processes they are.
+An attempt is recorded before it is checked, and deleted if it succeeds, so that simultaneous attempts cannot exceed a
+limit together, even in different processes.
 """
 
 import json
@@ -60,7 +60,7 @@ def keyed_hash(purpose: str, *subject: str) -> str:
 
 
 def attempt_begin(counters: Sequence[Counter]) -> Attempt:
-    """Record an attempt with each of ``counters``. Call this outside transactions, which would hide it from others.
+    """Record an attempt with each of ``counters``. Call this outside transactions, which would hide it.
 
     Raises:
         TooManyTriesError: one of the counters is at its limit.

@@ -2,7 +2,7 @@
 
 Each moment has its own tree with 2^48 leaves and its own random key. A keyed hash of a row's name gives its place and
 the nonce that hides its content; a subtree without rows has a keyed hash instead of a root. So roots and proofs of
-inclusion look the same for ten rows and for ten million: a proof has 48 hashes, the key is needed to tell which of them
+inclusion look the same for ten rows and for ten million: a proof has 48 hashes, only the key shows which of them
 represent rows, and no two moments share a hash.
 """
 
@@ -51,7 +51,7 @@ def roots(leaves: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
-    """Return the root hash over leaf hashes; without leaves, the hash of the empty string."""
+    """Return the root hash over leaf hashes; if there are no leaves, the hash of the empty string."""
     *_, last = hashlib.sha256().digest(), *roots(leaves)
     return last
 
@@ -139,7 +139,7 @@ class State:
         return self._node(DEPTH, 0, len(self.places), self.places.tolist())
 
     def path(self, place: int) -> list[bytes]:
-        """Return a proof that a row is at ``place``, from its sibling upwards. Raises LookupError if there is none."""
+        """Return a proof that a row is at ``place``, from its sibling upwards. Raises LookupError without a row."""
         low, high, siblings = 0, len(self.places), []
         for level in range(DEPTH - 1, -1, -1):
             middle = self._middle(level, low, high, self.places)
@@ -267,7 +267,7 @@ class SigningKey:
 
 
 def public_check(key: str) -> None:
-    """Raise NoteError unless ``key`` is a complete public key of Ed25519."""
+    """Raise NoteError unless ``key`` is a complete Ed25519 public key."""
     _public_bytes(key)
 
 
@@ -324,5 +324,5 @@ def log_proof(index: int, path: Sequence[bytes], note: str) -> str:
 
 
 def extension(earlier: int, path: Sequence[bytes], note: str) -> str:
-    """Return a checkpoint and a proof that it extends the one with ``earlier`` entries (C2SP tlog-witness body)."""
+    """Return a checkpoint with a proof that it extends the first ``earlier`` entries (C2SP tlog-witness body)."""
     return "".join([f"old {earlier}\n", *(f"{_base64(each)}\n" for each in path), "\n", note])

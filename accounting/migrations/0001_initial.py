@@ -1,4 +1,4 @@
-"""The release register and the shares, as chains; what follows from them."""
+"""The release register and the shares, as chains, and the tables derived from them."""
 
 from django.conf import settings
 from django.db import migrations, models

@@ -1,6 +1,6 @@
 """The mathematics of privacy costs in plain NumPy and SciPy, without Django.
 
-The promises to holders are explained in docs/gaussian-accounts.md, Rényi curves in accounting/privacy/papers/README.md.
+docs/gaussian-accounts.md explains the promises to holders, accounting/privacy/papers/README.md the Rényi curves.
 """
 
 from accounting.privacy.checks import Method

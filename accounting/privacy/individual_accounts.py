@@ -34,16 +34,16 @@ class IndividualAccounts:
     """Accounts of all holders, in μ²: amounts spent, and whether further contributions fit below the caps.
 
     A step releases Σ_i x_i + N(0, σ²·I) and costs holder i ‖x_i‖²/σ². A contribution that would take the account above
-    its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing. A smaller one may still be allowed
-    later. On every path the charges of holder i therefore add up to at most the cap μ_i², so that all these steps
-    together are μ_i-GDP for holder i, regardless of queries, σ, the number of steps and the stopping rule
+    its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing. A smaller contribution may still
+    be allowed later. On every path the charges of holder i therefore add up to at most the cap μ_i², so that all these
+    steps together are μ_i-GDP for holder i, regardless of queries, σ, the number of steps and the stopping rule
     (docs/gaussian-accounts.md; Feldman and Zrnic 2021; Koskela, Tobaben and Honkela 2023).
 
     *Rounding.* Charges are added with twice the digits of a double, and rounding errors are added back: a contribution
     is allowed only if the exact sum of ‖x‖²/σ² and the amount spent is at most the cap. ``spent`` is that sum rounded
-    up, and no charge takes it above the cap. The only contributions that may be refused although they fit are those
-    whose sum is within a relative 1e-29 of the cap and not a double. Storing an account as ``spent`` and loading it
-    raises it by at most one rounding, a relative 2e-16.
+    up, and no charge takes it above the cap. The only contributions that may be refused although they fit are those for
+    which the sum is not a double and lies within a relative 1e-29 of the cap. Storing an account as ``spent`` and
+    loading it again raises it by at most one rounding, a relative 2e-16.
 
     Accounts are secret. An account may exclude its own holder, but must not affect anything else.
 
@@ -85,7 +85,7 @@ class IndividualAccounts:
         Args:
             squared_norms: ‖x_i‖² ≥ 0 of the contributions to one step, shape (H,); or a CSR matrix or array of shape
                 (Q, H), whose rows are charged one after the other and whose missing entries contribute nothing. An
-                infinite norm is refused like any that does not fit; one between 0 and 1e-100 counts as 1e-100.
+                infinite norm is refused like any norm that does not fit; a norm between 0 and 1e-100 counts as 1e-100.
             sigma: standard deviation of the noise, from 1e-50 to 1e50; a scalar, or shape (Q,) for a CSR matrix.
 
         Returns:
@@ -134,7 +134,7 @@ class IndividualAccounts:
     def _charge_row(
         self, spent: Pair, holders: NDArray[np.integer] | slice, norms: FloatArray, sigma: FloatArray
     ) -> NDArray[np.bool_]:
-        """Charge one step to ``holders``, in place; each holder occurs at most once."""
+        """Charge ``holders`` for one step, in place; each holder occurs at most once."""
         cost = quotient_above(norms, exact_product(sigma, sigma))
         wanted = sum_above((spent[0][holders], spent[1][holders]), cost)
         fits = at_most(wanted, self._caps[holders])
@@ -148,17 +148,17 @@ def available_delta(
 ) -> float:
     """Return the δ for computing μ such that (ε, δ)-DP holds with actual noise: δ − (1 + e^ε)·n·τ − Σ δ′.
 
-    Each of the n numbers released is drawn from a distribution within total variation τ of the ideal one, regardless of
-    earlier releases. Replacing one draw after the other shows that the transcripts P̃, Q̃ are within n·τ of the ideal
-    P, Q, so that for every event S: P̃(S) ≤ P(S) + nτ ≤ e^ε·Q(S) + δ₀ + nτ ≤ e^ε·Q̃(S) + δ₀ + (1 + e^ε)·nτ. A run that
-    is charged as (μ, δ′) adds its δ′ (:func:`accounting.privacy.sampled_gaussian_mu`).
+    Each of the n released numbers is drawn from a distribution within total variation τ of the ideal distribution,
+    regardless of earlier releases. Replacing one draw after the other shows that the transcripts P̃, Q̃ are within n·τ
+    of the ideal P, Q, so that for every event S: P̃(S) ≤ P(S) + nτ ≤ e^ε·Q(S) + δ₀ + nτ ≤ e^ε·Q̃(S) + δ₀ + (1 +
+    e^ε)·nτ. A run that is charged as (μ, δ′) adds its δ′ (:func:`accounting.privacy.sampled_gaussian_mu`).
 
     Args:
         delta: δ of the study, at least 1e-9 and below 1.
-        epsilon: the promised ε ≥ 0; the largest if there are several.
+        epsilon: the promised ε ≥ 0, or the largest of several.
         draws: n, the total number of noisy numbers that the study may release.
         distance: τ of one draw; :data:`common.noise.ROUNDED_NORMAL_DISTANCE` for integers.
-        slacks: δ′ of all runs that have one.
+        slacks: δ′ of all runs with a slack.
 
     Returns:
         The remaining δ, at least 1e-9.
@@ -191,8 +191,8 @@ def available_delta(
 def promise_caps(epsilons: ArrayLike, left: Callable[[float], float]) -> FloatArray:
     """Return the cap of an account, in μ², for each promised ε.
 
-    Each value is computed separately. In one array, the last bit of a value would depend on the others, so other
-    people's caps would reveal whether the only holder with a certain promise takes part.
+    Each value is computed separately. If they were computed as one array, the last bit of a value would depend on the
+    others, so other people's caps would reveal whether the only holder with a certain promise takes part.
 
     Args:
         epsilons: ε of each promise, any shape.
@@ -227,7 +227,7 @@ def exact_product(a: FloatArray, b: FloatArray) -> Pair:
 
 
 def quotient_above(a: FloatArray, b: Pair) -> Pair:
-    """Return a / b for a ≥ 0, b > 0: exact if it is a double, otherwise too large by at most a relative 2^-100."""
+    """Return a / b for a ≥ 0, b > 0: exact if this is a double, otherwise too large by at most a relative 2^-100."""
     high = a / b[0]
     product, rest = exact_product(high, b[0])
     left, correction = (a - product) - rest, high * b[1]
@@ -304,7 +304,7 @@ def lnmax_charge(weight: float, gamma: float, teachers: int = 1) -> float:
 
 
 def residual_vote_charge(weight: float, sigma: float, disagreements: int, teachers: int = 1) -> float:
-    """Return the charge, made in advance, of a residual vote with at most d disagreements per teacher: 4d·(kw)²/σ².
+    """Return the charge, due in advance, for a residual vote with at most d disagreements per teacher: 4d·(kw)²/σ².
 
     A teacher stops voting after d = ``disagreements`` votes against the public prediction.
 

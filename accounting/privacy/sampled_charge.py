@@ -1,9 +1,9 @@
 """Charge of a whole run of Gaussian sums over Poisson samples (DP-SGD), computed from its privacy loss.
 
 In one step, the output has distribution A = (1 − q)·N(0, σ²) + q·N(1, σ²) with the holder and B = N(0, σ²) without. The
-loss is put on a grid: mass between two points is divided between them so that the masses of A and B are preserved
-("connect the dots": Doroshenko et al. 2022). The losses of T steps are added by convolution. Every number is an upper
-bound including all rounding (proof: docs/gaussian-accounts.md, "Sampled gradients").
+loss is put on a grid: mass between two points is divided between these so that the total masses of A and B are
+preserved ("connect the dots": Doroshenko et al. 2022). The losses of T steps are added by convolution. Every number is
+an upper bound that includes all rounding (proof: docs/gaussian-accounts.md, "Sampled gradients").
 """
 
 import math
@@ -17,14 +17,14 @@ from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu
 
 _UNIT = 2.0**-52  # twice the relative error of one operation
 _TINY = 1e-290  # more than the sum of all products that are too small for a double
-_CUT = 1e-4  # part of `negligible` that may become infinite each time the number of steps doubles
+_CUT = 1e-4  # part of `negligible` that may be moved to an infinite loss each time the number of steps doubles
 _PARTS_OF_ONE = 1 / 3  # grid spacing of one step: at most this part of its standard deviation for each of `parts`
 _MOST_LOSSES = 6_144  # largest grid of one step
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Masses of a privacy loss on a grid, each at its true loss or a larger one and never below its true value.
+    """Masses of a privacy loss on a grid; each is at least the true mass, at the true loss or a larger one.
 
     Attributes:
         spacing: h.
@@ -41,7 +41,7 @@ class Losses:
     shift: float
 
     def plus(self, other: "Losses", cut: float) -> "Losses":
-        """Return the losses of both steps together, with the largest, of total mass at most ``cut``, made infinite."""
+        """Return the losses of both steps together; the largest, of total mass at most ``cut``, become infinite."""
         masses = np.convolve(self.masses, other.masses) * _above(min(len(self.masses), len(other.masses)))
         totals = [float(each.masses.sum()) * _above(len(each.masses)) for each in (self, other)]
         beyond = (self.beyond * (totals[1] + other.beyond) + other.beyond * totals[0]) * _above(4) + _TINY
@@ -49,7 +49,7 @@ class Losses:
         return Losses(self.spacing, self.first + other.first, masses, beyond, shift)._cut(cut)
 
     def coarser(self) -> "Losses":
-        """Return the losses on every second grid point; mass in between is split, with the upper part rounded up."""
+        """Return the losses on every second grid point; mass in between is split, and the upper part is rounded up."""
         first = self.first - self.first % 2
         padded = np.zeros(2 * ((len(self.masses) + self.first - first) // 2) + 3)
         padded[self.first - first :][: len(self.masses)] = self.masses
@@ -109,7 +109,7 @@ class Losses:
         return grid, finite * _above(16 * len(masses)) + self.beyond * _above(1)
 
     def _cut(self, cut: float) -> "Losses":
-        """Raise the smallest losses, of total mass at most ``cut``, to the next larger; make the largest infinite."""
+        """Raise the smallest losses (total mass at most ``cut``) to the next larger loss; make the largest infinite."""
         size, above, below = len(self.masses), np.cumsum(self.masses[::-1]), np.cumsum(self.masses)
         gone = min(int(np.searchsorted(above, cut, side="right")), size - 1)
         low = min(int(np.searchsorted(below, cut, side="right")), size - gone - 1)
@@ -123,13 +123,13 @@ class Losses:
 def sampled_losses(
     sample_rate: float, sigma: float, steps: int, *, negligible: float, parts: int
 ) -> tuple[Losses, Losses]:
-    """Return the losses of a whole run: of A against B, and of B against A.
+    """Return the losses of a whole run, for A against B and for B against A.
 
     Args:
         sample_rate: q, above 0 and below 1.
         sigma: σ divided by the largest norm of a contribution.
         steps: T, at least 1.
-        negligible: a δ considered relevant; cutting tails costs less than a hundredth of it.
+        negligible: a δ that is still relevant; cutting tails costs less than a hundredth of it.
         parts: minimum number of grid points per standard deviation of the whole run's loss. μ is too large by about a
             relative 1/``parts``².
     """
@@ -197,7 +197,7 @@ def _masses(x: FloatArray, q: float, sigma: float) -> tuple[tuple[FloatArray, Fl
 def _normal_masses(z: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper bounds on the masses of N(0, 1) between edges, and in the two tails."""
     inner = np.concatenate([[-np.inf], z, [np.inf]])
-    # A tail of mass below ½ is subtracted from another one, so the errors of both count, including that of z.
+    # One tail of mass below ½ is subtracted from another, so the errors of both count, including the error of z.
     lower, upper = ndtr(inner), ndtr(-inner)
     errors = np.where(np.isfinite(inner), (16 + 4 * np.where(np.isfinite(inner), inner, 0.0) ** 2) * _UNIT, 0.0)
     left = inner[1:] <= 0
@@ -208,10 +208,10 @@ def _normal_masses(z: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _split(most: FloatArray, least: FloatArray, low: FloatArray, spacing: float, shift: float) -> FloatArray:
-    """Return the masses at the grid points, (n + 1,): each cell's is split so that both laws keep their mass.
+    """Return the masses at the grid points, (n + 1,): each cell's mass is split so that both laws keep their mass.
 
     Args:
-        most: (n,) upper bound on each cell's mass under the law whose loss this is.
+        most: (n,) upper bound on each cell's mass under the law whose loss is split.
         least: (n,) lower bound on its mass under the other law.
         low: (n,) loss at the lower end.
     """
@@ -232,7 +232,7 @@ SMALLEST_NOISE = 0.3
 #: Smallest δ or slack for which the cost of a run with random participation is computed.
 SMALLEST_SLACK = 1e-12
 
-_PARTS = (32, 128)  # grid points per standard deviation of the losses: both are tried, or only the first if roughly
+_PARTS = (32, 128)  # grid points per standard deviation of the losses: both, or only the first with ``roughly``
 _EPSILON_PARTS = 192
 _POINTS, _FEW_POINTS = 20_000, 4_000
 
@@ -261,7 +261,7 @@ def sampled_gaussian_mu(
         roughly: for searches: return a valid μ that is up to a hundredth larger, several times faster.
 
     Returns:
-        μ; for q = 1 exactly √T/σ, rounded up. The computation takes some tenths of a second.
+        μ; for q = 1 exactly √T/σ, rounded up. The computation takes a few tenths of a second.
 
     Raises:
         ValueError: an argument is out of range, or there is so little noise that no μ is found for this slack.
@@ -354,7 +354,7 @@ def _dominating_mu(losses: tuple[Losses, Losses], slack: float, count: int) -> f
         return 0.0
     needed, beyond = needed[matters], points[1:][matters]
     mu, excess = float(gdp_mu(beyond, needed).max()), 1e-11
-    while (gdp_delta(mu, beyond) * (1 - 1e-11) < needed).any():  # gdp_mu rounds down, but a charge must be rounded up
+    while (gdp_delta(mu, beyond) * (1 - 1e-11) < needed).any():  # gdp_mu rounds down, but charges must be rounded up
         mu *= 1 + excess
         excess *= 2
     return mu

@@ -1,4 +1,4 @@
-"""Django's database backends with one addition: they write notes outside the database before a commit."""
+"""Django's database backends with one addition: before a commit, they write notes outside the database."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ class JournalMixin:
     """Mixin of a database backend that writes the journal's notes of a transaction right before its commit.
 
     A note is registered with ``transaction.on_commit``, so it is dropped when its savepoint is rolled back. If the
-    journal cannot be written, the transaction fails as if the database could not be written.
+    journal cannot be written, the transaction fails as it would without a working database.
     """
 
     run_on_commit: list[tuple[Any, ...]]

@@ -1,4 +1,4 @@
-"""Counted events, and when workers and backups were last heard of."""
+"""Counted events, and the last signs of life of workers and backups."""
 
 from django.db import migrations, models
 

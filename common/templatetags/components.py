@@ -8,7 +8,7 @@ A template file defines one or several related components::
 
 and every template can use them: ``{% badge _("closed") kind="warn" %}``. A parameter without a default is required. A
 missing or unknown argument is an error when the template that uses the component is compiled. A component has access to
-its arguments, and of the page's names only to those in :data:`_OF_REQUEST`.
+its arguments but not to the page's variables, except those in :data:`_OF_REQUEST`.
 """
 
 import re
@@ -28,7 +28,7 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-#: Names from the page's context that a component can use.
+#: Variables of the page's context that a component can use.
 _OF_REQUEST = ("csrf_token", "request", "user")
 _HEAD = re.compile(r"{% component (\w+)((?: .+?)?) %}")
 _PARAMETER = re.compile(r"""(\w+)(?:=("[^"]*"|\w+))?""")
@@ -107,7 +107,7 @@ class DefinitionNode(Node):
 
 @register.tag("component")
 def component_define(parser: Parser, token: Token) -> DefinitionNode:
-    """Store the content between this tag and ``endcomponent`` with the template, for all uses of the component."""
+    """Store the content between this tag and ``endcomponent`` in the template, for all uses of the component."""
     body: NodeList = parser.parse(("endcomponent",))
     parser.delete_first_token()
     parser.extra_data.setdefault("components", {})[token.split_contents()[1]] = body

@@ -15,7 +15,7 @@ from accounting.privacy.papers.curves import CLOSED_FORM_ERROR, IndexArray, dive
 
 _RELATIVE_ERROR = 1e-12  # bound on the error from truncation and discretisation in any probability
 
-_BATCH_VALUES = 1 << 18  # numbers in the largest temporary array: 2 MiB
+_BATCH_VALUES = 1 << 18  # numbers in the largest temporary array (2 MiB)
 _LARGEST_REACH = 2000.0  # range of a query, in units of the noise
 _LARGEST_RATIO = 600.0  # logarithm of the factor by which a moved vote may change a node
 
@@ -43,7 +43,7 @@ class ArgmaxNoise(Protocol):
         """Return the log distribution function."""
 
     def log_win(self, margin: FloatArray) -> FloatArray:
-        """Return ln Pr[a count ahead by ``margin`` (behind if negative) is ahead after noise on both counts]."""
+        """Return ln Pr[a count that leads by ``margin`` (may be negative) leads after noise is added to both]."""
 
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
         """Return nodes for Pr[class k wins], valid for all classes and for all counts within ``reach`` of the votes."""
@@ -114,8 +114,8 @@ class LaplaceNoise:
     def quadrature(self, votes: FloatArray, reach: float) -> Quadrature:
         """Use Gauss–Legendre between kinks, in pieces of at most one scale, and exact polynomials in the two tails.
 
-        Kinks lie at every count and at ``reach`` on either side. Between them the integrand is a product of m factors,
-        each an exponential or one minus one; its error follows from the derivatives of e^{xt} (README.md).
+        Kinks lie at every count and at ``reach`` on either side. Between kinks the integrand is a product of m factors,
+        each an exponential or 1 minus an exponential; the error follows from the derivatives of e^{xt} (README.md).
         """
         classes = votes.shape[1]
         points, weights = np.polynomial.legendre.leggauss(_legendre_nodes(classes))
@@ -162,7 +162,7 @@ def argmax_rdp(
     group_votes: ArrayLike | None = None,
     teachers_per_holder: int = 1,
 ) -> FloatArray:
-    """Return the largest Rényi divergence, in either direction, to any neighbouring count, shape (queries, R).
+    """Return the largest Rényi divergence, in either direction, to any neighbouring counts, shape (queries, R).
 
     ``group_votes`` are the group's own unweighted counts, as in :func:`accounting.privacy.gnmax_rdp`; the other
     arguments are those of :func:`argmax_divergences`.
@@ -182,7 +182,7 @@ def argmax_divergences(
     """Return the largest D_α(M(D)‖M(D′)) and D_α(M(D′)‖M(D)) over all moves of ``weight`` votes; each (queries, R).
 
     With several teachers per holder, the votes may move between different classes. The divergences are largest when all
-    of them move from one class to the same other class (README.md, "Upsampling").
+    votes move from one class to the same other class (README.md, "Upsampling").
 
     The result is infinite for queries beyond the floating-point range (noise below a thousandth of the range of the
     votes), so that the caller's data-independent bound applies.
@@ -270,7 +270,7 @@ def extreme_maxima(
 
 
 def _legendre_nodes(classes: int) -> int:
-    """Return the fewest Gauss–Legendre nodes with the target error on a piece of one scale and no error in the tails.
+    """Return the fewest Gauss–Legendre nodes that have the target error on a piece of one scale and none in the tails.
 
     On [−1, 1], the error of N nodes for e^{xt} is at most 2^{2N+1}·(N!)⁴ / ((2N+1)·(2N)!³)·x^{2N}·e^{|x|}. The
     integrand has exponents up to x = (m+1)/2 and coefficients that sum to 3^m times its value, and varies by e^{2x} on
@@ -293,7 +293,7 @@ def _legendre_nodes(classes: int) -> int:
 def _two_class_divergences(
     votes: FloatArray, noise: ArgmaxNoise, weight: float, orders: FloatArray, movable: NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the closed form, which uses the margin: one vote changes it by two, and larger changes diverge more."""
+    """Return the divergences in closed form: a vote changes the margin by two, and larger changes diverge more."""
     margin = votes[:, 0] - votes[:, 1]
     owner, source = np.nonzero(movable)
     moved = margin[owner] + np.where(source == 0, -2 * weight, 2 * weight)

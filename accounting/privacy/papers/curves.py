@@ -1,12 +1,12 @@
 """Rényi costs of Gaussian sums, the orders α used for all costs, and quantities derived from a curve.
 
-These are the ε at a δ, and how many queries may be released before a group would exceed its ε (the budget filter).
+The derived quantities are the ε at a δ, and how many queries may be released before a group would exceed its ε (the
+budget filter).
 
-Divergences between distributions over few outcomes are rounded to the safe side. The moment
-Σ_k b_k·x_k^α, where b is the second distribution and x_k the ratio of the first to the second, is computed
-as 1 + Σ_k b_k·(x_k^α − 1 − α·(x_k − 1)). The result is the same because both distributions sum to 1. But every term is
-now at least 0 and grows with |ln x_k|, so outcomes do not cancel, and enlarging |ln x_k| by its error gives an upper
-bound.
+Divergences between distributions over few outcomes are rounded to the safe side. The moment Σ_k b_k·x_k^α, where b is
+the second distribution and x_k the ratio of the first to the second, is computed as 1 + Σ_k b_k·(x_k^α − 1 − α·(x_k −
+1)), which is equal because both distributions sum to 1. In this form every term is at least 0 and grows with |ln x_k|,
+so outcomes do not cancel, and enlarging |ln x_k| by its error gives an upper bound.
 """
 
 import warnings
@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from accounting.privacy.checks import FloatArray, checked_delta, checked_orders, checked_positive, checked_sensitivity
 
-#: Orders used by the PATE and Individualized PATE papers. With the classic conversion they cannot express an ε below
-#: ln(1/δ)/49, so they are used to reproduce published numbers and not for real accounts.
+#: Orders used by the PATE and Individualized PATE papers. With the classic conversion these orders cannot express an ε
+#: below ln(1/δ)/49, so they are used to reproduce published numbers and not for real accounts.
 PAPER_ORDERS: FloatArray = np.arange(2.0, 51.0)
 
 #: The best order for 0.01 ≤ ε ≤ 100 and 1e-12 ≤ δ ≤ 1e-2 lies inside: orders below 1.5 for large ε, half steps where
-#: the papers' results lie, and steps of about a tenth above for small ε.
+#: the papers' results lie, and above that, for small ε, steps of about a tenth.
 DEFAULT_ORDERS: FloatArray = np.concatenate(
     [
         [1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4],
@@ -44,7 +44,7 @@ BoolArray = NDArray[np.bool_]
 #: Share of ε that is never spent, so that adding the same costs in another order cannot exceed the budget.
 BUDGET_RESERVE = 1e-9
 
-_BATCH_VALUES = 1 << 20  # numbers held at once: 8 MiB per temporary array
+_BATCH_VALUES = 1 << 20  # numbers held at once (8 MiB per temporary array)
 
 
 def gaussian_rdp(sigma: float, sensitivity: float = 1.0, orders: ArrayLike = DEFAULT_ORDERS) -> FloatArray:
@@ -133,7 +133,7 @@ def epsilon_from_rdp(
             unknown.
 
     Warns:
-        UserWarning: the best order is the first or last one, so more orders would give a smaller ε.
+        UserWarning: the best order is the first or last, so more orders would give a smaller ε.
 
     >>> epsilon, order = epsilon_from_rdp(DEFAULT_ORDERS / 2, delta=1e-5)  # a Gaussian of noise multiplier 1
     >>> round(float(epsilon), 3), float(order)
@@ -183,7 +183,8 @@ class Prefix:
     Attributes:
         count: the number of leading queries that may be released.
         spent: each group's total cost after these queries, including earlier costs, shape (G, R).
-        exhausted: whether each group prevents the next query, shape (G,); all False if the whole batch may be released.
+        exhausted: whether each group's budget rules out the next query, shape (G,); all False if the whole batch may be
+            released.
     """
 
     count: int
@@ -206,7 +207,7 @@ def affordable_prefix(
     A Rényi filter (Feldman and Zrnic, "Individual Privacy Accounting via a Rényi Filter", 2021): query i may be
     released only if ``past``, the cost of earlier queries in the batch, its check and its label together stay within
     every budget. The label is included whether or not it will be released, so that the decision to stop does not depend
-    on the noise of query i. The check is always charged, the label only if answered.
+    on the noise of query i. The check is always charged, and the label only if it is released.
 
     To continue without exhausted groups ("vanishing only when exhausted"), retire their teachers, recount the votes of
     the remaining queries, and call again with ``spent`` as ``past`` and costs of 0 for the retired groups. A group
@@ -302,8 +303,8 @@ def divergences(
         relative_error: bound on the relative error of every probability passed in.
 
     Returns:
-        Forward and reverse divergence, each of shape (queries, R); 0 for a query without neighbours. Neither is below
-        the true value.
+        Forward and reverse divergence, each of shape (queries, R); 0 for a query without neighbours. Both are at least
+        the true values.
 
     >>> p, q = np.log([[0.5, 0.5]]), np.log([[0.25, 0.75]])
     >>> forward, reverse = divergences(p, q, np.array([0]), np.array([2.0]), 0.0)
@@ -340,7 +341,8 @@ def tangent_divergence(
 ) -> FloatArray:
     """Return the largest D_α(P·e^t‖P) over tangents t of every P, where Σ_k P_k·t_k = 0; shape (queries, R).
 
-    If every log probability is a concave function of the votes and t is its linear change, P·e^t bounds the neighbour.
+    If every log probability is a concave function of the votes and t is its linear change, the neighbour is at most
+    P·e^t.
 
     Args:
         log_p: log probabilities, shape (queries, outcomes).
@@ -369,7 +371,7 @@ def tangent_divergence(
 def _from_complement(log_p: FloatArray, top: IndexArray) -> tuple[FloatArray, FloatArray]:
     """Return log probabilities with the leading one recomputed from the sum of the others, and that sum.
 
-    Near 1, only this keeps the relative accuracy of the logarithm.
+    For a probability near 1, only this keeps the logarithm's relative accuracy.
     """
     rows = np.arange(len(log_p))
     result = log_p.copy()
@@ -385,7 +387,8 @@ def _largest_log_moment(
     """Return ln(1 + Σ_k b_k·(e^{α·r_k} − 1) − α·slope), maximised over each query's rows; shape (queries, R).
 
     Most rows are computed at a few orders only. A log moment is convex in α, so it lies below its chord between two of
-    these orders. A row whose chords all lie below those of the leading rows, less their sag, cannot be the largest.
+    these orders. A row whose chords all lie below the leading rows' chords minus their sag cannot have the largest
+    moment.
     """
     log_base, log_ratio = np.ascontiguousarray(log_base.T), np.ascontiguousarray(log_ratio.T)
     rows = slope.size
@@ -448,7 +451,7 @@ def _huge_log_moment(log_base: FloatArray, exponent: FloatArray, linear: FloatAr
 
 
 def _difference(log_base: FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """Return b·(e^r − 1), however small b and however large r, provided that b·e^r is a finite float."""
+    """Return b·(e^r − 1) for any small b and any large r, provided that b·e^r is a finite float."""
     base = np.exp(log_base)
     small = base * np.expm1(np.minimum(log_ratio, 1.0))
     return np.where(log_ratio < 1, small, np.exp(log_base + log_ratio) - base)

@@ -41,7 +41,7 @@ def composed_delta(epsilon_row: float, delta_row: float, rows: int, epsilon: flo
     """Return the smallest δ at ``epsilon`` of the composition of several (ε, δ)-DP releases.
 
     Kairouz, Oh, Viswanath: The Composition Theorem for Differential Privacy, ICML 2015, Theorem 3.3: the worst case is
-    ``rows`` randomised responses that each reveal the truth with probability ``delta_row``. Otherwise their
+    ``rows`` randomised responses that each reveal the truth with probability ``delta_row``. If none of them does, their
     log-likelihood ratio is (2X − rows)·ε_row with X ~ Bin(rows, e^ε_row/(1 + e^ε_row)).
     """
     successes = np.arange(rows + 1)

@@ -42,7 +42,7 @@ def gnmax_rdp(
             of a holder's duplicates.
         orders: orders α > 1, shape (R,).
         group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes). A vote can only leave a
-            class that the group voted for or, if None, any class whose count is large enough.
+            class that the group voted for or, if this is None, any class whose count is large enough.
         teachers_per_holder: for ``exact``: the number of teachers that share the sensitivity, whose votes may move
             independently. 1 except in upsampling, where it is the number of duplicates.
 
@@ -83,7 +83,7 @@ def lnmax_rdp(
 ) -> FloatArray:
     """Return the RDP of releasing argmax_j (n_j + Lap(1/γ)) for each query.
 
-    The moments α(l) of Papernot et al. (PATE 2017) are RDP in another unit, RDP(l + 1) = α(l)/l. Moving a vote of
+    The moments α(l) of Papernot et al. (PATE 2017) are RDP in another unit: RDP(l + 1) = α(l)/l. Moving a vote of
     weight w = ``sensitivity`` is 2γw-DP; the formulas are those of the paper with γw instead of γ.
 
     * ``data_independent``: Theorem 2, α(l) ≤ 2γ²·l·(l+1), so RDP(α) = 2(γw)²·α; at most 2γw, by pure DP.
@@ -124,14 +124,14 @@ def threshold_rdp(
     """Return the RDP of releasing whether max_j n_j + N(0, σ²) ≥ T for each query, charged for both outcomes.
 
     One holder's teacher of weight w = ``sensitivity`` changes the largest count by at most w. See :func:`gnmax_rdp` for
-    all arguments, costs and errors. σ belongs to the noise on the largest count; for Interactive-GNMax, subtract the
-    student's share from the votes.
+    all arguments, costs and errors. σ is the standard deviation of the noise on the largest count; for
+    Interactive-GNMax, subtract the student's share from the votes.
 
     * ``data_independent``: the Gaussian mechanism, α·w²/(2σ²) for all votes.
     * ``data_dependent``: Papernot et al. (PATE 2018), Theorem 6, where q is the probability of the less likely outcome;
       bounds D_α(M(D)‖M(D′)) only.
     * ``exact``: the largest Rényi divergence, in either direction, to the neighbouring counts with the lowest and the
-      highest maximum, in closed form; all counts in between are closer.
+      highest maximum, in closed form; all counts in between have smaller divergences.
 
     >>> votes = np.array([[230.0, 12.0, 8.0]])
     >>> threshold_rdp(votes, 200.0, 150.0, orders=[2, 9]).round(7)
@@ -168,8 +168,8 @@ def data_dependent_rdp(log_q: FloatArray, slope: float, orders: FloatArray) -> F
     """Return the RDP, at every order, of a mechanism that misses its most likely outcome with probability at most q.
 
     Papernot et al., "Scalable Private Learning with PATE" (2018), Theorem 6: for a mechanism whose RDP is at most
-    α·slope at every order α, with μ₂ = √(ln(1/q)/slope) and μ₁ = μ₂ + 1 (Proposition 10). It bounds D_α(M(D)‖M(D′))
-    only. The data-independent α·slope applies where the theorem's conditions fail or its bound is larger.
+    α·slope at every order α, with μ₂ = √(ln(1/q)/slope) and μ₁ = μ₂ + 1 (Proposition 10). This bounds only
+    D_α(M(D)‖M(D′)). The data-independent α·slope applies where the theorem's conditions fail or its bound is larger.
 
     Args:
         log_q: ln q, shape (queries,), at most 0; −∞ for a certain outcome.
