@@ -12,7 +12,7 @@ _JITTER = 0.25
 
 
 def retry_after_seconds(header: str | None) -> float:
-    """Return the seconds that a `Retry-After` header (RFC 9110) requests; 0 if it is absent, already over or invalid."""
+    """Return the seconds that a `Retry-After` header (RFC 9110) requests; 0 if it is absent, past or invalid."""
     text = (header or "").strip()
     if text.isascii() and text.isdecimal():
         return float(text)

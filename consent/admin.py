@@ -93,7 +93,7 @@ class DataHolderForm(forms.ModelForm):
 
 @admin.register(DataHolder)
 class DataHolderAdmin(RecordedAdmin, FilteredAsListed):
-    """Admin of data holders, without deletion: asking whether a holder can be deleted would reveal their choice."""
+    """Admin of data holders, without deletion, because checking for related rows would reveal a holder's choice."""
 
     form = DataHolderForm
     list_display = ("pseudonym", "study", "user")
@@ -130,8 +130,8 @@ class EpsilonPolicyApprovalAdmin(ReadOnlyAdmin):
 class ConsentEventAdmin(FilteredAsListed, ReadOnlyAdmin):
     """Admin of consent events without the holder, because every look-up of a person's choice has to be logged.
 
-    Fields that lead to the holder are left out as well: who recorded the event (often the holder), and hashes, against
-    which holders can be tried.
+    Fields that would identify the holder are left out as well: the user who recorded the event (often the holder), and
+    hashes, which would allow guesses to be tested.
     """
 
     list_display = ("study", "sequence", "kind", "level", "recorded_at", "channel")

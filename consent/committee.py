@@ -18,7 +18,7 @@ from consent.selectors import (
     policy_in_force,
 )
 
-#: Decisions that the page lists; the record of changes and the exports contain all of them.
+#: Number of decisions that the page lists; the record of changes and the exports contain all of them.
 _LATEST = 30
 
 
@@ -49,7 +49,7 @@ class Deadline:
 
 @dataclass(frozen=True)
 class CommitteeAct:
-    """Entry of the history: who did what and when, with the words that they wrote."""
+    """Entry of the history: the act, its time, the person, and the words that they wrote."""
 
     at: datetime
     by: str
@@ -87,7 +87,7 @@ class CommitteeState:
 def committee_state(study: Study) -> CommitteeState:
     """Return the current state of ``study``."""
     policy, form = policy_in_force(study), consent_form_in_force(study)
-    # Users are not joined: a join would leave out acts of accounts that have since been deleted.
+    # Users are not joined, because a join would leave out acts of accounts that have since been deleted.
     remarks = list(Remark.chain(study.pk).select_related("policy", "form").prefetch_related("made_by"))
     conflicts = list(ConflictOfInterest.chain(study.pk).prefetch_related("user"))
     waiting: list[EpsilonPolicy | ConsentFormProposal] = [*policies_waiting(study), *forms_waiting(study)]

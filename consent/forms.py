@@ -26,7 +26,7 @@ from consent.wording.third_person import gettext_lazy as _
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
-#: The answer to keep a promise whose level has become weaker.
+#: The answer of keeping a promise whose level has become weaker.
 KEEPING = "KEEP"
 PASSWORD_HELP = _("At least eight characters, not only digits, and not a common password.")
 PASSWORDS_DIFFER = _("The passwords do not match. Type the same password twice.")
@@ -36,12 +36,12 @@ INVALID_EMAIL = _("Enter a valid email address, such as name@example.org.")
 
 @dataclass(frozen=True)
 class Option:
-    """Answer that a holder can choose, with its consequences for them.
+    """Answer that a holder can choose, with its consequences for the holder.
 
     For not taking part, ``epsilon`` is None and ``mu`` is 0. ``mu`` is the μ of Gaussian differential privacy that
     corresponds to ε at the study's δ. ``weakens`` is true if an earlier consent promised the person more.
-    ``times_high`` is the largest ratio of what may be learned from a person's records to what may be learned at high
-    protection under the same policy; 0 if nothing is compared.
+    ``times_high`` is how many times more may be learned from a person's records than at high protection under the same
+    policy; 0 if nothing is compared.
     """
 
     value: str
@@ -88,7 +88,7 @@ def options(policy: EpsilonPolicy, delta: float, last: LastPromise | None = None
     """Return all answers in the order in which they are offered.
 
     Args:
-        last: the person's current promise; if its level has become weaker, keeping it is an additional answer.
+        last: the person's current promise; if its level has become weaker, keeping the promise is an additional answer.
     """
     high = mu_of(policy.epsilon(Level.HIGH), delta)
     levels = [
@@ -108,7 +108,7 @@ class DecisionForm(forms.Form):
     """Form for a holder's answer to ``consent_form`` under ``policy``; ``changed`` if they answered earlier versions.
 
     ``delta`` is their study's δ; ``last`` is the promise of their last consent, if they gave one. ``promise`` is how
-    the answered page described that promise, and ``weaker`` is their separate agreement to a weaker one.
+    the answered page described that promise, and ``weaker`` is their separate agreement to a weaker promise.
     """
 
     form_version = forms.IntegerField(widget=forms.HiddenInput)
@@ -150,7 +150,7 @@ class DecisionForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
-        # People who leave do not give up a promise that the page showed them.
+        # People who leave are not asked to give up the promise that the page showed them.
         is_shown = data.get("choice") == NOT_TAKING_PART or data.get("promise") == self.shown
         if not (self.is_of_today and is_shown):
             raise ValidationError(
@@ -204,7 +204,7 @@ class DeclarationForm(forms.Form):
 
 
 class InvitationCodeForm(forms.Form):
-    """Form for the code of an invitation, typed from paper; for a mistyped code, it names the groups that are wrong."""
+    """Form for the code of an invitation, typed from paper; if it is mistyped, the error names the wrong groups."""
 
     code = forms.CharField(
         label=_("Code of your invitation"),
@@ -266,7 +266,7 @@ class HolderAddressForm(forms.Form):
 
 
 class LaterForm(HolderAddressForm):
-    """Form for a reminder to decide: in how many days, and an email address if the site has none for the person."""
+    """Form for a reminder to decide: the number of days, and an email address if the site has none for the person."""
 
     DAYS = (3, 7, 14)
 

@@ -37,7 +37,7 @@ def is_variant(code: str) -> bool:
 
 
 def own_name(code: str) -> str:
-    """Return a language's name in that language, followed by the variant, if any, in the reader's language.
+    """Return a language's own name for itself, followed by the name of the variant, if any, in the reader's language.
 
     >>> own_name("fr"), own_name("de-x-easy")
     ('Français', 'Deutsch, easy to read')
@@ -46,7 +46,7 @@ def own_name(code: str) -> str:
 
 
 def translated_name(code: str) -> str:
-    """Return the name of a language and variant in the reader's language; an unknown code is returned unchanged."""
+    """Return the name of a language and variant in the reader's language; return an unknown code unchanged."""
     language = language_of(code)
     return _named(str(get_language_info(language)["name_translated"]), code) if language in LANG_INFO else code
 

@@ -1,4 +1,4 @@
-"""Mails about studies: to holders, to people who approve ε policies and forms, and to everyone with a role."""
+"""Emails about studies: to holders, to people who approve ε policies and forms, and to everyone with a role."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ def _news(mail: Mail) -> dict[str, Any] | None:
 
 
 def _later(mail: Mail) -> dict[str, Any] | None:
-    """Return None if the study is closed or the person has decided since they asked for the reminder."""
+    """Return None if the study is closed, or if the person has decided since they asked for the reminder."""
     holder = mail_holders(mail).first()
     if holder is None or mail.study is None or mail.study.is_closed:
         return None
@@ -86,7 +86,7 @@ def _unconfirmed(mail: Mail) -> str:
 
 
 def register() -> None:
-    """Register these kinds of mail, once, at start-up."""
+    """Register these kinds of email, once, at start-up."""
     kinds_register(
         MailKind("receipt", _("your decision is recorded")),
         MailKind("address_left", _("confirm an address you entered"), address=_unconfirmed),

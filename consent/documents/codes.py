@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-#: Random letters in a group; one more checks them.
+#: Number of random letters in a group; a check letter follows them.
 CHOSEN = 4
 GROUP = CHOSEN + 1
 #: x⁵ + x² + 1, which makes the 32 letters a field.
@@ -75,7 +75,7 @@ def _read(text: str) -> str:
 
 
 def code_normalise(text: str) -> str:
-    """Return a code that was typed or read out in its normal form, without separators between groups.
+    """Return the normal form of a code that was typed or read out: without separators between groups.
 
     >>> code_normalise("o4hma-asw92 NF6YP")
     '04HMAASW92NF6YP'
@@ -100,7 +100,7 @@ def code_faults(text: str, groups: int) -> list[str]:
 
 
 def _fault(part: str, place: int) -> str:
-    """Return the kind of error in a group: "letter", "length", "check", or an empty text."""
+    """Return the kind of error in a group: "letter", "length", "check", or "" if there is none."""
     if any(letter not in LETTERS for letter in part):
         return "letter"
     if len(part) != GROUP:

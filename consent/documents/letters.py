@@ -1,7 +1,7 @@
-"""Letters from an institution and paper forms, as PDF: each in one language, with the study's letterhead.
+"""Letters from an institution and paper forms as PDF, each in one language and with the study's letterhead.
 
 The code in a letter is stored nowhere else; the person who creates the PDF also sends it. A form has the same content
-as the page, because both use the same templates. It does not depend on earlier promises, so the person who creates
+as the page, because both use the same templates. A form does not depend on earlier promises, so the person who creates
 forms learns nothing about anyone's choice.
 """
 
@@ -77,7 +77,7 @@ def default_texts(study: Study) -> dict[str, str]:
 
 
 def _reasons(kind: str) -> list[str]:
-    """Return the reason why a letter is sent, unless it is a first invitation."""
+    """Return the reason why a letter is sent; nothing for a first invitation."""
     reasons: dict[str, list[str]] = {
         Letter.Kind.NEW_FORM: [
             _("There is new information about this study. Please read it and decide again."),
@@ -109,7 +109,7 @@ def _reasons(kind: str) -> list[str]:
 
 
 def _news(study: Study) -> list[str]:
-    """Return the reason for a letter about news, the results (newest first), and what the linked page adds."""
+    """Return the reason for a letter about news, the results (newest first), and what the linked page adds to these."""
     return [
         _("This letter is about what the study has learned. Everyone who has decided and has not withdrawn gets it."),
         *(" ".join(result.sentences) for result in results_of(study)[:_MOST_RESULTS]),
@@ -205,7 +205,7 @@ def address_lines(study: Study) -> list[str]:
 
 
 def sender(study: Study, head: Letterhead) -> dict[str, Any]:
-    """Return the header of every document of a study: the sender, with logo and contact."""
+    """Return the header of a study's documents: the sender, with logo and contact."""
     return {
         "name": study.controller,
         "address": address_lines(study),
@@ -289,7 +289,7 @@ def example_address(language: str) -> str:
 
 
 def sample_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a letter to an invented person, with a code that does not work and words that may not be saved yet."""
+    """Return a sample letter to an invented person, with a code that does not work and words that may be unsaved."""
     letter = LetterWritten(sample_invitation(study), language, "", example_address(language))
     return _pdf(study, [letter], head, timezone.localdate() + timedelta(days=28))
 
@@ -302,14 +302,14 @@ FORM_TEMPLATE = Path(__file__).with_name("paper_form.typ")
 
 @dataclass(frozen=True)
 class FormWritten:
-    """Paper form to create: in which text, and for whom.
+    """Paper form to create, with its text and the person it is for.
 
     Attributes:
-        text: code of the text, as in the form's ``texts``; if there is none, the text in the site's first language is
-            used.
+        text: code of the text, as in the form's ``texts``; if the form lacks it, the text in the site's first language
+            is used.
         pseudonym: pseudonym of the person; empty if they write it on the form.
         answering: role of the person who answers for them.
-        issued: an invitation, which lets them answer on the site instead.
+        issued: an invitation that lets the person answer on the site instead.
         address: lines of the recipient's address; empty if it is unknown.
     """
 

@@ -1,15 +1,15 @@
-"""Receipts: a copy of a decision and of the text that it answered, for the person to keep.
+"""Receipts: copies of a decision, and of the text that was answered, for the person to keep.
 
 A receipt is a page, a PDF, or JSON with the parts and field names of ISO/IEC TS 27560:2023 (consent record information
 structure): a header, the processing, the parties, and the events. The names, and which of them are mandatory, are those
 that W3C's Data Privacy Vocabulary Community Group lists ("Consent Records and Receipts as per ISO/IEC TS 27560:2023
-using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with underscores; values that the
-vocabulary has a term for use that term (prefix ``dpv``). Items without a name in the standard (protection level, ε) are
-under ``extension``. The mandatory ``party_address`` is null if the study does not state it.
+using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with underscores. If the vocabulary
+has a term for a value, that term is used (prefix ``dpv``). Items without a name in the standard (protection level, ε)
+are under ``extension``. The mandatory ``party_address`` is null if the study does not state it.
 
-A receipt leads to the record by its number, a keyed hash. The event's own hash would reveal other people's choices:
-each hash enters the next event's hash, so someone who knows the hashes of two events could try the few levels that the
-event in between may have granted and see which one fits.
+The record is found by the receipt's number, a keyed hash. The event's own hash would reveal other people's choices:
+each hash is part of the next event's hash, so someone who knows the hashes of two events could try the few levels that
+the event in between may have granted and see which level fits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -81,7 +81,7 @@ def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | Non
     """Return the decision that has this receipt number, in one study or in any.
 
     Numbers made with an earlier signing key are found as long as the site still has that key. ``number`` may also be
-    the event's hash, as on the oldest receipts, or the code that was read out.
+    the event's hash, which the oldest receipts show, or the code that was read out.
     """
     keys, code = keys_of(Purpose.SIGNING), code_normalise(number)
     events = ConsentEvent.objects.filter(study=study) if study else ConsentEvent.objects.all()
@@ -93,7 +93,7 @@ def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | Non
 
 
 def _odds(right: int, right_records: int) -> str:
-    """Return a level's meaning: right guesses in 100 whether the person took part, and which records are theirs."""
+    """Return a level's meaning: right guesses in 100 about whether people took part, and which records are theirs."""
     if right < 100:
         sentence = _(
             "A guess about whether you took part (whether your records were used) would be right at most %(right)d "
@@ -122,7 +122,7 @@ def _decided_at(event: ConsentEvent) -> str:
 
 
 def _study_of(event: ConsentEvent) -> Study:
-    """Return the study with the facts of the version that was answered, or with today's if there was none."""
+    """Return the study with the facts of the version that was answered, or with today's facts if there was none."""
     return study_of_form(event.form, event.study) if event.form is not None else event.study
 
 
@@ -193,7 +193,7 @@ def _before(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Return the decision, the person it is about, the person who made it, and the authority that they declared."""
+    """Return the decision, the person it is about, the person who made it, and that person's declared authority."""
     facts = [
         (_("Study"), str(study_text(_study_of(event), "title"))),
         (_("Decision"), capfirst(f"{event.get_kind_display()}: {event.get_level_display()}".rstrip(": "))),
@@ -284,7 +284,7 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def receipt_digests(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Return the terms and values of a receipt that are compared by computers and never read out."""
+    """Return the terms and values of a receipt that only programs compare and nobody reads out."""
     read = [(_("Information read (SHA-256)"), event.form.digest)] if event.form is not None else []
     return [*read, (_("Receipt number"), receipt_number(event.hash))]
 
@@ -336,7 +336,7 @@ def _event(event: ConsentEvent) -> dict[str, Any]:
 
 
 def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
-    """Return the consent record as of the last of a holder's events, following ISO/IEC TS 27560.
+    """Return the consent record after the last of a holder's events, following ISO/IEC TS 27560.
 
     Args:
         events: the holder's consent events, oldest first, at least one.
@@ -390,7 +390,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
 
 
 def receipt_context(event: ConsentEvent, head: Letterhead | None = None, address: str = "") -> dict[str, Any]:
-    """Return a receipt's content as a letter, in the reader's language: first in words, then the values for checks."""
+    """Return a receipt as a letter, in the reader's language: first in words, then the values for checks."""
     study = event.study
     head = head or letterhead_of(study)
     words = letter_words(study, head)
@@ -454,7 +454,7 @@ def receipt_pdf(event: ConsentEvent) -> bytes:
 def receipts_pdf(study: Study, events: Iterable[ConsentEvent], language: str) -> bytes:
     """Return receipts as letters in one PDF, each addressed to the person who answers now.
 
-    Each is in the language in which the form was read, or else in ``language``.
+    Each letter is in the language in which the form was read, or else in ``language``.
     """
     documents = []
     for event in events:
@@ -470,7 +470,7 @@ def _pdf(study: Study, receipts: Sequence[dict[str, Any]]) -> bytes:
 
 
 def sample_receipt_pdf(study: Study, head: Letterhead, language: str) -> bytes:
-    """Return a receipt of an invented decision, with a letterhead that may not be saved yet.
+    """Return a sample receipt of an invented decision, with a letterhead that may be unsaved.
 
     Raises:
         LookupError: the study has no form or no policy in force.

@@ -1,4 +1,4 @@
-"""Typesetting: tagged PDF (PDF/UA-1) that screen readers can read, and trees of a page's content for it."""
+"""Typesetting: tagged PDF (PDF/UA-1) that screen readers can read, and page content as trees from which it is made."""
 
 import json
 import re
@@ -23,7 +23,7 @@ TreePart = str | dict[str, Any]
 def tagged_pdf(template: Path, context: dict[str, Any]) -> bytes:
     """Return a PDF made from a Typst template, which treats ``context`` as data, never as markup.
 
-    If our fonts lack a character, the system's fonts are used and the PDF does not claim to meet the standard.
+    If our fonts lack a character, the system's fonts are used, and the PDF does not declare that it meets the standard.
     """
     import typst  # slow to import, and most processes create no documents
 
@@ -46,9 +46,9 @@ def _compiled(template: Path, inputs: dict[str, str], **options: Any) -> bytes:
 def html_tree(html: str) -> list[TreePart]:
     r"""Return the parts of sanitised HTML: words, and elements with a ``tag`` and their own ``parts``.
 
-    A list of class “boxes” becomes the element ``boxes``, an element with a language becomes ``lang``, and a cell that
-    spans several columns states their number in ``columns``. Other elements that documents cannot show are dropped, but
-    their words are kept.
+    A list with the class “boxes” becomes the element ``boxes``, an element with a language becomes ``lang``, and a cell
+    that spans several columns states their number in ``columns``. Other elements that documents cannot show are
+    dropped, but their words are kept.
 
     >>> html_tree('<p>Of <strong>all</strong>\n records</p>')
     [{'tag': 'p', 'parts': ['Of ', {'tag': 'strong', 'parts': ['all']}, ' records']}]
@@ -63,7 +63,7 @@ class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.root: list[TreePart] = []
-        # Each open element with the list that collects its parts: its own, or the surrounding element's.
+        # Each open element with the list that collects its parts, which is its own or the surrounding element's.
         self._open: list[tuple[str, list[TreePart]]] = [("", self.root)]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -95,7 +95,7 @@ class _Reader(HTMLParser):
 
 
 def _tidied(tag: str, parts: list[TreePart]) -> list[TreePart]:
-    """Return the parts without spaces at their ends and next to blocks, with nested parts tidied as well."""
+    """Return the parts without spaces at their ends and next to blocks, including nested parts."""
     ends = tag in _BLOCKS or tag == "root"
     kept: list[TreePart] = []
     for place, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Arguments of commands that name rows of the database."""
+"""Command-line arguments that identify rows of the database."""
 
 from argparse import ArgumentParser
 

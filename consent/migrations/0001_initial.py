@@ -1,4 +1,4 @@
-"""Studies, who takes part in them, and every decision, as chains."""
+"""Studies, the people who take part in them, and every decision, as chains."""
 
 import uuid
 
@@ -12,7 +12,7 @@ from consent.models.addresses import new_key
 
 USER = settings.AUTH_USER_MODEL
 ROLES = ["operator", "steward", "committee", "chair", "auditor", "researcher"]
-#: Of each, a user has one at most.
+#: A user has at most one of each.
 SEPARATE = {
     "a_user_operates_a_study_or_oversees_it": ("operator", "committee", "chair", "auditor"),
     "a_user_handles_records_or_oversees_a_study": ("steward", "committee", "chair", "auditor"),

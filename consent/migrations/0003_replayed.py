@@ -1,4 +1,4 @@
-"""When a circumstance was recorded again that a restored database had forgotten."""
+"""Time at which a circumstance that a restored database lacked was recorded again."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""The part of a group's budget below which a study warns."""
+"""Remaining part of a group's budget below which a study's operators are warned."""
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import migrations, models

@@ -1,4 +1,4 @@
-"""Pseudonyms in their canonical spelling, where no other holder of the study has it."""
+"""Pseudonyms in their canonical spelling, unless another holder of the study has that pseudonym."""
 
 from typing import Any
 
@@ -10,8 +10,9 @@ from common.identities import PseudonymError, canonical
 def respell(apps: Any, editor: Any) -> None:
     """Respell pseudonyms that differ from their canonical spelling.
 
-    Erased ones are commitments and stay: a lookup tries the earlier spellings. So do pseudonyms that nobody could have
-    today, and those whose canonical spelling is taken: the two may be one person, but only people can tell.
+    Erased pseudonyms are commitments and stay unchanged, because a lookup tries earlier spellings. Pseudonyms that
+    would be invalid today stay unchanged too, and so do those whose canonical spelling is taken: both may belong to one
+    person, but only people can tell.
     """
     holders = apps.get_model("consent", "DataHolder").objects
     for pk, study, name in holders.filter(erased_at=None).order_by("pk").values_list("pk", "study", "pseudonym"):

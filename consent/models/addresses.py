@@ -1,4 +1,4 @@
-"""Messages to people and programs: addresses of holders, mails, news, webhooks."""
+"""Messages to people and programs: holders' addresses, emails, news, webhooks."""
 
 import uuid
 from uuid import uuid4
@@ -15,15 +15,15 @@ from consent.models.studies import Study
 
 
 def new_key() -> str:
-    """Return a key for an address that was just left."""
+    """Return a key for an address that was just entered."""
     return uuid4().hex
 
 
 class HolderAddress(Recorded):
-    """How to reach a holder without an account: by mail to an address that they left, by letter, or not at all.
+    """How to reach a holder without an account: by email to an address that they gave, by letter, or not at all.
 
-    Changes are logged without the address, and no digest of it remains after it is deleted. Each address has its own
-    ``key``; signed, it forms the link for confirming and deleting the address.
+    Changes are logged without the address, and after an address is deleted, no digest of it remains. Each address has
+    its own ``key``; the link for confirming and deleting the address contains the signed key.
     """
 
     class Way(models.TextChoices):
@@ -59,9 +59,9 @@ class HolderAddress(Recorded):
 
 
 class Mail(models.Model):
-    """Email to an account's owner or to an address that someone left: its kind, subject, time and state.
+    """Email to an account's owner or to an address that a holder gave: its kind, subject, time and state.
 
-    The text is not stored. It is written on delivery from ``kind``, ``study`` and ``about``, which reveal no level.
+    The text is not stored. On delivery it is written from ``kind``, ``study`` and ``about``, which reveal no level.
     """
 
     class State(models.TextChoices):
@@ -132,9 +132,9 @@ class MailWishes(models.Model):
 
 
 class News(models.Model):
-    """News for a study's people: a result was published, or a year has ended in which a result was used.
+    """News for a study's people, about a published result or about a year in which a result was used.
 
-    Mails and letters refer to a row of this table. Their text uses the results at the time of delivery.
+    Emails and letters refer to a row of this table. Their text describes the results at the time of delivery.
     """
 
     class Kind(models.TextChoices):
@@ -163,10 +163,10 @@ class News(models.Model):
 
 
 class WebhookEndpoint(Recorded):
-    """Address of a program that is notified of events in a study, with the events and the secret that signs them."""
+    """URL of a program that is notified of events in a study, with the events and the secret for signatures."""
 
     open_fields = ("events", "created_by", "created_at")
-    sealed_fields = ("url", "secret")  # often the address is enough to write to it
+    sealed_fields = ("url", "secret")  # anyone who has the URL can often write to it
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
@@ -185,7 +185,7 @@ class WebhookEndpoint(Recorded):
 
 
 class WebhookDelivery(models.Model):
-    """Message to an endpoint, with the body as sent and the state of its delivery."""
+    """Message to an endpoint, with its body as sent and the state of the delivery."""
 
     class State(models.TextChoices):
         WAITING = "waiting", _("waiting")

@@ -79,7 +79,7 @@ class InstallationChained(Chained):
 
     @classmethod
     def append(cls, rows: Iterable[Self]) -> list[Self]:
-        """Append rows; of two transactions that do so, one waits for the other."""
+        """Append rows; if two transactions do so at once, one waits for the other."""
         head = cls.head()
         head, _made = InstallationHead.objects.get_or_create(
             chain=head.chain, defaults={"signature": head.signature, "sequence": head.sequence, "hash": head.hash}
@@ -107,7 +107,7 @@ class Change(StudyChained):
 
 
 class ConfigurationChange(Change):
-    """Change of ``open_fields``. The number of changes depends only on staff decisions, never on a holder."""
+    """Change of ``open_fields``. The number of such changes depends only on staff decisions, never on a holder."""
 
     class Meta(Change.Meta):
         verbose_name = _("configuration change")
@@ -117,7 +117,7 @@ class ConfigurationChange(Change):
 class SealedChange(Change):
     """Change of ``sealed_fields``; ``before`` and ``after`` contain a keyed digest of each value.
 
-    One person's act can add a row, so people who decide about runs must see neither the rows nor their number.
+    A single holder's act can add a row, so people who decide about runs must see neither the rows nor their number.
     """
 
     class Meta(Change.Meta):

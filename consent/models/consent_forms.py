@@ -12,7 +12,7 @@ from consent.models.studies import Study
 
 
 class Renewal(models.TextChoices):
-    """Consequence of a new version of the consent form for people who consented to an earlier one."""
+    """Consequence of a new version of the consent form for people who consented to an earlier version."""
 
     NOT_ASKED = "not_asked", _("they are not asked again")
     ASKED = "asked", _("they are asked again; their consent remains valid until they answer")
@@ -31,18 +31,19 @@ class Validity(models.Model):
         abstract = True
 
 
-#: Versions from before validity existed are valid indefinitely, as their holders agreed.
+#: Versions that are older than this setting are valid indefinitely, as their holders agreed.
 _VALID_FOR_GOOD = {"valid_months": None, "valid_until": None}
 #: At most one of the two limits may be set.
 _ONE_VALIDITY = Q(valid_months=None) | Q(valid_until=None)
 
 
 class ConsentFormProposal(Validity, StudyChained):
-    """Version of the consent form that is pending until a second person of the committee approves and so publishes it.
+    """Version of the consent form that is pending until a second committee member approves and thereby publishes it.
 
-    ``follows`` is the version in force when it was proposed (0 if there was none); once a newer version is published,
-    this one can no longer be. A small correction, which changes no fact, has ``objection_until``: it comes into force
-    at that time without a second person, unless a committee member has rejected it by then.
+    ``follows`` is the version in force when this version was proposed (0 if there was none); once a newer version is
+    published, this one cannot be published any more. A small correction, which changes no fact, has
+    ``objection_until``: it comes into force at that time without a second person, unless a committee member has
+    rejected it by then.
     """
 
     added_columns = _VALID_FOR_GOOD
@@ -80,15 +81,16 @@ class ConsentFormProposal(Validity, StudyChained):
 
     @property
     def is_correction(self) -> bool:
-        """Whether it comes into force automatically after the objection period."""
+        """Whether the version comes into force automatically after the objection period."""
         return self.objection_until is not None
 
 
 class ConsentForm(Validity, StudyChained):
     """Published version of a study's consent form. ``texts`` maps a language code to Markdown.
 
-    ``proposal`` and ``proposed_by`` show who proposed it. ``published_by`` is the approver, empty for a correction
-    without an objection by ``objection_until``. ``facts`` are the study's statements about itself in this version.
+    ``proposal`` and ``proposed_by`` show who proposed the version. ``published_by`` is the approver; empty for a
+    correction to which no one objected by ``objection_until``. ``facts`` are the study's statements about itself in
+    this version.
     """
 
     added_columns = {"renewal": Renewal.NOT_ASKED, **_VALID_FOR_GOOD}
@@ -128,7 +130,7 @@ class ConsentForm(Validity, StudyChained):
 class ConsentFormDraft(models.Model):
     """The next version of a study's form while it is being written.
 
-    ``texts`` and ``facts`` are as in :class:`ConsentForm`. If it has no facts, it uses the study's.
+    ``texts`` and ``facts`` are as in :class:`ConsentForm`. A draft without facts uses the study's facts.
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="consent_form_draft")

@@ -14,7 +14,7 @@ from consent.models.studies import Study
 
 
 class AnswerDraft(models.Model):
-    """Answer that a holder ticked but did not confirm, kept because they wanted to decide later. Not a decision."""
+    """Answer that a holder ticked but did not confirm, stored because they wanted to decide later; not a decision."""
 
     holder = models.OneToOneField(DataHolder, on_delete=models.CASCADE, related_name="+")
     answer = models.JSONField(help_text="Fields of the decision form.")
@@ -31,8 +31,8 @@ class AnswerDraft(models.Model):
 class CheckAnswers(models.Model):
     """Record of whether a holder's first answer to each check question of one version of the form was right.
 
-    There are two bits per question, in the order of :data:`consent.promises.questions.KEYS`. They are cleared after
-    they have been counted; ``counted`` then shows that nothing more about this person is kept.
+    There are two bits per question, in the order of :data:`consent.promises.questions.KEYS`. The bits are cleared after
+    they have been counted; ``counted`` then shows that nothing more is kept about this person.
     """
 
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="+")
@@ -60,9 +60,9 @@ class ConsentEvent(StudyChained):
     """Decision about a holder's records, with its time, consent form and ε policy.
 
     ``policy`` is the policy whose ε was promised; for a kept promise or a decision on paper it may be older than the
-    policy in force. ``renew_by`` is when the form asks for another decision; from then on a consent is no longer valid.
-    ``authority`` and ``statement`` are the declarations of a person who decided for the holder about their right to do
-    so.
+    policy in force. ``renew_by`` is the time when the form asks for another decision; from then on, a consent is no
+    longer valid. If another person decided for the holder, ``authority`` and ``statement`` are their declarations about
+    the right to do so.
     """
 
     class Kind(models.TextChoices):
@@ -126,7 +126,7 @@ class ConsentEvent(StudyChained):
         verbose_name = _("consent event")
         verbose_name_plural = _("consent events")
         indexes = [
-            # It includes all columns that determine participation, so that PostgreSQL need not read the rows.
+            # The index includes all columns that determine participation, so that PostgreSQL need not read the rows.
             models.Index(
                 fields=["holder", "-sequence"],
                 include=["study", "kind", "level", "form", "policy", "recorded_at", "answered_by", "renew_by"],
@@ -173,7 +173,7 @@ class ConsentEvent(StudyChained):
 class DecisionCount(models.Model):
     """Numbers of a study's holders by their last decision, up to event ``sequence``; see :mod:`consent.people.counts`.
 
-    It can be recomputed from the consent events and may be deleted at any time.
+    The row can be recomputed from the consent events and may be deleted at any time.
     """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, primary_key=True, related_name="+")

@@ -1,4 +1,4 @@
-"""Disposals: log of everything that was ended permanently."""
+"""Disposals: the log of everything that was ended permanently."""
 
 from django.db import models
 from django.db.models import Q
@@ -15,7 +15,7 @@ class Disposal(StudyChained):
     """Act that permanently ended something: records, datasets, publications, a study, or its records when it ended.
 
     The erasure of a holder's records has two rows, one for the request and one for its completion. A holder's decision
-    to keep them stored after a withdrawal is also logged.
+    to keep records stored after a withdrawal is also logged.
     """
 
     is_act = True

@@ -17,7 +17,7 @@ class DataHolder(Recorded):
     """A person who takes part in a study: the unit of privacy."""
 
     sealed_fields = ("user", "linked_at")
-    # Erasing the records replaces the pseudonym by a commitment, because no digest of it may remain.
+    # Erasing the records replaces the pseudonym by a commitment, because no digest of the pseudonym may remain.
     working_fields = ("pseudonym", "public_id", "erased_at", "created_at")
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="holders")
@@ -53,7 +53,7 @@ class DataHolder(Recorded):
 
     @property
     def known_as(self) -> str:
-        """The pseudonym, or an empty text after it was erased."""
+        """The pseudonym, or an empty string after it was erased."""
         return "" if self.erased_at else self.pseudonym
 
 
@@ -85,7 +85,7 @@ AUTHORITIES = {
 class Circumstance(StudyChained):
     """Record of who answers for a holder from now on, or that the holder has died or can no longer decide.
 
-    ``until`` is the first day on which the person answers instead of a guardian or proxy. No birth date is kept.
+    ``until`` is the first day on which the holder answers instead of a guardian or proxy. No birth date is kept.
     ``recorded_by`` is empty if the row was created because that day arrived.
     """
 

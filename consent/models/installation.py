@@ -17,8 +17,8 @@ from consent.models.recorded import actor
 class Checkpoint(AppendOnly):
     """Signed checkpoint of all chains of all studies; see :mod:`consent.services.checkpoints`.
 
-    ``entry`` and ``note`` are public. ``key`` and ``heads`` are not, because they open the entry's commitments. They
-    are missing in a checkpoint that was lost in a restore and read back from the second location.
+    ``entry`` and ``note`` are public. ``key`` and ``heads`` are secret, because they open the entry's commitments. They
+    are missing in a checkpoint that was lost in a restore and then read from the second location.
     """
 
     number = models.PositiveIntegerField(unique=True, help_text="Number of entries of the log, this one included.")
@@ -64,7 +64,7 @@ class AccountChange(InstallationChained):
 
     class Kind(models.TextChoices):
         CREATED = "created", _("account created")
-        # For any account, including holders': shows who controls whose account, so lists leave it out.
+        # Recorded for any account, including holders'; lists omit it because it shows who controls whose account.
         CHANGED = "changed", _("account changed in the admin")
         INVITED = "invited", _("password link sent again")
         APPOINTED = "appointed", _("made an administrator")

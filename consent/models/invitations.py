@@ -1,4 +1,4 @@
-"""Invitations and links for holders, and letters on paper."""
+"""Invitations and links for holders, and paper letters."""
 
 from django.db import models
 from django.db.models import Q
@@ -12,7 +12,7 @@ from consent.models.studies import Study
 
 
 class Invitation(Recorded):
-    """Invitation: a code that lets its bearer decide as one holder, until it is revoked or their account is confirmed.
+    """Code that lets its bearer decide as one holder, until it is revoked or the holder's account is confirmed.
 
     Only a hash of the code is kept. An invitation without ``holder`` is open: its first user becomes a new holder.
     """
@@ -89,7 +89,7 @@ class Letterhead(Recorded):
 
 
 class Letter(models.Model):
-    """Letter on paper to a holder without email: its kind, subject, time of printing, and the user who printed it."""
+    """Paper letter to a holder without email: its kind, subject and time of printing, and the user who printed it."""
 
     class Kind(models.TextChoices):
         NEW_FORM = "new_form", _("new information: decide again")

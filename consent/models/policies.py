@@ -64,7 +64,7 @@ class EpsilonPolicy(StudyChained):
 
 
 class EpsilonPolicyApproval(StudyChained):
-    """Approval by a second person. ``proposed_by`` repeats the policy's, so that the database can compare the two."""
+    """Approval by a second person. ``proposed_by`` repeats the proposer for a comparison in the database."""
 
     study_lookup = "policy__study_id"
 
@@ -92,7 +92,7 @@ class EpsilonPolicyApproval(StudyChained):
 
 
 class Remark(StudyChained):
-    """Comment on a proposal of an ε policy or of a consent form, its rejection with the reason, or an approval.
+    """Comment on a proposed ε policy or consent form, its rejection with the reason, or an approval.
 
     The text of an approval states its conditions and is empty if there are none.
     """

@@ -1,4 +1,4 @@
-"""Foundations of configuration models and logged acts: which fields the chains of changes contain, and who acted."""
+"""Base of configuration models and logged acts: which fields the chains of changes contain, and who acted."""
 
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 
 class Recorded(models.Model):
-    """Abstract model of a study's configuration, for which every change of a row is appended to a chain of changes.
+    """Abstract model for a study's configuration; every change of a row is appended to a chain of changes.
 
     Each field except the key and the study is in exactly one of the three lists. :mod:`consent.services.changes`
     records the changes, and compares the current rows with the recorded changes.
@@ -23,7 +23,7 @@ class Recorded(models.Model):
     sealed_fields: ClassVar[tuple[str, ...]] = ()
     #: Fields that change in normal operation, or that can be derived from other records.
     working_fields: ClassVar[tuple[str, ...]] = ()
-    #: Texts that the site writes into fields that otherwise contain people's words; pages translate them.
+    #: Strings that the site writes into fields that otherwise contain people's words; pages translate these strings.
     own_words: ClassVar[tuple[str, ...]] = ()
 
     class Meta:

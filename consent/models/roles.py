@@ -1,4 +1,4 @@
-"""Roles in a study: who has them, who proposes and confirms changes, and which roles one person must not combine.
+"""Roles in a study: who has them, who proposes and confirms changes, and which roles a person must not combine.
 
 These rules are defined only here; :mod:`consent.services.memberships` and the database enforce them.
 
@@ -9,7 +9,8 @@ operator cannot become data steward, or remove an auditor, without a supervisor'
 
 - giving up one's own role;
 - acts of the installation's administration: at the command line, or as a superuser who has no role in the study or
-  finds no member who could confirm. They appoint the first supervisors. Not even superusers can give themselves a role;
+  finds no member who could confirm. Such administrators appoint the first supervisors. Not even superusers can give
+  themselves a role;
 - a rehearsal study, which makes no promises to people.
 
 The last holder of a role in ``LASTING`` keeps it until someone else has the role, because only operators can propose
@@ -27,7 +28,7 @@ from consent.models.chains import StudyChained
 from consent.models.recorded import actor
 from consent.models.studies import Study
 
-#: The permission to confirm it, which supervising roles have.
+#: The permission to confirm a role change, which supervising roles have.
 CONFIRM = "consent.confirm_roles"
 
 
@@ -123,7 +124,7 @@ class RoleChange(StudyChained):
     kind = models.CharField(max_length=10, choices=Kind)
     changed_by = actor(null=True, help_text="Empty: whoever administers the installation, at the command line.")
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
-    # Proposer, if a second person (changed_by) confirmed the change.
+    # The proposer, if a second person (changed_by) confirmed the change.
     proposed_by = actor(null=True)
 
     class Meta(StudyChained.Meta):

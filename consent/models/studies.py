@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from consent.languages import first_language, languages_check
 from consent.models.recorded import Recorded
 
-#: Maximum number of characters in the example of harm, which people read on a phone when they choose.
+#: Maximum number of characters in the example of harm, because people read it on a phone when they choose.
 HARM_LENGTH = 240
 
 
@@ -275,7 +275,7 @@ class Study(Recorded):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the study asks and learns nothing any more."""
+        """Whether the study has stopped asking people and learning from records."""
         return self.closed_at is not None
 
 

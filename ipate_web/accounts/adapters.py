@@ -270,7 +270,7 @@ def _change(mail: Mail) -> dict[str, Any] | None:
 
 
 def register() -> None:
-    """Register these kinds of mail, once, at start-up."""
+    """Register these kinds of email, once, at start-up."""
     kinds_register(
         MailKind("confirm_address", _("an address needs to be confirmed"), _confirmation, _unconfirmed_address),
         MailKind("password_reset", _("a password reset was requested"), _password_link, language=_page_language),

@@ -1,6 +1,6 @@
 """Sign today's checkpoint with the private key in IPATE_CHECKPOINT_KEY_FILE.
 
-The checkpoint is written to the second location, and mails to auditors and ethics committees are queued. If today's
+The checkpoint is written to the second location, and emails to auditors and ethics committees are queued. If today's
 checkpoint exists, only the parts missing at the second location are written. If the records contradict earlier
 checkpoints, nothing is signed (exit status 1).
 """

@@ -1,6 +1,6 @@
-"""List staff accounts after a restore, because accounts that were closed or lost roles since the backup may be open.
+"""List staff accounts after a restore, which may have reopened closed accounts or restored roles that were taken away.
 
-With --reviewed, the record continues from here and verify_ledger no longer reports a fault.
+With --reviewed, the record continues from the current state, and verify_ledger no longer reports a fault.
 """
 
 from argparse import ArgumentParser

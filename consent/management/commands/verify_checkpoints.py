@@ -1,8 +1,8 @@
-"""Compare signed checkpoints, such as saved mails, with the records.
+"""Compare signed checkpoints, such as saved emails, with the records.
 
 The log of checkpoints may only have grown, and everything that each checkpoint commits to must be unchanged. Without a
 file, the last checkpoint in the database is checked. An auditor runs this on a copy of the database, with keys that
-they noted themselves. The exit status is 1 if anything is wrong.
+they have kept themselves. The exit status is 1 if anything is wrong.
 """
 
 from argparse import ArgumentParser
