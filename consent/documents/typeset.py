@@ -1,4 +1,4 @@
-"""Typesetting: tagged PDF (PDF/UA-1) that screen readers can read, and page content as trees from which it is made."""
+"""Typesetting: tagged PDF (PDF/UA-1) that screen readers can read, and trees of page content to make PDFs of."""
 
 import json
 import re
