@@ -1,7 +1,7 @@
-"""Numeric libraries: tells whether PyTorch is installed, and limits each library to one thread.
+"""Numeric libraries: checks for PyTorch, and a limit of one thread per library.
 
 Workers have PyTorch. Machines that only serve pages, schedule tasks or make backups do not need it. Tasks run in
-parallel, one process per core, so each library computes in one thread.
+parallel, one process per core, so each library should use only one thread.
 """
 
 import sys
@@ -35,15 +35,15 @@ def pytorch_check() -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Make every loaded numeric library compute in one thread within the block."""
+    """Limit every loaded numeric library to one thread within the block."""
     with _pools(len(sys.modules)).limit(limits=1):
         yield
 
 
 @lru_cache(maxsize=1)
 def _pools(modules: int) -> ThreadpoolController:
-    """Return the thread pools of this process, searched once per number of imported modules.
+    """Return the thread pools of this process, which are searched again only if more modules have been imported.
 
-    The search reads the list of everything mapped into the process, which takes longer than many small tasks.
+    The search reads the list of all files mapped into the process, which takes longer than many small tasks.
     """
     return ThreadpoolController()

@@ -1,8 +1,8 @@
 """Measures of class probabilities on test points, each with a 95 % interval. Independent of models and of Django.
 
-For more than two classes, areas and average precisions are means over the classes that have points, each against the
-rest; for two classes they refer to the second. Probabilities are not clipped, so a true class of probability 0 has
-infinite loss.
+For more than two classes, areas and average precisions are means over the classes that have points, each class against
+the rest; for two classes, they refer to the second class. Probabilities are not clipped, so a true class of probability
+0 has infinite loss.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Classes = NDArray[np.int64]
 
 NORMAL_95 = 1.959964
 BINS = 10
-"""Number of bins of a calibration curve, each with as many points; fewer if a bin would have less than ten points."""
+"""Number of bins of equal size in a calibration curve; fewer if a bin would have less than ten points."""
 GRID = tuple(step / 20 for step in range(21))
-"""Rates at which curves are given."""
+"""Rates at which curves are evaluated."""
 SEED, RESAMPLES = 29, 200
-"""Seed of bootstrap intervals: public, so they are reproducible."""
+"""Seed and number of bootstrap samples; the seed is public, so intervals are reproducible."""
 
 _BLOCK = 4_000_000
 
@@ -37,7 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bin:
-    """Points of similar probability: their number, their mean probability, and for how many of them it came true."""
+    """Points of similar probability: their number, mean probability, and how many of the predictions came true."""
 
     points: int
     predicted: float
@@ -45,7 +45,7 @@ class Bin:
 
 
 def mean_estimate(values: Floats) -> Estimate:
-    """Return the mean, with its interval according to the normal distribution."""
+    """Return the mean with its interval, based on the normal distribution."""
     if not len(values):
         return Estimate()
     mean = float(values.mean())
@@ -56,7 +56,7 @@ def mean_estimate(values: Floats) -> Estimate:
 
 
 def wilson(share: float, points: int) -> tuple[float, float]:
-    """Return the ends of the interval of a share of this many points (Wilson 1927).
+    """Return the ends of the interval for a share of this many points (Wilson 1927).
 
     >>> tuple(round(end, 3) for end in wilson(0.9, 100))
     (0.826, 0.945)
@@ -68,7 +68,7 @@ def wilson(share: float, points: int) -> tuple[float, float]:
 
 
 def share_estimate(came: NDArray[np.bool_]) -> Estimate:
-    """Return the share of points `(n,)` for which something came true, with the interval of `wilson`."""
+    """Return the share of points for which ``came`` `(n,)` is true, with the interval of `wilson`."""
     if not len(came):
         return Estimate()
     share = float(came.mean())
@@ -76,13 +76,13 @@ def share_estimate(came: NDArray[np.bool_]) -> Estimate:
 
 
 def losses(probabilities: Floats, truth: Classes) -> Floats:
-    """Return `(n,)` -log p of the true class, natural logarithm; infinite if p is 0."""
+    """Return the losses `(n,)`: -ln p of the true class, which is infinite if p is 0."""
     with np.errstate(divide="ignore"):
         return -np.log(probabilities[np.arange(len(truth)), truth])
 
 
 def base_loss(truth: Classes, classes: int) -> float | None:
-    """Return the log loss of always predicting the class shares of these points, the smallest loss of any constant."""
+    """Return the log loss of always predicting these points' class shares, the smallest loss of any constant."""
     if not len(truth):
         return None
     shares = np.bincount(truth, minlength=classes) / len(truth)
@@ -105,7 +105,7 @@ def area(probabilities: Floats, truth: Classes) -> Estimate:
 
 
 def area_of_all(probabilities: Sequence[Floats], truths: Sequence[Classes]) -> Estimate:
-    """Return the mean area of several questions about the same points, ignoring questions whose answers are all equal.
+    """Return the mean area for several questions about the same points, ignoring questions whose answers are all equal.
 
     Args:
         probabilities: `(n, 2)` for each question.
@@ -116,7 +116,7 @@ def area_of_all(probabilities: Sequence[Floats], truths: Sequence[Classes]) -> E
 
 
 def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
-    """Return the mean area of several scores `(n,)` of the same points, each with a mask of its positive points."""
+    """Return the mean area for several scores `(n,)` of the same points, each with a mask of its positive points."""
     parts = [_influences(scores, positive) for scores, positive in judged]
     if not parts:
         return Estimate()
@@ -127,7 +127,7 @@ def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
 
 
 def _judged(probabilities: Floats, truth: Classes) -> list[int]:
-    """Return the classes whose areas are averaged: those that only some points have (of two classes, the second)."""
+    """Return the classes whose areas are averaged: those of some but not all points (of two classes, the second)."""
     classes = probabilities.shape[1]
     counts = np.bincount(truth, minlength=classes)
     places = [1] if classes == 2 else range(classes)
@@ -142,7 +142,7 @@ def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Flo
     above = (ranks[positive] - rankdata(scores[positive])) / few
     below = 1 - (ranks[~positive] - rankdata(scores[~positive])) / many
     value = float(above.mean())
-    # the variances of both groups of points follow the paper, which divides by n − 1
+    # as in the paper, the variances of both groups of points are divided by n − 1
     influence[positive] = (above - value) * len(scores) / many * (many / max(many - 1, 1)) ** 0.5
     influence[~positive] = (below - value) * len(scores) / few * (few / max(few - 1, 1)) ** 0.5
     return value, influence
@@ -187,11 +187,11 @@ def _precisions(weights: Floats, hits: NDArray[np.bool_], ends: NDArray[np.bool_
 
 
 def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[Bin]]:
-    """Return the expected calibration error and its curve, over bins with equal numbers of points.
+    """Return the expected calibration error and the calibration curve, over bins with equal numbers of points.
 
-    For two classes, this is the calibration of the second class's probability; for more classes, of the most likely
-    class's probability. Chance makes the error of few points larger than the error of all points, and the bootstrap
-    adds about the same amount again. The lower end of its interval is therefore the upper end reflected at the error,
+    For two classes, this is the calibration of the second class's probability; for more classes, of the probability of
+    the most likely class. By chance, the error of few points is larger than the error of all points, and the bootstrap
+    adds about the same amount again. The lower end of the interval is therefore the upper end reflected at the error,
     or 0 if points of a calibrated model would often have this error. The interval contains the true error at least 95
     times in 100.
     """
@@ -217,14 +217,14 @@ def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[B
 
 
 def _error_by_chance(confidence: Floats, place: NDArray[np.int64]) -> float:
-    """Return the error that is exceeded 5 times in 100 in these bins if the probabilities `(n,)` are true."""
+    """Return the error that these bins exceed 5 times in 100 if the probabilities `(n,)` are correct."""
     rng, members = np.random.default_rng(SEED), np.eye(int(place.max()) + 1)[place]
     drawn = [np.abs(((rng.random(len(place)) < confidence) - confidence) @ members).sum() for _ in range(RESAMPLES)]
     return float(np.quantile(drawn, 0.95)) / len(confidence)
 
 
 def bootstrapped(points: int, measure: Callable[[Floats], Floats]) -> Estimate:
-    """Return a measure of weighted points with its percentile bootstrap interval (Efron and Tibshirani 1993)."""
+    """Return a measure of the weighted points with its percentile bootstrap interval (Efron and Tibshirani 1993)."""
     value, drawn = _resampled(points, measure)
     if points < 2:
         return Estimate(value)
@@ -233,7 +233,7 @@ def bootstrapped(points: int, measure: Callable[[Floats], Floats]) -> Estimate:
 
 
 def _resampled(points: int, measure: Callable[[Floats], Floats]) -> tuple[float, Floats]:
-    """Return a measure of weighted points and its values for resampled points, `(RESAMPLES,)`."""
+    """Return a measure of the weighted points, and its values for resampled points `(RESAMPLES,)`."""
     value = float(measure(np.ones((1, points)))[0])
     return value, np.concatenate([measure(weights) for weights in _resamples(points)])
 
@@ -247,11 +247,11 @@ def _resamples(points: int) -> Iterator[Floats]:
 
 
 def curves(probabilities: Floats, truth: Classes) -> tuple[Floats, Floats, int]:
-    """Return ROC and precision-recall curves as means over the classes that `area` averages.
+    """Return ROC and precision-recall curves, averaged over the same classes as in `area`.
 
     Returns:
         True positive rate at each false positive rate of `GRID`, precision at each recall of ``GRID[1:]``, and the
-        smallest number of points that any of these shares is based on (0, with empty curves, if there are no such
+        smallest number of points on which any of these shares is based (0, with empty curves, if there are no such
         classes).
     """
     found, precise, fewest = [], [], len(truth)

@@ -1,6 +1,6 @@
 """Learners by name, used as teachers or students, and descriptions of their parameters for forms.
 
-They are independent of privacy. Imports no Django.
+They are independent of privacy. Does not import Django.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Described = TypeVar("Described", bound=Parametrised)
 
 
 def registered_class(registered: Mapping[str, type[Described]], name: str) -> type[Described]:
-    """Return the registered kind of this name. The ValueError for an unknown name lists the available ones."""
+    """Return the registered class with this name. The ValueError for an unknown name lists the available names."""
     if name not in registered:
         raise ValueError(f"There is no learner “{name}”; choose one of: {', '.join(registered)}.")
     return registered[name]
@@ -31,7 +31,7 @@ def registered_class(registered: Mapping[str, type[Described]], name: str) -> ty
 class LearnerField:
     """Parameter of a learner or student.
 
-    ``type`` is int, float or bool. The range includes its ends and may be open-ended.
+    ``type`` is int, float or bool. The range includes its ends; it may have no lower or upper end.
     """
 
     name: str
@@ -52,7 +52,7 @@ def parameter_fields(kind: type[Parametrised]) -> tuple[LearnerField, ...]:
 
 
 def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Learner:
-    """Return the learner with these parameters, or defaults; raise ValueError for unknown names and bad values.
+    """Return a learner with these parameters or its defaults. Raises ValueError for unknown names and bad values.
 
     >>> learner_create("random_forest", {"trees": 50}).trees
     50
@@ -63,7 +63,7 @@ def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Le
 def instance_of(
     registered: Mapping[str, type[Described]], name: str, parameters: Mapping[str, Any] | None
 ) -> Described:
-    """Return one of the registered kinds with these parameters; see ``learner_create``."""
+    """Return an instance of a registered class with these parameters; see ``learner_create``."""
     kind = registered_class(registered, name)
     known = [field.name for field in fields(kind)]
     if unknown := sorted(set(parameters or {}) - set(known)):
@@ -72,7 +72,7 @@ def instance_of(
 
 
 def learner_parameters(learner: Parametrised) -> dict[str, int | float | bool]:
-    """Return all parameters of a learner or student, in the form that ``learner_create`` takes.
+    """Return all parameters of a learner or student, in the form used by ``learner_create``.
 
     >>> learner_parameters(learner_create("random_forest", {"trees": 50}))["trees"]
     50

@@ -1,6 +1,6 @@
 """Convolutional network of the Individualized PATE paper (Boenisch et al., PoPETs 2023), as a learner.
 
-PyTorch is loaded only when needed, not when forms ask for the parameters.
+PyTorch is loaded only when needed, not for showing the parameters in forms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from learning.learners.network import CNNModel
 
 _SMALLEST_SIDE = 4
-"""Smallest side of an image that a 3×3 convolution and 2×2 pooling do not reduce to nothing."""
+"""Smallest side of an image for which a 3×3 convolution and 2×2 pooling leave at least one pixel."""
 
 
 def convolved_check(shape: tuple[int, ...]) -> None:

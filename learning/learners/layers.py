@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.floating]
 Pair = tuple[int, int]
 EPSILON = 1e-5
-"""Constant that PyTorch's batch normalisations add to variances."""
+"""Constant that PyTorch's batch normalisation adds to variances."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class Normalisation:
-    """Batch normalisation as in evaluation: weight, bias, mean and variance of each channel."""
+    """Batch normalisation in evaluation mode: weight, bias, mean and variance of each channel."""
 
     weight: Array
     bias: Array
@@ -73,9 +73,9 @@ PlainLayer = Convolution | Dense | Normalisation | MaxPool | Activation | Flatte
 Sizes = dict[str, Any]
 _HIDDEN = 128  # size of the last hidden layer
 _LARGE = 16
-"""The first convolution has stride 2 for images whose shorter side has at least this many pixels."""
+"""The first convolution has stride 2 if the shorter side of the images has at least this many pixels."""
 _POOLED = 4
-"""Maps whose shorter side has fewer pixels are not pooled."""
+"""Maps are not pooled if their shorter side has fewer pixels."""
 
 
 def consistency_layers(
@@ -83,11 +83,11 @@ def consistency_layers(
 ) -> Iterator[tuple[str, Sizes]]:
     """Yield the layers of the student `consistency`, each with its sizes.
 
-    They are convolutions 5×5, 3×3 and 3×3 with max pool 2, and dense 128, each with batch norm and ReLU. The first
-    convolution has stride 2 if images are large enough.
+    They are 5×5, 3×3 and 3×3 convolutions with 2×2 max pooling, and a dense layer of 128, each with batch norm and
+    ReLU. The first convolution has stride 2 if images are large enough.
 
     Args:
-        filters: Number of filters of the first convolution; the second has twice and the third four times as many.
+        filters: Number of filters of the first convolution; the second has twice, the third four times as many.
         deep: Whether the second and the third are each followed by another similar convolution.
     """
     height, width, channels = shape if len(shape) == 3 else (*shape, 1)
@@ -115,20 +115,20 @@ def consistency_layers(
 
 
 def plain_layers(modules: Iterable[nn.Module | PlainLayer]) -> list[PlainLayer]:
-    """Return PyTorch layers that are applied in sequence as plain arrays.
+    """Return a sequence of PyTorch layers as plain arrays.
 
     Args:
-        modules: Conv2d, Linear, BatchNorm1d and BatchNorm2d (as in evaluation), ReLU, Tanh, MaxPool2d and Flatten, in
-            order. Plain layers and modules without effect in evaluation (Dropout, Identity) may be included.
+        modules: Conv2d, Linear, BatchNorm1d and BatchNorm2d (in evaluation mode), ReLU, Tanh, MaxPool2d and Flatten, in
+            order. Plain layers, and modules without effect in evaluation (Dropout, Identity), may be included.
 
     Raises:
-        ValueError: A module is of another kind, or uses groups, dilation or padding by a name.
+        ValueError: A module is of another kind, or uses groups, dilation or named padding.
     """
     return [layer for module in modules for layer in _plain(module)]
 
 
 def _plain(module: Any) -> list[PlainLayer]:
-    """Return one layer, or none if it has no effect, identified by its name so that PyTorch is not loaded."""
+    """Return the layer in a list, empty if it has no effect. It is identified by name, without loading PyTorch."""
     if isinstance(module, PlainLayer):
         return [module]
     match type(module).__name__:
@@ -169,7 +169,7 @@ def _pair(size: Any) -> Pair:
 
 
 def channels_first(graph: Graph, images: str, shape: tuple[int, ...]) -> str:
-    """Return images `(height, width)` or `(height, width, channels)` in the form that convolutions take."""
+    """Return images `(height, width)` or `(height, width, channels)` in the form used by convolutions."""
     if len(shape) == 2:
         return graph.node("Unsqueeze", images, graph.constant(np.array([1], np.int64)))
     return graph.node("Transpose", images, perm=[0, 3, 1, 2])
@@ -178,11 +178,11 @@ def channels_first(graph: Graph, images: str, shape: tuple[int, ...]) -> str:
 def network_probabilities(
     graph: Graph, records: str, shape: tuple[int, ...], modules: Iterable[nn.Module | PlainLayer]
 ) -> str:
-    """Return class probabilities of layers applied in sequence; the last one gives logits.
+    """Return class probabilities from a sequence of layers; the last layer returns logits.
 
     Args:
         graph: Graph to which nodes are added.
-        records: float `(rows, *shape)`; images get channels first if a convolution is the first layer.
+        records: float `(rows, *shape)`; channels of images are moved to the front if the first layer is a convolution.
         modules: See `plain_layers`.
     """
     return graph.node("Softmax", network_scores(graph, records, shape, modules), axis=1)
@@ -191,7 +191,7 @@ def network_probabilities(
 def network_scores(
     graph: Graph, records: str, shape: tuple[int, ...], modules: Iterable[nn.Module | PlainLayer]
 ) -> str:
-    """Return the output of the last layer, double `(rows, outputs)`, see `network_probabilities`."""
+    """Return the output of the last layer, double `(rows, outputs)`; see `network_probabilities`."""
     from learning.exports.graph import DOUBLE  # onnx takes a second to import
 
     layers = plain_layers(modules)

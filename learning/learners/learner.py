@@ -1,4 +1,4 @@
-"""Learners: parameters fixed at construction, a method ``fit``, and a model that predicts.
+"""Learners, whose parameters are fixed at construction and whose method ``fit`` returns a model.
 
 They are independent of privacy, so a learner can be a teacher or a student.
 """
@@ -33,7 +33,7 @@ _SEEDS = 2**32
 def parameter(
     default: int | float | bool, help: str, *, minimum: float | None = None, maximum: float | None = None
 ) -> Any:
-    """Return a field of a learner, with the type of its default and a range that includes its ends."""
+    """Return a field of a learner. Its type is the type of the default; its range includes both ends."""
     return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
 
 
@@ -41,7 +41,7 @@ class Model(ABC):
     """Result of a learner.
 
     Attributes:
-        chosen: Choices based on held-out releases, by name, for the model card; they are not stored with the model.
+        chosen: Values chosen with held-out releases, by name, for the model card; they are not stored with the model.
     """
 
     def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
@@ -49,7 +49,7 @@ class Model(ABC):
         self.chosen: dict[str, float] = {}
 
     def predict_proba(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """Return probabilities ``(n, classes)``; a class that was missing in the training data has probability 0."""
+        """Return probabilities ``(n, classes)``; a class missing from the training data has probability 0."""
         x = np.asarray(as_numbers(np.asarray(x)), np.float32)
         if x.shape[1:] != self.shape:
             raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
@@ -59,22 +59,22 @@ class Model(ABC):
             return self._probabilities(x)
 
     def predict(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
-        """Return the most likely class of each record, ``(n,)``; the lower number in a tie."""
+        """Return the most likely class of each record, ``(n,)``; in a tie, the class with the lowest number."""
         return self.predict_proba(x).argmax(axis=1)
 
     def inner_modules(self) -> tuple[Any, ...]:
-        """Return the PyTorch modules from a record to the last inner layer, in order; empty without such a layer."""
+        """Return the PyTorch modules up to the last inner layer, in order; empty if there is no inner layer."""
         return ()
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """Return the model in the format of its learner, for `Learner.model_from_bytes`."""
+        """Return the model in its learner's format, for `Learner.model_from_bytes`."""
 
     @abstractmethod
     def to_graph(self, graph: Graph, records: str) -> str:
-        """Add nodes for double probabilities ``(rows, classes)`` of float records ``(rows, *shape)``, and return them.
+        """Add nodes that compute double probabilities ``(rows, classes)`` from float records ``(rows, *shape)``.
 
-        Raises ValueError for layers or estimators that cannot be expressed as nodes.
+        Returns the name of the probabilities. Raises ValueError for layers or estimators that nodes cannot express.
         """
 
     @abstractmethod
@@ -86,9 +86,9 @@ class Parametrised(ABC):
     """Common base of learners and students. Subclasses are frozen dataclasses with fields made by ``parameter``.
 
     Attributes:
-        name: Its key in the registry, in the database and in the API.
-        label: Its name on pages, in English, marked for translation.
-        help: Its uses, in one sentence, marked for translation; may be empty.
+        name: Key in the registry, in the database and in the API.
+        label: Name on pages, in English, marked for translation.
+        help: What it is used for, in one sentence, marked for translation; may be empty.
         model_format: Format of a stored model, and suffix of its file.
     """
 
@@ -107,7 +107,7 @@ class Parametrised(ABC):
     @classmethod
     @abstractmethod
     def model_from_bytes(cls, data: bytes) -> Model:
-        """Return a model of this kind, from `Model.to_bytes`.
+        """Return a model of this kind from the result of `Model.to_bytes`.
 
         Raises:
             ValueError: The bytes are not such a model.
@@ -130,7 +130,7 @@ class Learner(Parametrised):
         """Learn from records ``x`` ``(n, …)`` with class numbers ``y`` ``(n,)`` in ``0 … classes - 1``.
 
         ``y`` need not contain every class. ``progress`` is called if learning takes several steps. The same arguments
-        give the same model. Raises ValueError if there is nothing to learn from or if the arrays do not fit together.
+        give the same model. Raises ValueError if there is nothing to learn from or if the arrays do not match.
         """
         if classes < 1:
             raise ValueError(f"classes must be at least 1, not {classes}.")
@@ -141,7 +141,7 @@ class Learner(Parametrised):
             return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
 
     def quick(self) -> Learner:
-        """Return a faster replacement, to train dozens of models on a few hundred records while a person waits."""
+        """Return a faster replacement, for training dozens of models on a few hundred records while a person waits."""
         return self
 
     @abstractmethod
@@ -166,7 +166,7 @@ def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: i
 
 
 def records_check(x: npt.NDArray[np.floating]) -> Records:
-    """Return records in the form for learners. Raises ValueError if there are none, or if values are not finite."""
+    """Return records in the form used by learners. Raises ValueError if there are none or if a value is not finite."""
     x = np.asarray(as_numbers(np.asarray(x)), np.float32)
     if x.ndim < 2:
         raise ValueError(f"x has {x.ndim} axes; give records of shape (n, features) or (n, height, width).")
@@ -198,7 +198,7 @@ _BATCH = 4096
 
 @dataclass(frozen=True)
 class Augmenting:
-    """Parameters of learners that can train on moved copies of images."""
+    """Parameters of learners that can also train on rotated and shifted copies of images."""
 
     copies: int = parameter(
         0, gettext_noop("rotated and shifted copies of each training image"), minimum=0, maximum=1000
@@ -207,7 +207,7 @@ class Augmenting:
     shift: float = parameter(0.07, gettext_noop("maximum shift as a share of the image"), minimum=0, maximum=0.5)
 
     def shape_check(self, shape: tuple[int, ...]) -> None:
-        """See `Parametrised.shape_check`: only images can have moved copies."""
+        """See `Parametrised.shape_check`. Only images can be rotated and shifted."""
         if self.copies and len(shape) not in (2, 3):
             message = gettext_noop(
                 "Only images can be rotated and shifted, not records of shape %(shape)s. Turn these copies off."
@@ -215,7 +215,7 @@ class Augmenting:
             raise ValueError(Sentence(message, shape=str(shape)))
 
     def augmented(self, x: Records, y: Labels, seed: int) -> tuple[Records, Labels]:
-        """Return the training data with its copies, if any are requested."""
+        """Return the training data, followed by any requested copies."""
         if not self.copies:
             return x, y
         images = augment(x, copies=self.copies, rotation=self.rotation, shift=self.shift, seed=seed)
@@ -225,7 +225,7 @@ class Augmenting:
 def augment(
     images: npt.NDArray[np.floating], *, copies: int, rotation: float, shift: float, seed: int
 ) -> npt.NDArray[np.float32]:
-    """Return the images, followed by ``copies`` rounds of all of them, each rotated and shifted at random.
+    """Return the images, followed by ``copies`` copies of each, rotated and shifted at random.
 
     ``images`` is ``(n, height, width)`` or ``(n, height, width, channels)``; the result has ``n * (1 + copies)``
     images. Angles are uniform up to ``rotation`` degrees in either direction, shifts up to ``shift`` of the image's
@@ -256,7 +256,7 @@ def augment(
 def _move(images: torch.Tensor, angles: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """Rotate every image of `(n, channels, height, width)` about its centre, then shift it.
 
-    Each pixel of the result is taken from its origin, in positions from -1 to 1.
+    Each pixel of the result is read from its position before the move, in coordinates from -1 to 1.
     """
     import torch
     from torch.nn import functional

@@ -1,4 +1,4 @@
-"""Network of ``CNN``: its layers, its training, and its predictions."""
+"""Network of the learner ``CNN``: layers, training and predictions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Layers = TypeVar("Layers", bound=nn.Module)
 
 _SHAPE = "record_shape"
 _FILTERS, _HIDDEN = 32, 100
-# Small enough to keep the activations in a core's cache: four times as fast as 1,000 at once.
+# Small enough to keep the activations in a core's cache, which is four times as fast as 1,000 at once.
 _PREDICTION_BATCH = 64
 
 
 class Network(nn.Module):
-    """Convolution 3×3 with 32 filters, ReLU, batch norm, max pool 2; dense 100, ReLU, batch norm; dense.
+    """3×3 convolution with 32 filters, ReLU, batch norm, 2×2 max pool; dense (100), ReLU, batch norm; dense.
 
     Channels come last everywhere, in memory and when flattened, which saves a third of the time on a CPU.
     """
@@ -47,7 +47,7 @@ class Network(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Set He-uniform weights (He et al. 2015), Glorot-uniform in the last layer (Glorot & Bengio 2010)."""
+        """Draw He-uniform weights (He et al. 2015); for the last layer, Glorot-uniform (Glorot & Bengio 2010)."""
         for layer in (self.convolution, self.hidden):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ class CNNModel(ImageModel[Network]):
         return Network(shape, classes), classes
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
-        """Return modules up to the dense layer of 100, whose weights are reordered for channels-first flattening."""
+        """Return the modules up to the dense layer of 100, with its weights reordered for channels-first flattening."""
         network = self.network
         height, width = ((side - 2) // 2 for side in self.shape[:2])
         hidden = nn.Linear(network.hidden.in_features, network.hidden.out_features)
@@ -125,7 +125,7 @@ def train_network(
 ) -> CNNModel:
     """Minimise the cross entropy with Adam, on the GPU if there is one.
 
-    Classes that are missing in ``y`` get probability 0, because their outputs were never trained.
+    Classes missing from ``y`` get probability 0, because their outputs were never trained.
     """
     if len(x) == 1:  # batch norm needs two records
         x, y = np.repeat(x, 2, axis=0), np.repeat(y, 2)
@@ -138,7 +138,7 @@ def train_network(
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
     steps = max(1, len(images) // batch)
     for epoch in range(1, epochs + 1):
-        # Parts of nearly equal size are never too small for batch norm.
+        # Batches of nearly equal size are never too small for batch norm.
         for chosen in torch.randperm(len(images), generator=generator).to(device).tensor_split(steps):
             loss = nn.functional.cross_entropy(network(images[chosen]), labels[chosen])
             optimiser.zero_grad()

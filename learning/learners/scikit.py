@@ -53,7 +53,7 @@ class ScikitModel(Model):
 
 
 def _plain(archive: bytes) -> bytes:
-    """Return the archive compressed, without time and memory addresses, so that equal models are equal files."""
+    """Return the compressed archive without timestamps and memory addresses; equal models give identical files."""
     numbers: dict[bytes, int] = {}
     content = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(content, "w") as target:
@@ -71,16 +71,16 @@ def _plain(archive: bytes) -> bytes:
                 member = schema
             else:
                 name = numbered(name.encode()).decode()
-            # The file's date is the first day that the format supports.
+            # The date of every file is the first day that the format supports.
             target.writestr(zipfile.ZipInfo(name), member, compress_type=zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
 def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequence[str] = ()) -> ScikitModel:
-    """Return a stored model with an estimator of this class; only types trusted by skops or listed are loaded.
+    """Return a stored model whose estimator has this class. Only types that skops trusts or that are listed are loaded.
 
     Raises:
-        ValueError: The bytes are not such a model; `name` describes the expected one in the message.
+        ValueError: The bytes are not such a model; the message describes the expected model as `name`.
     """
     from sklearn.dummy import DummyClassifier
     from skops.io import loads
@@ -100,13 +100,13 @@ def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequenc
 
 @dataclass(frozen=True)
 class ScikitLearner(Learner):
-    """Learner that is one scikit-learn estimator. If the training data has one class, that class is always predicted.
+    """Learner that wraps a scikit-learn estimator. If the training data have one class, it is always predicted.
 
-    scikit-learn is loaded when a model is trained or read, and skops when a model is stored or read. They take seconds
-    to load, and most processes never need them.
+    scikit-learn is loaded when a model is trained or read, and skops when a model is stored or read, because they take
+    seconds to load and most processes never need them.
 
     Attributes:
-        estimator: Class of a stored model in scikit-learn, as ``module.Class``.
+        estimator: scikit-learn class of a stored model, as ``module.Class``.
         trusted_types: Types in a stored model in addition to those that skops trusts.
     """
 

@@ -1,1 +1,1 @@
-"""Mechanisms: the questions that a method asks and who is asked, with one package for each. Imports no Django."""
+"""Mechanisms, one package each: the questions asked by a method, and the holders asked. Does not import Django."""

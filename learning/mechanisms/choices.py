@@ -1,7 +1,7 @@
-"""Choices of a run's method, each described once: label, help, limits, and conditions.
+"""Choices of a run's method, each described in one place: label, help, limits and conditions.
 
-The choices of a method are a frozen dataclass whose fields are made by :func:`choice`. Forms, API, pages and checks
-read them from :meth:`Choices.described`.
+The choices of a method are a frozen dataclass with fields made by :func:`choice`. Forms, API, pages and checks read
+them from :meth:`Choices.described`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from learning.representations import (
 )
 
 Fault = tuple[str, str]
-"""Name of a choice (or "" for all of them) and what is wrong with it."""
+"""Name of a choice (or "" for all choices) and its error."""
 
 
 class ChoicesError(ValueError):
-    """Choices that cannot be carried out; ``faults`` gives their names and the reasons."""
+    """Exception for choices that are not possible; ``faults`` contains their names and the reasons."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(" ".join(message for _name, message in faults))
@@ -40,23 +40,23 @@ class ChoicesError(ValueError):
 
 @dataclass(frozen=True)
 class Choice:
-    """One choice of a method. Texts are English, marked for translation.
+    """A choice of a method. Texts are in English, marked for translation.
 
     Attributes:
         type: bool, dict, float, int or str.
         default: Value used if a proposal leaves the choice out.
-        help: Its purpose; may be empty.
+        help: Purpose of the choice; may be empty.
         values: The possible values, each with its label.
         kinds: The possible kinds with their own parameters, by name.
-        parameters: Name of the choice that holds the parameters of the kind; if empty, they are stored with its name.
-        optional: Whether None can also be chosen, so that a public rule decides.
-        unset: That rule in words.
-        percent: Whether a form asks for a share in per cent.
+        parameters: Name of the choice that holds the kind's parameters; if empty, they are stored with the kind's name.
+        optional: Whether None can also be chosen, which leaves the choice to a public rule.
+        unset: Description of that rule.
+        percent: Whether forms show a share in per cent.
         only_if: The values of other choices, by name, that this choice requires.
-        rehearsed: Values that only a rehearsal may use.
+        rehearsed: Values that only rehearsals may use.
         needs_public_points: Whether the choice applies only if a run has public points.
-        is_column: Whether it is the name of a column of the private dataset (None or "" for no column).
-        is_encoder: Whether it is the digest of one of the study's encoders ("" for no encoder).
+        is_column: Whether the value is the name of a column of the private dataset (None or "" for no column).
+        is_encoder: Whether the value is the digest of one of the study's encoders ("" for no encoder).
     """
 
     name: str
@@ -80,7 +80,7 @@ class Choice:
 
     @property
     def named(self) -> list[str] | None:
-        """Possible names; None if the choice has no names."""
+        """Possible names; None if the choice is not among named values."""
         names = self.kinds if self.kinds is not None else self.values
         return None if names is None or self.type is int else list(names)
 
@@ -89,7 +89,7 @@ class Choice:
         return all(document.get(other) in values for other, values in self.only_if.items())
 
     def faults(self, value: object) -> Iterator[Fault]:
-        """Yield an error for a value of the wrong type, out of range, or not among the possible values."""
+        """Yield an error if a value has the wrong type, is out of range, or is not among the possible values."""
         if self.optional and value is None:
             return
         if self.type in (int, float):
@@ -114,7 +114,7 @@ _TYPES = {bool: "true or false", dict: "an object", str: "a text"}
 
 
 def choice(default: Any, label: str, help: str = "", **described: Any) -> Any:
-    """Return a dataclass field that :meth:`Choices.described` describes, with the type of the annotation.
+    """Return a dataclass field for :meth:`Choices.described`, whose type is its annotation.
 
     With the default None, the choice is optional, or required if ``optional`` is False.
     """
@@ -126,7 +126,7 @@ def choice(default: Any, label: str, help: str = "", **described: Any) -> Any:
 
 @cache
 def _kinds(choices: type[Choices]) -> dict[str, type]:
-    """Return the type of each field, without None; dict for a mapping."""
+    """Return the type of each field, without None and with dict for mappings."""
     found = {}
     for name, hint in get_type_hints(choices).items():
         kind = next(each for each in get_args(hint) if each is not NoneType) if isinstance(hint, UnionType) else hint
@@ -139,7 +139,7 @@ class Choices:
     """Base class for the choices of a method. Subclasses add their own with :func:`choice`.
 
     Raises:
-        ChoicesError: A value has the wrong type, is out of range, or conflicts with another.
+        ChoicesError: A value has the wrong type, is out of range, or conflicts with another value.
     """
 
     def __post_init__(self) -> None:
@@ -149,7 +149,7 @@ class Choices:
             raise ChoicesError(faults)
 
     def faults(self) -> Iterator[Fault]:
-        """Yield the faults of a combination of individually valid choices."""
+        """Yield the errors in a combination of individually valid choices."""
         return iter(())
 
     @classmethod
@@ -193,7 +193,7 @@ def representation_choice(help: str = "") -> Any:
 
 @dataclass(frozen=True)
 class HolderChoices(Choices):
-    """Choices shared by all methods that ask each holder in a public representation."""
+    """Choices shared by all methods that ask each holder about records in a public representation."""
 
     representation: str = representation_choice()
     representation_parameters: Mapping[str, Any] = choice(
@@ -231,13 +231,13 @@ class HolderChoices(Choices):
             yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."
 
     def space(self, points: NDArray[Any]) -> Representation:
-        """Return the first round's representation for points `(n, *shape)`: records or an encoder's vectors."""
+        """Return the first round's representation for points `(n, *shape)`: records, or vectors from an encoder."""
         if not self.representation:
             return self.own_space(points) or self.usual_space(points.shape[1:])
         return representation_create(self.representation, self.representation_parameters)
 
     def own_space(self, points: NDArray[Any]) -> Representation | None:
-        """Return the only suitable representation, for an encoder's vectors or texts; None for all other points."""
+        """Return the only possible representation for an encoder's vectors or for texts; None for other points."""
         if self.encoder:
             return Encoded()
         return Words() if is_text(points) else None

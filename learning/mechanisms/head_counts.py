@@ -17,7 +17,7 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, con
 
 @dataclass(frozen=True)
 class HeadCountQuestion:
-    """See :class:`learning.mechanisms.protocol.Question`. Its records (cells, H) are whether each person is in a cell.
+    """See :class:`learning.mechanisms.protocol.Question`. Records (cells, H) state whether each person is in a cell.
 
     A person in k cells contributes a vector of norm √k. Divided by √``most``, it has the squared norm k/most ≤ 1 under
     noise of standard deviation ``noise``, so the person is charged k/(most·noise²).

@@ -1,6 +1,6 @@
-"""Columns and choices of a table of counts, and the resulting plan: noise, weights and the expected error.
+"""Columns and choices of a table of counts, and the resulting plan: noise, weights and expected error.
 
-Only the schema's declarations define the cells; the plan depends on caps, shares and head counts.
+The cells are defined only by declarations in the schema; the plan depends on caps, shares and head counts.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from learning.mechanisms.choices import Choices, Fault, choice
 from learning.mechanisms.protocol import PlannedLevel, Records
 
 CLASSES = "class"
-"""Name of the column of classes if the schema gives it none."""
+"""Name of the class column if the schema does not name it."""
 NOT_KNOWN = gettext_noop("not known")
 NOWHERE = -1
 EITHER = (gettext_noop("recorded"), gettext_noop("not recorded"))
-"""Names of the two cells for a group of codes, in a column with several codes per record."""
+"""Names of the two cells for each group of codes, if a column has several codes per record."""
 
 _SINGLE = 1e-4
-"""Part of a bin allowed for single-precision rounding of stored numbers; a number so close below an edge is on it."""
+"""Part of a bin allowed for rounding to single precision: a number so close below an edge is considered to be on it."""
 
 
 @dataclass(frozen=True)
 class CountedColumn:
-    """Column used for counting people.
+    """Column whose values are counted.
 
     Attributes:
         cells: Values, or bins of numbers, in order.
-        start, width: Position of its numbers in an encoded record; the classes have no width.
-        edges: Edges of the bins of a column of numbers, otherwise none.
-        groups: For each cell, the group it belongs to if cells are counted in groups, otherwise none.
+        start, width: Position of the column's numbers in an encoded record; the classes have no width.
+        edges: Edges of the bins of a numeric column, otherwise empty.
+        groups: Each cell's group if cells are counted in groups, otherwise empty.
     """
 
     name: str
@@ -58,7 +58,7 @@ class CountedColumn:
         return max(self.groups) + 1 if self.groups else len(self.cells)
 
     def places(self, records: Records) -> NDArray[np.int64]:
-        """Return the cell or group of each record, (N,); `NOWHERE` for a record that does not fit the schema.
+        """Return the cell or group of each record, (N,); `NOWHERE` if a record does not match the schema.
 
         The result for a record depends only on that record.
         """
@@ -71,7 +71,7 @@ class CountedColumn:
             return np.where(known, records.classes, NOWHERE)
         values = records.x[:, self.start : self.start + self.width].astype(np.float64)
         if not self.edges:
-            # An unknown value sets no feature; a schema that declares no unknown values has no cell for them.
+            # An unknown value sets no feature. If the schema declares no unknown values, there is no cell for them.
             place = np.where(values.any(axis=1), values.argmax(axis=1), self.width)
             return np.where(np.isfinite(values).all(axis=1) & (place < len(self.cells)), place, NOWHERE)
         bins = len(self.edges) - 1
@@ -84,7 +84,7 @@ class CountedColumn:
 
 
 def column_names(schema: Schema) -> list[str]:
-    """Return names of the columns that can be counted.
+    """Return the names of the columns that can be counted.
 
     >>> from learning.formats import ImageSchema
     >>> column_names(ImageSchema(8, 8, 1, ("dark", "light")))
@@ -99,7 +99,7 @@ def feature_columns(schema: TabularSchema, bins: int) -> tuple[CountedColumn, ..
 
 
 def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[CountedColumn, ...]:
-    """Return columns by name, with numbers in ``bins`` of equal width.
+    """Return columns by name, with numbers in ``bins`` bins of equal width.
 
     Raises:
         ValueError: The schema has no such column.
@@ -112,14 +112,14 @@ def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Counted
 
 
 class Places:
-    """Cells of records. The position in each column is computed once."""
+    """Cells of records. Positions in each column are computed only once."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._known: dict[CountedColumn, NDArray[np.int64]] = {}
 
     def cells(self, columns: Sequence[CountedColumn]) -> NDArray[np.int64]:
-        """Return each record's cell in the table of these columns, (N,), row by row; `NOWHERE` if it has none."""
+        """Return each record's cell in the table of these columns, (N,), in row-major order; else `NOWHERE`."""
         cells = np.zeros(len(self._records.owner), np.int64)
         for column in columns:
             if column not in self._known:
@@ -130,7 +130,7 @@ class Places:
 
 
 def number_of_cells(columns: Sequence[CountedColumn]) -> int:
-    """Return the number of cells of a table of these columns."""
+    """Return the number of cells in a table of these columns."""
     return math.prod(column.size for column in columns)
 
 
@@ -165,7 +165,8 @@ def _columns(schema: Schema, bins: int) -> list[CountedColumn]:
 MOST_BINS = 100
 
 LARGEST_SIGMA = 4096.0
-"""A person has `counting.PERSON` steps; noise beyond 2³⁰ of them hardly leaves sites a finer unit for sums."""
+"""Largest noise: a person is `tables.PERSON` steps, and beyond 2³⁰ steps, sites have hardly any finer unit left.
+"""
 WITHIN_95 = 1.959964
 """Number of standard deviations around the mean that contain a normal variable 95 times in 100."""
 MOST_CELLS = 10_000
@@ -216,7 +217,7 @@ class Counts(Choices):
 
 
 def noise_distance(sigma: float, cells: float, weight: float) -> float:
-    """Return the mean total variation between a table with and without noise on each cell: half of Σ|N(0, σ²)|/weight.
+    """Return the mean total variation due to noise on each cell of a table: half of Σ|N(0, σ²)|/weight.
 
     Args:
         sigma: Standard deviation of the noise.
@@ -228,7 +229,7 @@ def noise_distance(sigma: float, cells: float, weight: float) -> float:
 
 
 def forecast_table(plan: CountsPlan) -> Forecast:
-    """Forecast the effect of noise on a table, before anybody is charged."""
+    """Forecast the effect of noise on a table, before anyone is charged."""
     distance, spread = plan.distance, plan.sigma * math.sqrt((1 - 2 / math.pi) * plan.cells) / 2 / max(plan.weight, 1.0)
     low, high = max(distance - WITHIN_95 * spread, 0.0), min(distance + WITHIN_95 * spread, 1.0)
     return Forecast(TABLE, distance, low, high, 0.0, 0, Sentence(_BY_NOISE), NOISE_DISTANCE)
@@ -237,14 +238,14 @@ def forecast_table(plan: CountsPlan) -> Forecast:
 def half_interval(
     count: float, *, sigma: float, people: float, scale: float, weight_variance: float, scale_error: float
 ) -> float:
-    """Return half of the 95 % interval of a number of people, if levels are spread over the cells at random.
+    """Return half of the 95 % interval for a number of people, if the levels are randomly distributed among the cells.
 
-    For n among N people, whose weights have the variance v, the estimate n̂ = scale · (sum of weights + noise) has the
-    variance scale²·(σ² + n·(1 − n/N)·v) around n, because n weights are drawn from N without replacement.
+    For n among N people whose weights have variance v, the estimate n̂ = scale · (sum of weights + noise) has variance
+    scale²·(σ² + n·(1 − n/N)·v) around n, because n weights are drawn from N without replacement.
 
     Args:
         count: Estimate n̂; a negative estimate is treated as 0.
-        sigma: Standard deviation σ of the noise of a sum of weights.
+        sigma: Standard deviation σ of the noise in a sum of weights.
         people: Number N of all people.
         scale: Number of people per unit of the sum of weights.
         weight_variance: Variance v of the weights.
@@ -293,7 +294,7 @@ class CountsPlan(Stored):
         return self.error_of(self.people / self.cells)
 
     def error_of(self, count: float) -> float:
-        """Return half of the interval for this number of people, see `half_interval`."""
+        """Return half of the interval for this number of people; see `half_interval`."""
         return half_interval(
             count,
             sigma=self.sigma,
@@ -312,14 +313,14 @@ class CountsPlan(Stored):
 def plan_counts(
     levels: Sequence[PlannedLevel], *, cells: int, share: float, counts: Counts, head_count_sigma: float = 0.0
 ) -> CountsPlan:
-    """Plan noise that uses the whole share of a person of weight 1.
+    """Plan noise at which a person of weight 1 uses the whole share.
 
     Args:
         levels: Promises with their caps and head counts; at least one head count is above 0.
         head_count_sigma: Standard deviation of the noise of each level's head count.
 
     Raises:
-        ValueError: Too many cells, or more noise than can be drawn.
+        ValueError: There are too many cells, or the noise is larger than can be drawn.
 
     >>> plan = plan_counts([PlannedLevel("ALL", 0.0625, 1000.0)], cells=10, share=0.25, counts=Counts(column="class"))
     >>> round(plan.sigma, 3), plan.scale
@@ -350,13 +351,13 @@ def plan_of(
     plan = replace(plan, weight=float(people @ weights))
     shares = people / plan.people
     variance = float(shares @ (weights - shares @ weights) ** 2)
-    moves = (1 - plan.scale * weights) / plan.people  # effect of each head count on the scale's logarithm
+    moves = (1 - plan.scale * weights) / plan.people  # effect of each head count on the logarithm of the scale
     error = head_count_sigma * float(np.sqrt((moves**2).sum()))
     return replace(plan, weight_variance=variance, scale_error=error)
 
 
 def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
-    """Return notes about a table's noise for the people who approve it."""
+    """Return notes about a table's noise for the person who approves it."""
     notes = [
         Sentence(
             gettext_noop(

@@ -1,12 +1,12 @@
 """Question of tables of counts, and the published table: numbers of people with intervals, means and quantiles.
 
-A person with m records adds k/m, times their weight, to a cell that contains k of them. Everybody therefore counts as
-one person in a table, however many records they own, and the norm of their contribution is at most their weight (‖k/m‖
-≤ Σ k/m = 1). The tables of one question form one vector, whose squared norm is the sum over the tables.
+A person with m records adds k/m, times their weight, to a cell that contains k of the records. Each person therefore
+counts as one in a table, however many records they own, and the norm of their contribution is at most their weight
+(‖k/m‖ ≤ Σ k/m = 1). The tables of one question form one vector, whose squared norm is the sum over the tables.
 
 The published table is computed from the released sums at no further charge. Intervals of summaries invert tests of
-these sums, whose variance is known. For a mean, this is the ratio of two sums by Fieller's method ("Some Problems in
-Interval Estimation", 1954); for a quantile, one test at each edge. Neither assumes a large number of people.
+these sums, whose variance is known. A mean is treated as the ratio of two sums, by Fieller's method ("Some Problems in
+Interval Estimation", 1954); a quantile is tested at each edge. Neither method assumes a large number of people.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from learning.mechanisms.counts.table_plan import (
 from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People, PlannedLevel, Records, content_digest
 
 PERSON = 2**18
-"""Number that a person of weight 1 adds, in the unit of the released sums."""
+"""Contribution of a person of weight 1, in units of the released sums."""
 
 ASKED = frozenset({"sigma", "reference", "people", "weight", "cells"})
-"""Fields of a plan that determine its question."""
+"""Fields of a plan that determine the question."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class CountsQuestion:
         return self.sigma * PERSON
 
     def digest(self) -> str:
-        # A plan's statements about errors are not part of the question; older plans contain fewer of them.
+        # A plan's error estimates are not part of the question; older plans contain fewer of them.
         asked = {name: value for name, value in self.plan.to_json().items() if name in ASKED}
         tables = [list(map(asdict, columns)) for columns in self.tables]
         return content_digest({}, json.dumps([asked, tables], sort_keys=True))
@@ -91,11 +91,11 @@ class CountsQuestion:
 
     @property
     def cells(self) -> int:
-        """Number of cells of all tables."""
+        """Total number of cells in all tables."""
         return sum(map(number_of_cells, self.tables))
 
     def of_tables(self, sums: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Split the sums (cells,) of all tables into tables in the shape of their columns."""
+        """Split the sums (cells,) of all tables into one array per table, with an axis for each column."""
         ends = np.cumsum([number_of_cells(columns) for columns in self.tables])
         shapes = [tuple(column.size for column in columns) for columns in self.tables]
         return [part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), shapes, strict=True)]
@@ -128,17 +128,17 @@ class CountsQuestion:
         most: NDArray[np.float64],
         owned: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return owners, cells and amounts of people's contributions to one table."""
+        """Return the owners, cells and amounts of contributions to a table."""
         cells, cell = number_of_cells(columns), places.cells(columns)
         inside = cell >= 0
         owner, cell = owner[inside], cell[inside]
         times = np.ones(len(owner), np.int64)
-        if owned.max(initial=0) > 1:  # sorting takes longer than everything else
+        if owned.max(initial=0) > 1:  # skipped otherwise, because sorting takes longer than all other steps
             pairs, times = np.unique(owner * cells + cell, return_counts=True)
             owner, cell = pairs // cells, pairs % cells
         shares = most[owner] * times / owned[owner]
         values = np.rint(shares)
-        # With rounding to the nearest, a person with very many records could exceed their weight.
+        # If amounts were rounded to nearest, a person with very many records could exceed their weight.
         exceeds = np.bincount(owner, values**2, len(most)) > most**2
         return owner, cell, np.where(exceeds[owner], np.floor(shares), values)
 
@@ -161,7 +161,7 @@ def sums_digest(sums: NDArray[np.int64]) -> str:
 
 
 def at_least_zero(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the closest numbers (B,) of at least 0 with the same total (Duchi et al. 2008, Figure 1)."""
+    """Return the closest nonnegative numbers (B,) with the same total (Duchi et al. 2008, Figure 1)."""
     total = max(float(sums.sum()), 0.0)
     falling = np.sort(sums)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(sums) + 1)
@@ -174,7 +174,7 @@ QUANTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True)
 class LevelPart:
-    """Contribution of a level to a table: ``people``, according to the head counts, each with the same ``weight``."""
+    """Contribution of a level to a table: ``people``, according to the head counts, and the ``weight`` of each."""
 
     name: str
     people: float
@@ -185,9 +185,9 @@ class LevelPart:
 class Cell:
     """Cell of a table: its ``values``, one per column, and the number of people in it.
 
-    ``count`` is noisy and may be negative. The true number is between ``least`` and ``most`` at least 95 times in 100,
-    however the levels are spread over the cells, and between ``low`` and ``high`` 95 times in 100 if they are spread at
-    random. ``weighted`` is the noisy sum of these people's weights.
+    ``count`` is noisy and may be negative. The true number is between ``least`` and ``most`` at least 95 times in 100
+    for any distribution of the levels among the cells, and between ``low`` and ``high`` 95 times in 100 for a random
+    distribution. ``weighted`` is the noisy sum of these people's weights.
     """
 
     values: tuple[str, ...]
@@ -200,7 +200,7 @@ class Cell:
 
     @property
     def is_distinct(self) -> bool:
-        """Whether the cell can be distinguished from an empty one."""
+        """Whether the cell can be distinguished from an empty cell."""
         return self.least > 0
 
 
@@ -213,7 +213,7 @@ class CountTable:
         sums: Noisy sums of the weights in each cell, in row-major order.
         sigma: Standard deviation of that noise.
         scale: Number of people per unit of the sum of weights.
-        edges: Edges of the bins of each column of numbers, none for other columns.
+        edges: Edges of the bins of each numeric column; empty for other columns.
         scale_error: Relative standard deviation of the scale due to the noise of the head counts.
     """
 
@@ -228,7 +228,7 @@ class CountTable:
 
     @classmethod
     def released(cls, question: CountsQuestion, sums: NDArray[np.int64], levels: Sequence[PlannedLevel]) -> CountTable:
-        """Return the table computed from the released sums (cells,) of a question, for people with these levels."""
+        """Return the table computed from a question's released sums (cells,), for people with these levels."""
         (columns,) = question.tables
         return cls(
             tuple(column.name for column in columns),
@@ -250,7 +250,7 @@ class CountTable:
         values, edges = (tuple(map(tuple, document[name])) for name in ("values", "edges"))
         columns, sums = tuple(document["columns"]), tuple(document["sums"])
         levels = tuple(LevelPart(**each) for each in document["levels"])
-        error = document.get("scale_error", 0.0)  # missing in tables of earlier versions
+        error = document.get("scale_error", 0.0)  # missing from tables of earlier versions
         return cls(columns, values, sums, document["sigma"], document["scale"], edges, levels, error)
 
     def to_json(self) -> dict[str, Any]:
@@ -275,7 +275,7 @@ class CountTable:
         return self.error_of(self.people / len(self))
 
     def error_of(self, count: float) -> float:
-        """Return half of the interval for this number of people, if levels are spread over the cells at random."""
+        """Return half of the interval for this number of people, if levels are randomly distributed among cells."""
         return half_interval(
             count,
             sigma=self.sigma,
@@ -287,9 +287,9 @@ class CountTable:
 
     @property
     def variances(self) -> NDArray[np.float64]:
-        """Variance (cells,) of each sum of weights, given the people in the cell, if levels are spread at random.
+        """Variance (cells,) of each sum of weights, given the people in the cell, if levels are distributed at random.
 
-        It combines the variances of the noise and of the levels in the cell.
+        It is the sum of two variances: of the noise, and of the weights in the cell.
         """
         return self.sigma**2 + self.weight_variance * self.scale * np.maximum(self.sums, 0.0)
 
@@ -320,7 +320,7 @@ class CountTable:
         return [(each, each.people / people, each.people * each.weight / weight) for each in self.levels]
 
     def to_csv(self) -> str:
-        """Return a line for each cell: its values, count, interval and sum of weights."""
+        """Return CSV with a line for each cell: its values, count, interval and sum of weights."""
         text = io.StringIO()
         lines = CsvWriter(text)
         lines.writerow([*self.columns, "people", "low_95", "high_95", "weighted", "least_95", "most_95"])
@@ -341,11 +341,11 @@ class IntervalEstimate:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and quantiles of a column of numbers, for the people whose number is known.
+    """Mean and quantiles of a numeric column, for the people whose number is known.
 
     Attributes:
         group: Value of the table's other column that these people share; empty for all people.
-        mean: Mean of the numbers; None if noise leaves no finite interval for the number of people.
+        mean: Mean of the numbers; None if its interval would be unbounded because of the noise.
         quantiles: Quantiles in the order of `QUANTILES`.
     """
 
@@ -356,7 +356,7 @@ class Summary:
 
 
 def summaries(table: CountTable) -> list[Summary]:
-    """Return summaries of the table's first column of numbers per value of the other column; empty without numbers."""
+    """Return summaries of the table's first numeric column per value of the other column; empty if there is none."""
     axis = next((axis for axis, edges in enumerate(table.edges) if edges), None)
     if axis is None:
         return []
@@ -381,8 +381,8 @@ def mean(
     """Return the mean of numbers in bins.
 
     With the midpoints m of the bins, T(x) = Σ sums·(m − x) has the variance Σ variances·(m − x)² around 0 if x is the
-    mean of the midpoints. The interval contains all x for which |T(x)| is at most 1.96 standard deviations. A number is
-    at most half a bin from its midpoint, and so is their mean.
+    mean of the midpoints. The interval contains all x for which |T(x)| is at most 1.96 standard deviations. Each number
+    is at most half a bin from a midpoint, so the true mean is at most half a bin from the mean of the midpoints.
 
     Args:
         edges: (B + 1,) edges of the bins, which have equal width.
@@ -412,9 +412,9 @@ def quantiles(
 
     At edge j, T = (1 − q)·(sums below) − q·(sums above) has the variance (1 − q)²·(variances below) + q²·(variances
     above). Its expectation is at most 0 up to the quantile and at least 0 from the quantile on. Starting from the
-    lowest edge, edges whose T is more than 1.96 standard deviations below 0 are excluded; likewise from the highest
-    edge down. Each end is wrong only if the test at the first edge beyond the quantile is wrong, which happens 1 time
-    in 40.
+    lowest edge, edges are excluded as long as T is more than 1.96 standard deviations below 0; likewise from the
+    highest edge down, with T above 0. Each end is wrong only if the test at the first edge beyond the quantile is
+    wrong, which happens 1 time in 40.
 
     Args:
         edges: (B + 1,) edges of the bins.

@@ -1,4 +1,4 @@
-"""Bayesian network for sampling rows, with structure and parameters from noisy counts of separate records.
+"""Bayesian network for sampling rows. Its structure and parameters come from noisy counts of separate records.
 
 Noisy entropies determine the structure (section 3.3 of the paper).
 """
@@ -21,7 +21,7 @@ MOST_CELLS = 300
 
 
 def entropy_sensitivity(records: float) -> float:
-    """Return the largest change, in bits, of the entropy of a column of ``records`` values by one record (Lemma 1)."""
+    """Return the largest change in bits of a column's entropy due to one of ``records`` records (Lemma 1)."""
     return (2 + 1 / math.log(2) + 2 * math.log2(records)) / records
 
 
@@ -57,8 +57,8 @@ def noisy_correlations(codes: Codes, sizes: list[int], epsilon: float, rng: np.r
 def parents_choose(correlations: NDArray[np.float64], sizes: list[int], most_cells: int) -> list[tuple[int, ...]]:
     """Choose the parents of each column, without cycles, by a greedy search for the largest merit.
 
-    The merit of s parents is Σ corr(x, p) / √(s + Σ_{p≠q} corr(p, q)) (correlation-based feature selection). They have
-    at most ``most_cells`` combinations of values.
+    The merit of s parents is Σ corr(x, p) / √(s + Σ_{p≠q} corr(p, q)) (correlation-based feature selection). Parents
+    have at most ``most_cells`` combinations of values.
     """
     columns = len(sizes)
     chosen: list[tuple[int, ...]] = [() for _ in range(columns)]
@@ -100,8 +100,8 @@ class RowNetwork:
 
     Attributes:
         order: Columns, each after its parents.
-        buckets: For each column, the coarser value that each value has when the column is a parent.
-        tables: For each column, probabilities (combinations of its parents' coarser values, values); rows add up to 1.
+        buckets: For each column, the coarser value that represents each value when the column is a parent.
+        tables: For each column, probabilities (combinations of parents' coarser values, values) whose rows add up to 1.
     """
 
     order: list[int]
@@ -147,8 +147,8 @@ def fit_network(
 ) -> RowNetwork:
     """Fit a network whose structure and parameters come from two separate sets of records.
 
-    A record of ``structure`` (N, m) changes 1 + m + m·(m - 1)/2 numbers, each ``epsilon_entropy``-DP. A
-    record of ``parameters`` (M, m) changes one count of each column's table, each with Laplace noise of scale
+    A record of ``structure`` (N, m) changes 1 + m + m·(m - 1)/2 numbers, which are ``epsilon_entropy``-DP each. A
+    record of ``parameters`` (M, m) changes one count in each column's table; the counts have Laplace noise of scale
     1/``epsilon_count``. Probabilities are drawn from the Dirichlet posterior of the noisy counts, with a prior of 1.
 
     Args:
@@ -175,7 +175,7 @@ def fit_network(
 
 @dataclass(frozen=True, eq=False)
 class NetworkAndSeeds:
-    """Network with separate records: those counted for its ``parameters``, and the ``seeds``."""
+    """Network, with the records that were counted for its ``parameters`` and, separate from these, the ``seeds``."""
 
     network: RowNetwork
     parameters: Codes
@@ -190,13 +190,13 @@ def network_learn(
     delta: float,
     rng: np.random.Generator,
 ) -> NetworkAndSeeds:
-    """Learn structure and parameters of a network, at (ε, δ) per record each, from a quarter of the records each.
+    """Learn the structure and the parameters of a network, each from a quarter of the records at (ε, δ) per record.
 
     Args:
         codes: Codes (N, m) of the records.
         sizes, buckets: See `fit_network`.
-        epsilon, delta: For all entropies together, and again for all counts together.
-        rng: Source of randomness, which also assigns the records.
+        epsilon, delta: Cost of all entropies together, and separately of all counts together.
+        rng: Source of randomness, which also assigns records to the parts.
     """
     quarter, columns = len(codes) // 4, len(sizes)
     structure, parameters, seeds = np.split(codes[rng.permutation(len(codes))], [quarter, 2 * quarter])

@@ -1,7 +1,7 @@
 """Rows by plausible deniability: choices, plan and cost, seed records, the test that releases rows, and the question.
 
-Rows are made by Mechanism 1 of the paper and tested by Privacy Test 2. Every record answers with its unchanged codes,
-so only rehearsals ask this question: the release is that of the paper's mechanism, which keeps none of iPATE's
+Rows are made by Mechanism 1 of the paper and tested by Privacy Test 2. The answers contain the unchanged codes of every
+record, so only rehearsals ask this question: the release follows the paper's mechanism, which keeps none of iPATE's
 promises, and nobody is charged.
 """
 
@@ -33,7 +33,7 @@ COUNTS = (1, 10, 100, 1_000, 10_000)
 
 @dataclass(frozen=True)
 class Deniability(Choices):
-    """See :class:`learning.mechanisms.choices.Choices`. The defaults are the paper's, except the number of rows."""
+    """See :class:`learning.mechanisms.choices.Choices`. Defaults are as in the paper, except the number of rows."""
 
     released: int = choice(
         1000,
@@ -115,10 +115,10 @@ class DeniabilityPlan(Stored):
     """Plan of a release of rows.
 
     Attributes:
-        fewest, most: Limits of the number of columns that are drawn again.
-        network: ε of the structure and ε of the parameters, for separate records.
-        epsilon, delta, t: Cost of one row to a seed, by Theorem 1.
-        costs: Costs of several rows, the planned number last.
+        fewest, most: Limits on the number of columns that are drawn again.
+        network: ε of the structure and ε of the parameters, which use separate records.
+        epsilon, delta, t: Cost of a row to a seed, by Theorem 1.
+        costs: Costs of several numbers of rows; the last is the planned number.
     """
 
     rows: int
@@ -140,7 +140,7 @@ class DeniabilityPlan(Stored):
 
     @property
     def spent(self) -> float:
-        """Largest ε that the run costs anyone, as a seed or as a record of the network."""
+        """Largest ε that the run costs any person, as a seed or as a record counted for the network."""
         return max(self.costs[-1].epsilon, self.network)
 
 
@@ -187,7 +187,7 @@ def plan_deniability(chosen: Deniability, *, columns: int, records: int, delta: 
 
 
 def plan_notes(plan: DeniabilityPlan, promised: float) -> tuple[Sentence, ...]:
-    """Return notes for the people who plan such rows; ``promised`` is the largest ε of the rehearsal."""
+    """Return notes for the person who plans such rows; ``promised`` is the largest ε of the rehearsal."""
     if plan.spent <= promised:
         return ()
     return (
@@ -210,12 +210,12 @@ LEAST, ALIKE = (10, 50, 100, 500), (2.0, 4.0, 10.0)
 """k and γ for which a run reports how many rows pass."""
 _TRIED = 1_000  # number of rows for each γ and ω
 _ATTEMPTS = 50
-_COARSE = 10  # number of groups of bins in a column of numbers that is a parent
+_COARSE = 10  # number of groups of bins in a numeric column that is a parent
 
 
 @dataclass(frozen=True)
 class DeniabilityTest:
-    """Test that releases a row if at least k + Lap(1/ε₀) records are as plausible a seed as its own.
+    """Test that releases a row if at least k + Lap(1/ε₀) records are as plausible as its actual seed.
 
     Attributes:
         k: Smallest number of plausible seeds.
@@ -229,14 +229,14 @@ class DeniabilityTest:
     epsilon0: float | None
 
     def passes(self, plausible: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Return which rows (N,) with these numbers of plausible seeds are released."""
+        """Return whether each row (N,) is released, given its number of plausible seeds."""
         noise = 0.0 if self.epsilon0 is None else rng.laplace(0, 1 / self.epsilon0, len(plausible))
         return plausible >= self.k + noise
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Rows (N, m) of codes. Their numbers of ``plausible`` seeds (N,), including their own seed, are secret."""
+    """Rows (N, m) of codes. Their numbers of ``plausible`` seeds (N,), which include the actual seed, are secret."""
 
     codes: Codes
     plausible: NDArray[np.int64]
@@ -245,11 +245,11 @@ class Candidates:
 def synthesise(
     network: RowNetwork, seeds: Codes, omegas: Sequence[int], number: int, gamma: float, rng: np.random.Generator
 ) -> Candidates:
-    """Return rows that copy a random seed except for the last ω columns of the network's order, which are drawn again.
+    """Return copies of random seeds, in which the last ω columns in the network's order are drawn again.
 
     ω is drawn from ``omegas`` for each row. The probability that a record produces a row y is Σ_ω 1[the record agrees
     with y on the first m - ω columns]·Π p(y_j | parents) / |omegas|, with the product over the other columns. It is
-    computed from the length of the prefix on which both agree.
+    computed from the length of the prefix in which the record and y agree.
 
     Args:
         seeds: Codes (S, m) of the seeds.
@@ -314,7 +314,7 @@ class DeniabilityQuestion:
     def release(self, part: slice, state: None, answers: Sequence[Arrays], noise: Noise) -> PartRelease:
         rng = np.random.default_rng(np.abs(noise.rounded_normal(2.0**30, (4,))).tolist())
         codes = np.concatenate([answer["codes"] for answer in answers])
-        codes = codes[np.lexsort(codes.T)]  # hides the order of answers
+        codes = codes[np.lexsort(codes.T)]  # sorted to hide the order of answers
         sizes = [column.size for column in self.columns]
         model = network_learn(codes, sizes, list(map(_groups, self.columns)), self.plan.network, self.plan.delta, rng)
         test = DeniabilityTest(self.plan.k, self.plan.gamma, self.plan.epsilon0)
@@ -348,7 +348,7 @@ class DeniabilityQuestion:
 
     @property
     def tried(self) -> list[list[int]]:
-        """Values of ω in the report of passing rows: the planned ones, all columns, one fewer, two fewer, half."""
+        """Values of ω in the report of passing rows: planned values, all columns, one fewer, two fewer, half."""
         whole = len(self.columns)
         others = [[omega] for omega in (whole, whole - 1, whole - 2) if omega >= 0]
         return [list(self.plan.omegas), *others, list(range(whole // 2, whole + 1))]
@@ -356,7 +356,7 @@ class DeniabilityQuestion:
 
 @dataclass(frozen=True)
 class Passing:
-    """Share of rows that pass, for each k, at one γ and some numbers of redrawn columns."""
+    """Share of rows that pass for each k, given γ and the possible numbers of redrawn columns."""
 
     omegas: str
     gamma: float
@@ -373,11 +373,11 @@ class Parents:
 
 @dataclass(frozen=True)
 class DeniableDescription:
-    """Description of released rows for a page and a card. No promise covers any of it.
+    """Description of released rows for a page and a card. No promise covers it.
 
     Attributes:
         columns: Names, the classes last.
-        tried: Number of rows made; ``passed`` is the number that passed the test.
+        tried: Number of rows made; ``passed`` is the number of rows that passed the test.
         least: k of `passing`.
     """
 
@@ -424,8 +424,7 @@ def deniable_rows(
 def _plausible(
     network: RowNetwork, seeds: Codes, rows: Codes, seed: NDArray[np.int64], prefixes: NDArray[np.int64], gamma: float
 ) -> NDArray[np.int64]:
-    # For each prefix: how many seeds agree on it, whether the row's own seed does, and log Σ of the probabilities so
-    # far.
+    # For each prefix: how many seeds agree on it, whether the actual seed does, and log Σ of the probabilities so far.
     logs = np.zeros((network.columns + 1, len(rows)))
     for place in reversed(range(network.columns)):
         logs[place] = logs[place + 1] + np.log(network.probability(rows, network.order[place]))

@@ -1,3 +1,3 @@
-"""Votes by every holder: the mechanism, its releases, its forecast and its rounds. Imports no Django."""
+"""Votes by every holder: the mechanism, its releases, forecasts and rounds. Does not import Django."""
 
 from learning.mechanisms.neighbours.votes import neighbour_votes

@@ -1,17 +1,17 @@
 """Forecast of a round from public points, caps and noisy head counts only.
 
-Public points stand in for records. The number of them within a query's radius, and the number of radii that each of
-them lies in, are counted exactly and scaled to the number of holders. This forecasts the number of voters, and how
-often a holder is asked, without private records. The assumption is that holders' records are distributed like the
-public points. If it is wrong, fewer or more holders vote, which the released counts show.
+Public points stand in for records. The number of public points within each query's radius, and the number of radii that
+contain each public point, are counted exactly and scaled to the number of holders. This forecasts the number of voters,
+and how often a holder is asked, without private records. The assumption is that holders' records are distributed like
+the public points. If it is wrong, fewer or more holders vote, and the released counts show this.
 
-The purity of a neighbourhood cannot be seen without labels. A labelled public sample (such as a study's test data)
-gives each public point class shares, from its nearest labelled points. From these follow the votes in a labelled
-point's neighbourhood, and how often the right class leads after noise. Without a sample, the forecast assumes a range
-for the share of the voters near a query that agree with its true class. The interval for the label accuracy is then
-wide, because the same share can mean two things: if classes mix, this share of the queries is right; if they are
-separate, all queries are right whose right class leads. `released_accuracy` replaces the assumption once a first batch
-has been released.
+The purity of a neighbourhood cannot be seen without labels. With a labelled public sample (such as a study's test
+data), the class shares of each public point are estimated from its nearest labelled points. They determine the votes in
+a labelled point's neighbourhood, and how often the right class leads after noise. Without a sample, the forecast
+assumes a range for the share of voters near a query who agree with its true class. The interval for the label accuracy
+is then wide, because the same share can mean two things: if classes mix, this share of the queries is right; if classes
+are separate, every query is right whose true class leads. `released_accuracy` replaces the assumption once a first
+batch has been released.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_KEPT = 1 << 20  # normal variates kept between two forecasts
 _PARTS = 8  # number of parts into which the queries are divided, in their order
 _BATCH = 500
 _SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the requested votes that accounts allow, compared by `propose`
-_LEAST_NOISE = 1.0  # if hardly anybody is charged, any noise would do
+_LEAST_NOISE = 1.0  # used if hardly anyone is charged, because accounts then allow any noise
 _CLEAR = 0.95  # share of the queries for which `propose` requires the right class to lead at the assumed purity
 
 
@@ -48,8 +48,8 @@ _CLEAR = 0.95  # share of the queries for which `propose` requires the right cla
 class LevelForecast:
     """Forecast of a round for one level.
 
-    Allowed votes have norm 1; in a residual round they are disagreements of squared norm 2. Spending includes earlier
-    rounds.
+    Allowed votes have norm 1; in a residual round, they are disagreements of squared norm 2. Earlier rounds are
+    included in the spending.
     """
 
     name: str
@@ -64,7 +64,7 @@ class LevelForecast:
 class RoundForecast:
     """Forecast of a round.
 
-    margin: lead of the right class in units of σ, at the middle of the assumed purity range or at the estimated purity.
+    margin: lead of the right class in units of σ, for the middle of the assumed purity range or the estimated purity.
     clear: share of queries for which the right class leads after noise, at the same purity.  labels: share of correct
     labels.
     """
@@ -106,7 +106,7 @@ def forecast(
     purity: tuple[float, float] = PURITY,
     agreement: float | None = None,
 ) -> RoundForecast:
-    """Return a forecast of the results and charges of asking these queries in this order.
+    """Return a forecast of results and charges if these queries are asked in this order.
 
     Args:
         queries: `(Q, d)` coordinates of the queries.
@@ -184,12 +184,12 @@ def propose(
 ) -> Proposal:
     """Propose σ and radius for these queries, by a public rule.
 
-    For each of `SHARES`, σ is the smallest for which the accounts allow nearly all requested votes. It is smaller, so
-    that they allow only a part of the votes, if more of the right labels then lead: with unequal caps, people with
-    larger caps then vote more often. With a labelled sample, the rule chooses the radius share with the largest
-    expected label accuracy. Without one, it chooses the smallest at which the right class leads after noise at 95 of
-    100 queries, at the middle of the assumed purity, because near neighbours are purer than far ones. If there is none,
-    it is the one at which the right class leads most often.
+    For each of `SHARES`, σ is the smallest noise for which the accounts allow nearly all requested votes. It is even
+    smaller, so that accounts allow only a part of the votes, if the right class then leads more often: with unequal
+    caps, people with larger caps then vote more often. With a labelled sample, the rule chooses the radius share with
+    the largest expected label accuracy. Without a sample, it chooses the smallest radius share at which the right class
+    leads after noise in 95 of 100 queries, for the middle of the assumed purity, because near neighbours are purer than
+    far ones. If there is none, it chooses the radius share at which the right class leads most often.
 
     Args:
         queries: `(Q, d)` coordinates, one query for each requested label.
@@ -219,8 +219,8 @@ def propose(
 def assumed_purity(purity: float, radius_share: float, n_classes: int) -> float:
     """Return the assumed purity within a radius.
 
-    The part of purity above chance shrinks linearly with the number of neighbours. It reaches 0 at twice as many
-    neighbours as the class has points.
+    The part of the purity above chance shrinks linearly with the number of neighbours. It reaches 0 when there are
+    twice as many neighbours as points of the class.
 
     >>> round(assumed_purity(0.7, 0.05, 10), 2), round(assumed_purity(0.7, 0.05, 2), 2)
     (0.55, 0.69)
@@ -240,14 +240,13 @@ def expected_voters(
     agreement: float | None = None,
     most: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the expected number of voters at each query `(Q,)`, not counting refused votes.
+    """Return the expected number of voters at each query `(Q,)`, without refused votes.
 
-    Used for `expected_agreement` after a round of plain votes and, times its factor, for `read_counts` of residual
-    votes.
+    Used for `expected_agreement` after plain votes and, multiplied by its result, for `read_counts` of residual votes.
 
     Args:
         queries, public, levels, radius_share, sigma, share, agreement: See `forecast`.
-        most: Number of queries used, see `stand_ins.evenly`; None for all.
+        most: Maximum number of queries used (see `stand_ins.evenly`); None for all.
     """
     return _turnout(StandIns(queries, public, [radius_share], most), levels, radius_share, sigma, share, agreement)[0]
 
@@ -255,11 +254,11 @@ def expected_voters(
 def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
     """Return bounds on the share of correct labels, from released noisy counts.
 
-    The lower bound is the average share of the voters near a query who agree with its label. It is correct if classes
+    The lower bound is the average share of the voters near a query who agree with its label. It is accurate if classes
     mix (a query is then like any of its neighbours), and too low if classes are separate and neighbourhoods extend into
-    the next class. The upper bound is how often a second draw of noise gives the same label. A label must not be judged
-    by the counts that determined it, so the noise is split: for a standard normal z, counts + σz/2 and counts - 2σz are
-    independent (Rasines & Young 2023). The first determines the label, the second judges it.
+    the next class. The upper bound is the probability that a second draw of noise gives the same label. A label must
+    not be judged by the counts that determined it, so the noise is split: for a standard normal z, counts + σz/2 and
+    counts - 2σz are independent (Rasines & Young 2023). The first determines the label, and the second judges it.
 
     Args:
         counts: `(Q, C)` released counts of plain votes.
@@ -305,14 +304,14 @@ def _norm(agreement: float | None) -> float:
 
 
 def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.bool_]:
-    """Return which holders are charged: all who are near or, for residual votes, a fixed draw of dissenters."""
+    """Return which holders are charged: all near the query or, for residual votes, a fixed draw of dissenters."""
     if agreement is None:
         return near
     return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)
 
 
 def _votes_allowed(level: PlannedLevel, share: float, sigma: float, agreement: float | None) -> int:
-    """Return the number of votes that the remaining share of the cap can pay for."""
+    """Return the number of votes for which the remaining share of the cap can pay."""
     left = max(0.0, share - level.used) * level.cap
     return math.floor(left * sigma**2 / _norm(agreement) * (1 + 1e-12))
 
@@ -328,7 +327,7 @@ def _demand(
 def _noise(
     votes: Sequence[NDArray[np.float64]], levels: Sequence[PlannedLevel], share: float, agreement: float | None
 ) -> list[float]:
-    """Return the smallest σ, to three digits, that lets accounts pay for each of `_SATURATIONS` of requested votes."""
+    """Return the smallest σ, to three digits, at which accounts can pay each of `_SATURATIONS` of requested votes."""
     total = sum(level.holders * some.sum() for level, some in zip(levels, votes, strict=True))
 
     def cast(sigma: float) -> float:
@@ -356,7 +355,7 @@ def _assumed_right(
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """Return how often the right class (the first) leads if this share of voters agrees and the rest spreads evenly."""
+    """Return how often the right class (the first) leads if this share of voters agrees and others spread evenly."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
@@ -370,9 +369,9 @@ def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float,
 
 
 def _drawn(draws: int, points: int, n_classes: int) -> Iterable[NDArray[np.float64]]:
-    """Yield standard normals `(points, n_classes)` for every draw, always the same so that forecasts are comparable.
+    """Yield standard normals `(points, n_classes)` for every draw, always the same, for comparable forecasts.
 
-    If there are many, they are drawn one by one to save memory.
+    If there are many draws, they are made one by one to save memory.
     """
     if draws * points * n_classes <= _MOST_KEPT:
         return _kept_draws(draws, points, n_classes)
@@ -390,10 +389,10 @@ def _kept_draws(draws: int, points: int, n_classes: int) -> NDArray[np.float64]:
 def _right_by_sample(
     known: LabelledStandIns, radius_share: float, voters: NDArray[np.float64], sigma: float
 ) -> tuple[float, float]:
-    """Return the expected share of correct labels at the sample's points, and the right class's mean lead as a share.
+    """Return the expected share of correct labels at the sample's points, and the right class's mean share lead.
 
-    Later queries have fewer voters, because accounts have been used up by then. Each point is therefore assumed to be
-    asked in each eighth of the order.
+    Later queries have fewer voters, because some accounts are used up by then. The forecast therefore averages over
+    asking each point in each eighth of the order.
     """
     labels, shares = known.labels, known.votes(radius_share)
     right = shares[np.arange(len(labels)), labels]

@@ -1,4 +1,4 @@
-"""Question of a round of votes, and results that follow from its noisy counts without further questions.
+"""Question of a round of votes, and the results of its noisy counts.
 
 The question defines the public points, the space and the guess.
 """
@@ -29,7 +29,7 @@ class CountsRelease:
     """Outcome of a batch.
 
     counts: `(Q, C)` rounded noisy counts.  labels: `(Q,)` class with the largest count; the lowest number in a tie.
-    margins: `(Q,)` its lead, in units of σ.
+    margins: `(Q,)` lead of that class, in units of σ.
     """
 
     counts: NDArray[np.int64]
@@ -61,7 +61,7 @@ def read_counts(
         counts: `(Q, C)` released counts.
         predicted: `(Q,)` public guess that residual votes were cast against; None for plain votes.
         voters: `(Q,)` or a number: public estimate of the total number of voters at each query. Residual counts show
-            the votes against the guess, which must outweigh this number.
+            only votes against the guess, which must outweigh this number.
 
     >>> read_counts([[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
     array([0])
@@ -81,9 +81,9 @@ def read_counts(
 class VotesQuestion:
     """See :class:`learning.mechanisms.protocol.Question`.
 
-    ``rows`` (Q,) of the public dataset in the order in which they are asked; ``queries`` (Q, d), their coordinates;
-    ``radii`` (Q,), squared; ``voters`` (Q,) according to the forecast; ``predicted`` (Q,) if votes are residual; the
-    ``outcome`` whose categories are voted for; ``index`` of the round; and the number of ``promises`` of the plan.
+    ``rows`` (Q,) are rows of the public dataset in the order of the queries, and ``queries`` (Q, d) their coordinates;
+    ``radii`` (Q,) are squared; ``voters`` (Q,) are forecast; ``predicted`` (Q,) is given if votes are residual; votes
+    are for the categories of ``outcome``; ``index`` is the round's; ``promises`` is their number in the plan.
     """
 
     rows: NDArray[np.int64]
@@ -103,7 +103,7 @@ class VotesQuestion:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **about: Any) -> VotesQuestion:
-        """Return the question from a round's file, with the content of its row and its run."""
+        """Return the question from the arrays in a round's file, and the data of the round and its run."""
         return cls(
             rows=arrays["rows"],
             queries=arrays["queries"],
@@ -124,7 +124,7 @@ class VotesQuestion:
 
     @property
     def norm(self) -> float:
-        """Largest squared norm of a contribution to one query: 2 if votes are residual."""
+        """Largest squared norm of a contribution to a query: 2 if votes are residual, else 1."""
         return 1.0 if self.predicted is None else 2.0
 
     def digest(self) -> str:
@@ -176,7 +176,7 @@ class VotesQuestion:
             predicted=self._guessed(part),
             kernel=self.kernel,
         )
-        # The difference of the accounts rather than the sum of the norms keeps charges and remaining budgets
+        # The difference of the accounts is used, not the sum of the norms, so that charges and remaining budgets are
         # consistent.
         return sums, accounts.spent - people.spent
 
@@ -202,6 +202,6 @@ class VotesQuestion:
 
 
 def counts_digest(rows: NDArray[Any], labels: NDArray[Any], counts: NDArray[Any]) -> str:
-    """Return the SHA-256 of released counts: rows of the public dataset, each with its label and noisy counts."""
+    """Return the SHA-256 of released counts: rows of the public dataset with their labels and noisy counts."""
     entries = [[int(row), int(label), each] for row, label, each in zip(rows, labels, counts.tolist(), strict=True)]
     return hashlib.sha256(json.dumps(entries).encode()).hexdigest()

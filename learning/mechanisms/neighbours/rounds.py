@@ -2,8 +2,8 @@
 
 If a choice is left open, a public rule decides. The plan of a run is based on public points, caps and noisy head
 counts. The second round is planned again after the first has been released (`next_round`). The noisy counts then show
-how many people take part and how many of the voters near a point agree, and both determine how little noise the
-accounts allow. This is possible because the rule uses only releases.
+how many people take part and how many of the voters near a point agree, which determines how little noise the accounts
+allow. The plan may depend on these counts because they are releases.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from learning.mechanisms.neighbours.votes import KERNELS
 from learning.mechanisms.protocol import PlannedLevel
 
 LARGEST_SIGMA = 16_384.0
-"""Largest standard deviation of a count: 2³⁰ times the unit in which votes are counted."""
+"""Largest standard deviation of the noise in a count: 2³⁰ times the unit in which votes are counted."""
 
 _BY_FORECAST = gettext_noop("Leave empty to let the forecast choose.")
 _UNSET = gettext_noop("chosen by the forecast")
@@ -41,10 +41,10 @@ _KERNEL_LABELS = {
 }
 
 MOST_FIRST = 600
-"""Default largest number of points that the first of two rounds asks: see `first_queries`."""
+"""Default maximum number of points in the first of two rounds; see `first_queries`."""
 
 _LEAST_FIRST = 6  # queries for each class
-_ONE_ROUND = 0.97  # share of queries at which the right class must lead to make a single round enough
+_ONE_ROUND = 0.97  # share of queries at which the right class must lead for a single round to be enough
 _LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
 _UNEVEN = 1.5  # a wrong student is wrong repeatedly, and the same holders are charged each time
 
@@ -113,7 +113,7 @@ class NeighbourChoices(HolderChoices):
 
 
 def split_share(share: float, rounds: int) -> list[float]:
-    """Return the share of each round: equal parts, fixed before any release, adding up to at most `share`.
+    """Return the share of each round: equal parts that are fixed before any release and add up to at most `share`.
 
     >>> split_share(0.5, 2)
     [0.25, 0.25]
@@ -124,7 +124,7 @@ def split_share(share: float, rounds: int) -> list[float]:
 
 
 def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return points to begin with: the points nearest to the centres of `count` clusters of the public points.
+    """Return the points to ask first, which are nearest to the centres of `count` clusters of the public points.
 
     Args:
         public: `(P, d)` coordinates.
@@ -145,13 +145,13 @@ def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
     distances = ((points - clusters.cluster_centers_[clusters.labels_]) ** 2).sum(axis=1)
     order = np.lexsort((distances, clusters.labels_))
     firsts = order[np.unique(clusters.labels_[order], return_index=True)[1]]
-    # an empty cluster has no nearest point and gets the point farthest from its centre
+    # an empty cluster has no nearest point; the point farthest from its own centre is used instead
     rest = np.setdiff1d(np.argsort(-distances, kind="stable"), firsts, assume_unique=True)
     return np.sort(np.concatenate([firsts, rest[: count - len(firsts)]]))
 
 
 def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return the points where the student's two most likely classes are closest: most doubtful first, ties in order.
+    """Return the points where the student's two most likely classes are closest: closest first, ties in order.
 
     Args:
         probabilities: `(P, C)` from the previous round's student, which learned only from releases.
@@ -165,11 +165,11 @@ def doubtful_queries(probabilities: ArrayLike, count: int) -> NDArray[np.int64]:
 
 
 def expected_agreement(counts: ArrayLike, expected: ArrayLike) -> float:
-    """Return the number of participating voters relative to the forecast, from a round of plain votes.
+    """Return the ratio of participating voters to forecast voters, estimated from a round of plain votes.
 
-    Residual counts do not show how many voters agree with the guess. The number of voters of a query is known from
-    public points except for one factor (participation and distribution of records). The sum of all noisy counts of an
-    earlier round estimates this factor far better than any single count.
+    Residual counts do not show how many voters agree with the guess. Public points show a query's number of voters up
+    to a common factor (participation and distribution of records). The sum of all noisy counts of an earlier round
+    estimates this factor far better than any single count.
 
     Args:
         counts: `(Q, C)` released counts of that round.
@@ -189,8 +189,8 @@ class PlannedRound:
     """Planned round: its queries and parameters.
 
     queries: positions among the public points.  residual: whether votes are cast against the predictions of the
-    previous round's student.  share: of every cap, for this and all earlier rounds together.  agreement: for residual
-    votes, the expected share of voters who agree with the prediction.
+    previous round's student.  share: share of every cap for this and all earlier rounds together.  agreement: for
+    residual votes, the expected share of voters who agree with the prediction.
     """
 
     queries: NDArray[np.int64]
@@ -215,8 +215,8 @@ class PlannedRound:
 class EarlierRound:
     """Round of plain votes that was released.
 
-    queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: share of the
-    cap that it was forecast to use, by level.
+    queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: forecast share
+    of the cap used by the round, by level.
     """
 
     queries: NDArray[np.int64]
@@ -228,14 +228,14 @@ class EarlierRound:
 
 @dataclass(frozen=True, eq=False)
 class RoundsPlan:
-    """Planned rounds in order; ``chosen`` is the reason for their number, if the planner chose it."""
+    """Planned rounds in order; ``chosen`` is the reason for the number of rounds, if the planner chose it."""
 
     rounds: tuple[PlannedRound, ...]
     chosen: Sentence | None = None
 
 
 def first_queries(points: int, n_classes: int) -> int:
-    """Return the size of the first of two rounds: a fifteenth of the points, at most 600, some per class, at most half.
+    """Return the size of the first of two rounds: 1/15 of the points, at most 600, at least 6 per class, at most half.
 
     >>> first_queries(9000, 10), first_queries(300, 10), first_queries(50, 10)
     (600, 60, 25)
@@ -258,9 +258,9 @@ def plan_rounds(
 ) -> RoundsPlan:
     """Return the proposed rounds for a requested number of labels, with their forecasts.
 
-    A single round asks one point for each requested label. With two rounds, the first asks a few points spread over the
-    public points, and the second asks all others by residual votes. Each round gets an equal part of the share, and a
-    holder may use what is left of the first part in the second round.
+    A single round asks about one point for each requested label. With two rounds, the first asks about a few points
+    spread over the public points, and the second about all others by residual votes. Each round gets an equal part of
+    the share; in the second round, holders may also use the rest of the first part.
 
     Args:
         public: `(P, d)` coordinates of the first round.
@@ -268,9 +268,9 @@ def plan_rounds(
         share: Share of every cap that the run may use.
         n_classes: Number of classes, at least 2.
         rounds: 1 or 2; None for one round if the right class is expected to lead at 97 of 100 queries of a single
-            round, and otherwise two.
+            round, and for two otherwise.
         wanted: Number of labels; None for all public points.
-        first: Number of points that the first of two rounds asks; None for `first_queries`.
+        first: Number of points in the first of two rounds; None for `first_queries`.
         sample: Labelled public points, in the same coordinates; None to assume a purity.
         sigma, radius_share: Manual choices, which replace the proposal.
 
@@ -317,7 +317,7 @@ def next_round(
     sigma: float | None = None,
     radius_share: float | None = None,
 ) -> tuple[PlannedRound, NDArray[np.float64]]:
-    """Return the residual round after a released round, planned from its noisy counts, and the voters for reading it.
+    """Return the residual round after a released round, planned from its noisy counts, and `voters` for reading it.
 
     Args:
         earlier: The released round of plain votes.
@@ -325,8 +325,8 @@ def next_round(
         counts: `(Q, C)` released counts of that round.
         public: `(P, d)` public points in the coordinates of the next round.
         probabilities: `(P, C)` from the student that learned from that round. Votes are cast against its most likely
-            classes. The points where it is most in doubt are asked first, while accounts are full, because its
-            predictions are wrong most often there, so that most holders disagree and contribute.
+            classes. The points where it is most in doubt are asked first, while accounts are full: its predictions are
+            most often wrong there, so that most holders disagree and contribute.
         levels: Levels with noisy or public head counts, as planned.
         share: Share of every cap that both rounds may use together.
         n_classes, sample: See `plan_rounds`; the sample is in the coordinates of the next round.
@@ -334,10 +334,10 @@ def next_round(
         sigma, radius_share: Manual choices, which replace the proposal.
 
     Returns:
-        The round, and `(Q,)` `voters` for `read_counts`: the voters of its queries, from the forecast and the turnout
-        of the round before, plus the worth of the prediction itself. With noise σ on counts in which a right class
-        leads by L voters, being right with odds o is worth (σ²/L)·ln o voters (Bayes' rule). This is next to nothing if
-        many vote, and more than any noise if hardly anybody does.
+        The round, and `(Q,)` `voters` for `read_counts`: the voters at its queries, from the forecast and the turnout
+        of the previous round, plus the prediction's own worth in voters. If counts with noise σ have the right class
+        leading by L voters, a prediction that is right with odds o is worth (σ²/L)·ln o voters (Bayes' rule). This is
+        next to nothing if many people vote, and more than any noise if hardly anyone does.
     """
     points, certainty = np.asarray(public), np.asarray(probabilities)
     others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
@@ -408,7 +408,7 @@ def _proposed(
     by_hand: tuple[float | None, float | None],
     agreement: float | None = None,
 ) -> PlannedRound:
-    """Return a round with σ and radius chosen by the forecast or by hand, and the forecast for it."""
+    """Return a round, with σ and radius chosen by the forecast or by hand, and its forecast."""
     best = propose(
         points[queries],
         points,

@@ -1,4 +1,4 @@
-"""Public points that stand in for records: which of them are near each query, and the classes of a neighbourhood."""
+"""Public points that stand in for records: which points are near each query, and the classes in a neighbourhood."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-_NEAREST = 10  # labelled points that determine the classes of a stand-in
+_NEAREST = 10  # number of labelled points that determine the classes of a stand-in
 _STAND_INS = 2000
-_QUERIES = 2000  # more would not improve a forecast
+_QUERIES = 2000  # number of queries; more would not improve a forecast
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,14 +23,14 @@ class Sample:
 
 
 class StandIns:
-    """Public points that stand in for records: their distances from the queries, and the radii for several shares.
+    """Public points that stand in for records, with their distances from the queries and the radii for several shares.
 
     points: `(S, d)`, at most 2,000 public points, evenly sampled.  queries: number of queries.  looked_at: number of
-    queries used: all, or 2,000 evenly sampled ones if that is enough.  each: number of queries that each of these
+    queries used: all, or 2,000 evenly sampled queries if that is enough. each: number of queries that one of these
     represents.
 
     A query that is itself a public point is not a person's record, so it is left out of its own neighbourhood: if the
-    radius contains k of P public points, (k - 1) / P of the holders are expected there.
+    radius contains k of P public points, it is expected to contain (k - 1) / P of the holders.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class StandIns:
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
 
     def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
-        """Return which stand-ins are near each query, `(Q, S)`; a holder of several records is a fixed draw of several.
+        """Return which holders are near each query, `(Q, S)`; one with several records is a draw of several stand-ins.
 
         With 1.3 records per holder, three holders in ten have one more.
         """
@@ -65,13 +65,13 @@ class StandIns:
 
 
 class LabelledStandIns(StandIns):
-    """Public points around those of a labelled sample, used to predict the classes of the voters there.
+    """Public points around the points of a labelled sample, used to predict the classes of the voters there.
 
     The sample's other points stand in for records with their own labels, and the public points for records with the
-    labels of their nearest labelled points (up to ten). The labelled point that is the query is left out, and the next
-    one replaces it. The first kind is right but rare, the second frequent but sometimes wrong. The votes of both are
-    counted, and votes for wrong classes are scaled halfway (in log odds) to their share among only the labelled points:
-    see docs/neighbours.md.
+    labels of their nearest labelled points (up to ten). The labelled point that is the query is left out, and replaced
+    by the next one. Points of the sample have correct labels but are few; public points are many but sometimes wrong.
+    The votes of both are counted, and votes for wrong classes are scaled halfway (in log odds) to their share among
+    only the labelled points; see docs/neighbours.md.
     """
 
     def __init__(self, sample: Sample, public: ArrayLike, radius_shares: Sequence[float], n_classes: int) -> None:
@@ -89,7 +89,7 @@ class LabelledStandIns(StandIns):
         self._votes: dict[float, NDArray[np.float64]] = {}
 
     def votes(self, radius_share: float) -> NDArray[np.float64]:
-        """Return expected votes `(sample, C)` at each point, as multiples of the mean number of voters of a point."""
+        """Return the expected votes `(sample, C)` at each point, as multiples of the mean number of voters."""
         if radius_share not in self._votes:
             near = self.near(radius_share)
             voters = np.zeros(near.shape, np.bool_)
@@ -98,7 +98,7 @@ class LabelledStandIns(StandIns):
             certain = self._count * (self._among <= self._reach[radius_share][:, None]) @ self._one_hot
             votes = certain + near @ self._one_hot[self._tell].sum(axis=1)
             votes += voters @ self._one_hot[self._next] - voters.sum(axis=1)[:, None] * self._one_hot
-            # each labelled point adds one more vote of both kinds, because a point with few neighbours says little
+            # each point gets one more vote of both kinds, because a point with few neighbours says little
             both = self._count * len(votes) * votes / max(float(votes.sum()), 1e-9)
             factor = self._odds_wrong(certain + both) / max(self._odds_wrong(votes), 1e-9)
             votes = np.where(self._one_hot > 0, votes, math.sqrt(factor) * votes)

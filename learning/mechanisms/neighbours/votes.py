@@ -1,16 +1,16 @@
-"""Votes by every holder near a query for the class of their own records, as far as their accounts allow.
+"""Votes by all holders near a query for the class of their own records, as far as their accounts allow.
 
 This is Individualized PATE with one teacher per holder, also known as private nearest neighbours with individual
 accounting: Zhu, Yu, Chandraker, Wang, "Private-kNN" (CVPR 2020); Zhu, Wang et al., "Private prediction strikes back!"
-(2023). The guarantee is that of a Gaussian mechanism with one account per holder, see `accounting.privacy`.
+(2023). The guarantee is that of a Gaussian mechanism with one account per holder; see `accounting.privacy`.
 
-A holder's contribution to a query is a function of the query, public points and the holder's own records. It is a
-vector of multiples of 2⁻¹⁶, whose squared norm is a multiple of 2⁻³². Sums and charges are therefore exact in float64,
-so they do not depend on blocks, on shards or on other people.
+A holder's contribution to a query depends only on the query, public points and the holder's own records. It is a vector
+of multiples of 2⁻¹⁶, whose squared norm is a multiple of 2⁻³². Sums and charges are therefore exact in float64 and do
+not depend on blocks, shards or other people.
 
-Coordinates are integers of at most 127 in absolute value. With `d` of them, a product of two points and half a squared
-norm stay below 1.5·127²·d. Multiples of ½ up to 2²³ are exact in float32, so for d ≤ 346 every product, every partial
-sum and the comparison with the radius are exact in any order. For larger d, the same holds in float64.
+Coordinates are integers of at most 127 in absolute value. With `d` coordinates, the product of two points plus half a
+squared norm stays below 1.5·127²·d. Multiples of ½ up to 2²³ are exact in float32, so for d ≤ 346 every product, every
+partial sum and the comparison with the radius are exact in any order. For larger d, the same holds in float64.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ MOST_DIMENSIONS = 1040
 """Largest number of coordinates for which the product of two points stays below 2²⁴."""
 
 QUERIES_AT_A_TIME = 256
-"""Fixed, because blocks of queries must not depend on the records."""
+"""Fixed number, because blocks of queries must not depend on the records."""
 _RECORDS_AT_A_TIME = 8192
 _SINGLE = 346  # largest number of coordinates for which float32 is exact
 
@@ -55,11 +55,11 @@ def near_blocks(
 ) -> Iterator[Near]:
     """Yield all pairs of a query and a record within its radius, one block of records at a time.
 
-    A block has at most `QUERIES_AT_A_TIME` times as many pairs as records, for any number of records and any owners.
+    A block has at most `QUERIES_AT_A_TIME` times as many pairs as records, regardless of the records and their owners.
 
     Args:
         queries: `(b, d)`, at most 127 in absolute value.
-        radii: `(b,)` squared; records at exactly this distance are near. If negative, no records are near.
+        radii: `(b,)` squared; records at exactly this distance are near. If a radius is negative, no records are near.
         records: `(n, d)`, at most 127 in absolute value.
         norms: `(n,)`, `squared_norms(records)`.
 
@@ -86,7 +86,7 @@ def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordina
 
 
 def by_query(row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order that groups pairs of several blocks by query but otherwise keeps their order."""
+    """Return the order that groups pairs from several blocks by query and otherwise preserves their order."""
     return np.argsort(row.astype(np.int16), kind="stable")
 
 
@@ -120,9 +120,9 @@ def kernel_weights(
 ) -> NDArray[np.int64]:
     """Return the weight of each pair, from 0 to `UNIT`.
 
-    "uniform": every record within the radius has full weight. "epanechnikov": 1 - (distance / radius)², which gives
-    near records most weight and records at the rim hardly any. The charge of a contribution shrinks with the square of
-    its weight.
+    "uniform": every record within the radius has full weight. "epanechnikov": 1 - (distance / radius)², so near records
+    have the most weight and records at the rim hardly any. The charge for a contribution grows with the square of its
+    weight.
 
     Args:
         kernel: One of `KERNELS`.
@@ -165,7 +165,7 @@ def _nobody() -> Near:
 
 
 class HolderAccounts(Protocol):
-    """Accounts that limit every holder's contributions; `accounting.privacy.IndividualAccounts` is one."""
+    """Accounts that limit every holder's contributions, for example `accounting.privacy.IndividualAccounts`."""
 
     @property
     def spent(self) -> NDArray[np.float64]:
@@ -181,18 +181,18 @@ def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[
     """Return the squared radius of each query: the smallest that contains at least this share of the public points.
 
     It depends only on public points. The query itself is included if it is a public point. Points at exactly the radius
-    are within it, so ties need no decision.
+    are within it, so ties do not matter.
 
     Args:
         queries: `(Q, d)` coordinates from a fitted representation.
         public: `(P, d)` coordinates of the public points, from the same representation.
-        radius_share: Above 0, at most 1. Several shares give radii for each.
+        radius_share: Share above 0 and at most 1, or several shares.
 
     Returns:
         `(Q,)`, or `(Q, shares)` for several.
 
     Raises:
-        ValueError: The arrays are not such coordinates, or a share is out of range.
+        ValueError: The arrays do not contain such coordinates, or a share is out of range.
 
     >>> radii([[0], [10]], [[0], [1], [5], [10]], 0.5)
     array([ 1, 25])
@@ -203,7 +203,7 @@ def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[
     points = _require_public("public", public)
     if len(points) == 0:
         raise ValueError("There are no public points to take the radius from: give some.")
-    # slightly less, so that 0.07 of 100 points are 7 points
+    # reduced slightly, so that 0.07 of 100 points are 7 points
     ks = np.maximum(1, np.ceil(shares * len(points) - 1e-9)).astype(int).tolist()
     result = kth_distances(_require_public("queries", queries, points.shape[1]), points, ks)
     return result[:, 0] if np.ndim(radius_share) == 0 else result
@@ -226,9 +226,9 @@ def neighbour_votes(
     """Return the votes of all holders on a batch of queries, before noise, and their charges.
 
     A holder contributes the mean of the one-hot vectors of their records within the query's radius (e_y for one
-    record), a vector of norm at most 1. With `predicted`, the public guess ŷ for each query, e_ŷ is subtracted from it:
-    the result is 0 if all their records agree, and has a squared norm of 2 if none does. Accounts are charged query by
-    query, in the order given. Refused contributions are 0 and cost nothing.
+    record), a vector of norm at most 1. If `predicted` gives a public guess ŷ for each query, e_ŷ is subtracted: the
+    result is 0 if all their records agree, and its squared norm is 2 if none does. Accounts are charged query by query,
+    in the order given. Refused contributions are 0 and cost nothing.
 
     Args:
         queries: `(Q, d)` integer coordinates of at most 127 in absolute value.
@@ -241,13 +241,13 @@ def neighbour_votes(
         accounts: Charged as a side effect.
         sigma: Standard deviation of the noise that will be added to each count.
         predicted: `(Q,)` class numbers, for residual votes.
-        kernel: One of `KERNELS`. With any other than "uniform", the mean is weighted and shrinks with the distance.
+        kernel: One of `KERNELS`. Except for "uniform", the mean is weighted and shrinks with the distance.
 
     Returns:
         The unnoised votes `(Q, C)`, and the squared norms that were charged, CSR `(Q, H)`. Both are secret.
 
     Raises:
-        ValueError: The arrays do not fit together. The content of a single record never raises one.
+        ValueError: The shapes of the arrays do not match. The content of a record never raises an error.
     """
     return shard_contributions(
         queries,
@@ -278,7 +278,7 @@ def shard_contributions(
 ) -> tuple[NDArray[np.float64], csr_array]:
     """Return the result of `neighbour_votes` for some holders, with all their records, numbered within the shard.
 
-    The sums of the shards add up to those of all holders, bit for bit, however the holders are divided. The charges of
+    The sums of the shards add up to the sums of all holders, bit for bit, however the holders are split. The charges of
     a shard are the columns of its holders.
 
     Args:
@@ -332,8 +332,8 @@ class _Votes:
     """Contributions that holders offer to the queries of a block, in multiples of 1 / UNIT.
 
     row, holder: `(votes,)`, one vote per holder and query, ordered by both.  vote, label, amount: `(entries,)` entries
-    of the vectors, with the vote that each belongs to.  guess: `(votes,)` public guess for the query.  against:
-    `(votes,)` amount subtracted from the guess's entry; both None without guesses.
+    of the vectors, each with its vote. guess: `(votes,)` public guess for the query. against: `(votes,)` amount
+    subtracted from the guess's entry; both are None if there are no guesses.
     """
 
     row: NDArray[np.int64]
@@ -363,7 +363,7 @@ class _Votes:
     def sums(self, allowed: NDArray[np.bool_], queries: int, classes: int) -> NDArray[np.float64]:
         """Return the sums `(queries, classes)` of the allowed votes, exact because all numbers are integers."""
         cells = self.row[self.vote] * classes + self.label
-        # for empty input, bincount returns integers whatever the weights
+        # for empty input, bincount returns integers regardless of the weights
         sums = np.bincount(cells, self.amount * allowed[self.vote], queries * classes).astype(np.float64)
         if self.guess is not None and self.subtracted is not None:
             cells = self.row * classes + self.guess

@@ -1,6 +1,6 @@
 """Mechanisms of Individualized PATE: plan a run, assign holders to teachers, count votes, release noisy labels.
 
-`accounting.privacy` calculates the cost of a release. Nothing here imports Django.
+`accounting.privacy` calculates the cost of a release. Does not import Django.
 """
 
 from common.noise import SimulationNoise, SystemNoise

@@ -20,7 +20,7 @@ REJECTED = -1
 
 @dataclass(frozen=True, eq=False)
 class LabelRelease:
-    """Release of a vote about a batch of queries.
+    """Release of a vote on a batch of queries.
 
     labels: `(queries,)` labels, `REJECTED` for a query without one.
     answered: `(queries,)`, True if the label comes from the teachers, so that its cost is due.
@@ -33,20 +33,20 @@ class LabelRelease:
 
     @property
     def reinforced(self) -> NDArray[np.bool_]:
-        """`(queries,)`, True if the label is the student's own, which costs no more than the check."""
+        """`(queries,)`, True if the label is the student's own, for which only the check is paid."""
         return ~self.answered & (self.labels != REJECTED)
 
 
 @dataclass(frozen=True, eq=False)
 class QueryCosts:
-    """RDP cost of a batch of queries to a holder, at each order: `check` for every query, `label` only if answered."""
+    """RDP cost of a batch of queries to a holder at each order: `check` for every query, `label` for answered ones."""
 
     check: NDArray[np.float64]
     label: NDArray[np.float64]
 
 
 class Suggested(Protocol):
-    """Value that suits a number of teachers and of classes."""
+    """Function that suggests a value for a number of teachers and classes."""
 
     def __call__(self, teachers: int, classes: int = ...) -> float: ...
 
@@ -63,10 +63,10 @@ class AggregatorParameter:
     """Parameter of an aggregator: a number above 0.
 
     Attributes:
-        name: Its key in `Aggregator.parameters`.
-        label: Its name on pages, in English, marked for translation.
-        help: Its definition with its unit, and typical values; marked for translation.
-        suggested: Function of the numbers of teachers and of classes to a sensible value for a first run.
+        name: Key in `Aggregator.parameters`.
+        label: Name on pages, in English, marked for translation.
+        help: Definition with its unit, and typical values; marked for translation.
+        suggested: Function that maps the numbers of teachers and of classes to a sensible value for a first run.
         below: Exclusive upper bound.
     """
 
@@ -91,10 +91,10 @@ class AggregatorParameter:
 
 @dataclass(frozen=True)
 class VoteCharge:
-    """Cost of a vote to a holder in μ², independent of the votes: `check` for every query, `label` if it is answered.
+    """Cost of a vote to a holder in μ², independent of the votes: `check` for every query, `label` for answers.
 
-    If `first` is not None, only that many queries are charged this way. `rest` is due once, before the next query, and
-    pays for all further queries.
+    If `first` is not None, only that many queries are charged in this way. `rest` is then charged once, before the next
+    query, and pays for all further queries.
     """
 
     check: float
@@ -105,18 +105,18 @@ class VoteCharge:
 
 @dataclass(frozen=True)
 class Aggregator(abc.ABC):
-    """Noisy vote that is defined by its parameters only, so that equal parameters mean an equal aggregator.
+    """Noisy vote that is defined only by its parameters, so aggregators with equal parameters are equal.
 
     Subclasses are frozen dataclasses whose fields are made by `parameter`.
 
     Attributes:
-        name: Its key in the registry, in the database and in the API.
-        label: Its name on pages, a proper name that is not translated.
-        help: How it decides, in one English sentence, marked for translation.
+        name: Key in the registry, in the database and in the API.
+        label: Name on pages, which is not translated.
+        help: Sentence in English that explains how it decides, marked for translation.
         asks_student: Whether the vote uses predictions of a student that learned from the labels so far.
         reinforces: Whether queries may keep the student's own label, which costs nothing.
         pays_once: Whether one charge pays for many queries, so that teachers must not miss any of them.
-        has_paper_costs: Whether `costs` is valid for it, so that a rehearsal can use it.
+        has_paper_costs: Whether `costs` is valid for this aggregator, so that rehearsals can use it.
         adds_noise_once: Whether labels follow from counts with a single draw of Gaussian noise, so that the counts can
             be released.
         releases_counts: Whether the counts are released.
@@ -124,8 +124,8 @@ class Aggregator(abc.ABC):
     `votes` is `(queries, classes)`: weighted counts. `student_probabilities`, of the same shape, come from the current
     student; only Interactive-GNMax uses them.
 
-    The noise breaks ties evenly. It also decides queries on which no teacher voted, because rejecting such a query
-    would expose its only voter. With one class, every answered label is 0.
+    The noise breaks ties evenly. It also decides queries on which no teacher voted, because rejecting such queries
+    would reveal whether a single teacher voted. With one class, every answered label is 0.
     """
 
     name: ClassVar[str]
@@ -152,14 +152,14 @@ class Aggregator(abc.ABC):
         return tuple(AggregatorParameter(field.name, **field.metadata) for field in dataclasses.fields(cls))
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """Return warnings about parameters that are unlikely to work in a run.
+        """Return warnings about parameters that are unlikely to work well in a run.
 
         Args:
             votes: Total weight of a unanimous vote.
             classes: Number of classes; None if unknown.
 
         Returns:
-            A sentence for each problem, for the people who plan the run.
+            A sentence for each problem, for the person who plans the run.
         """
         return []
 
@@ -200,7 +200,7 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return a query's μ², for any votes, for a holder whose teachers have the total weight `sensitivity`."""
+        """Return a query's cost in μ², for any votes, to a holder whose teachers have total weight `sensitivity`."""
 
     def costs(
         self,
@@ -234,7 +234,7 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def scaled(self, factor: float) -> "Aggregator":
-        """Return the same vote for `factor` times the votes, with all parameters in units of votes multiplied by it."""
+        """Return the same vote for `factor` times the votes, scaling all parameters that are in units of votes."""
 
     def parameters(self) -> dict[str, Any]:
         """Return name and parameters as plain values for the ledger; `aggregator_from_parameters` is the inverse."""

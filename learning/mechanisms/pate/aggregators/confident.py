@@ -1,4 +1,4 @@
-"""Aggregators that first check, with noise, whether teachers agree with one another or disagree with the student.
+"""Aggregators that first make a noisy check: do teachers agree with one another, or disagree with the student?
 
 Papernot et al. 2018, Algorithms 1 and 2.
 """
@@ -25,7 +25,7 @@ _DIFFERENCE = 1 / 3
 class ConfidentGNMax(GNMax):
     """GNMax if max_j n_j + N(0, σ_T²) ≥ T, otherwise rejection: Papernot et al. 2018, Algorithm 1.
 
-    The check is paid for on every query, the label only on queries that pass it.
+    Every query pays for the check; only queries that pass the check also pay for the label.
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> vote = ConfidentGNMax(sigma=2.0, sigma_threshold=2.0, threshold=70.0)
@@ -92,7 +92,7 @@ class ConfidentGNMax(GNMax):
         return float(ndtr((votes - self.threshold) / self.sigma_threshold))
 
     def charge(self, sensitivity: float) -> VoteCharge:
-        """Return w²/σ_T² for the check, 2w²/σ² for the label.
+        """Return w²/σ_T² for the check and 2w²/σ² for the label.
 
         >>> ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0).charge(3.0)
         VoteCharge(check=0.0004, label=0.01125, first=None, rest=0.0)
@@ -100,7 +100,7 @@ class ConfidentGNMax(GNMax):
         return VoteCharge(check_charge(sensitivity, self.sigma_threshold), super().charge(sensitivity).label)
 
     def scaled(self, factor: float) -> "ConfidentGNMax":
-        """Return the aggregator with σ, σ_T and T scaled with the votes.
+        """Return the aggregator with σ, σ_T and T multiplied by the factor.
 
         >>> ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0).scaled(0.5)
         ConfidentGNMax(sigma=20.0, sigma_threshold=75.0, threshold=100.0)
@@ -134,9 +134,9 @@ class InteractiveGNMax(ConfidentGNMax):
     GNMax answers. Otherwise, if max_j p_j > `confidence`, the student's own prediction is reinforced, which costs only
     the check. All other queries are rejected.
 
-    p may depend only on labels released before and on public data, never on other private data. k·p is then the same
-    for neighbours, so the check costs as much as without it at counts n_j - k·p_j. If there is no student yet, pass
-    probabilities of 0: the vote is then the same as with Confident-GNMax.
+    p may depend only on previously released labels and on public data, never on other private data. k·p is then the
+    same for neighbouring data, so the check of n_j - k·p_j costs as much as a check of n_j. If there is no student yet,
+    pass probabilities of 0: the vote is then the same as with Confident-GNMax.
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> vote = InteractiveGNMax(sigma=2.0, sigma_threshold=2.0, threshold=50.0, confidence=0.9)
@@ -171,7 +171,7 @@ class InteractiveGNMax(ConfidentGNMax):
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
         expected = votes.sum(axis=1, keepdims=True) * _require_probabilities(student_probabilities, votes)
-        # On the grid of votes and noise the difference is exact, and a vote changes it by its weight without rounding.
+        # The difference is exact on the grid of votes and noise, and a vote changes it by its weight without rounding.
         return votes - np.rint(expected / GRID) * GRID
 
 

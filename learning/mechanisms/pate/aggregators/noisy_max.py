@@ -46,7 +46,7 @@ class GNMax(Aggregator):
     adds_noise_once: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`; the noise of a difference of two counts has the standard deviation √2·σ."""
+        """See `Aggregator.warnings`. The noise in a difference of two counts has standard deviation √2·σ."""
         if self.sigma * math.sqrt(2) <= votes:
             return []
         lost = gettext_noop(
@@ -55,7 +55,7 @@ class GNMax(Aggregator):
         return [Sentence(lost, sigma=self.sigma, votes=votes)]
 
     def scaled(self, factor: float) -> "GNMax":
-        """Return the aggregator with σ scaled with the votes.
+        """Return the aggregator with σ multiplied by the factor.
 
         >>> GNMax(sigma=40.0).scaled(1.5)
         GNMax(sigma=60.0)
@@ -131,10 +131,10 @@ class LNMax(Aggregator):
 
 @dataclass(frozen=True)
 class NoisyCounts(GNMax):
-    """n_j + N(0, σ²) of every class, rounded to whole numbers; the label is the class with the largest count.
+    """n_j + N(0, σ²) for every class, rounded to whole numbers; the label is the class with the largest count.
 
     If a teacher of weight w votes differently, the histogram moves by w·√2, so it costs 2w²/σ². GNMax charges the same
-    for only the label, because the label is a function of the histogram (docs/gaussian-accounts.md).
+    for the label only, because the label is a function of the histogram (docs/gaussian-accounts.md).
 
     >>> from learning.mechanisms.pate import SimulationNoise
     >>> release = NoisyCounts(sigma=2.0).release([[90.0, 5.0, 5.0]], SimulationNoise(0))
@@ -151,7 +151,7 @@ class NoisyCounts(GNMax):
     releases_counts: ClassVar[bool] = True
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """See `Aggregator.warnings`. Noise may hide single counts; the forecast covers all counts together."""
+        """See `Aggregator.warnings`. Noise may hide single counts; forecasts consider all counts together."""
         return []
 
     def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> LabelRelease:
@@ -172,10 +172,10 @@ SMALLEST_FIRST = 10
 class ResidualGNMax(GNMax):
     """GNMax against a public guess: a teacher of weight w that predicts y contributes w·(e_y - e_ŷ), 0 where y = ŷ.
 
-    The first `first` queries are put to a plain vote, whose labels train a student; from then on, its prediction is the
-    guess ŷ. After `disagreements` contributions, a teacher stops voting and counts as agreeing. However many queries
-    follow, the votes with and without a holder differ in at most 2 · `disagreements` of them, which are charged once,
-    in advance (`accounting.privacy.residual_vote_charge`).
+    The first `first` queries are put to a plain vote, whose labels train a student; from then on, the student's
+    prediction is the guess ŷ. After `disagreements` contributions, a teacher stops voting and counts as agreeing.
+    However many queries follow, the votes with and without a holder differ in at most 2 · `disagreements` queries,
+    which are charged once, in advance (`accounting.privacy.residual_vote_charge`).
 
     >>> vote = ResidualGNMax(sigma=2.0, first=10, disagreements=1)
     >>> vote.count([[0, 1], [1, 1]], 2, [1.0, 2.0], guesses=[0, 0], disagreed=[0, 0])
@@ -226,7 +226,9 @@ class ResidualGNMax(GNMax):
         guesses: ArrayLike | None = None,
         disagreed: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """See `Aggregator.count`; without guesses, a plain vote. The public weight of all teachers is counted for ŷ."""
+        """See `Aggregator.count`. Without guesses, votes are plain; with them, ŷ gets the public weight of all
+        teachers.
+        """
         if guesses is None or disagreed is None:
             return count_votes(predictions, classes, weights)
         matrix, guess = np.asarray(predictions), np.asarray(guesses)
