@@ -1,8 +1,8 @@
-"""Protocol of a mechanism: the mathematics of a method's questions, independent of databases and people.
+"""Protocol of mechanisms: the mathematics of a method's questions, independent of databases and people.
 
-Everybody is asked a public :class:`Question`. Each person answers with whole numbers that depend only on the question
-and their own records, as far as their own account allows. The answers are added up, and noise is added once. Each
-release determines the state used for the next part of the question.
+All holders are asked a public :class:`Question`. Each holder answers with whole numbers that depend only on the
+question and their own records, as far as their own account allows. The answers are added up, and noise is added once.
+Each release determines the state used for the next part of the question.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class PlannedLevel:
     """Holders with the same cap.
 
-    name: name of the level.  cap: μ² of their promise.  holders: noisy or public number of them.  records: average
-    number per holder, a public figure.  used: share of the cap that earlier rounds are forecast to have used.
+    name: name of the level. cap: μ² of the promise. holders: noisy or public number of holders. records: average number
+    of records per holder, a public figure. used: share of the cap that earlier rounds are forecast to use.
     """
 
     name: str
@@ -39,7 +39,7 @@ class PlannedLevel:
 
 
 def signal(levels: Sequence[PlannedLevel]) -> float:
-    """Return the total signal in standard deviations of the noise, Σ n·μ, if each person is weighted by their μ.
+    """Return the total signal Σ n·μ, in standard deviations of the noise, if each person is weighted by their μ.
 
     >>> signal([PlannedLevel("HIGH", 1.0, 10.0), PlannedLevel("LOW", 4.0, 5.0)])
     20.0
@@ -48,10 +48,10 @@ def signal(levels: Sequence[PlannedLevel]) -> float:
 
 
 def best_threshold(levels: Sequence[PlannedLevel]) -> float:
-    """Return the cap, in μ², with the largest signal if everybody with at least this cap is weighted by it.
+    """Return the cap, in μ², with the largest signal if all people with at least this cap are weighted by it.
 
     This cap has the largest n·μ, where n is the number of people with at least this cap (see Cyffers, Ziani, "Limits of
-    personalizing differential privacy budgets", 2026, for the limit of what personal budgets can gain).
+    personalizing differential privacy budgets", 2026, for the limit of the gain from personal budgets).
 
     >>> best_threshold([PlannedLevel("HIGH", 1.0, 10.0), PlannedLevel("LOW", 4.0, 5.0)])
     1.0
@@ -68,14 +68,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class PlanError(ValueError):
-    """Raised if a run cannot be planned as requested. The message says what to do."""
+    """Raised if a run cannot be planned as requested. The message explains what to do."""
 
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Holders who are asked: ``holders`` (H,) ids in ascending order.
+    """Holders who are asked, with their ids ``holders`` (H,) in ascending order.
 
-    Their accounts in μ², (H,) each: ``caps``, ``limits`` for this batch, and ``spent``.
+    Accounts in μ², (H,) each: ``caps``, ``limits`` for this batch, and ``spent``.
     """
 
     holders: NDArray[np.int64]
@@ -88,7 +88,7 @@ class People:
         return People(self.holders[chosen], self.caps[chosen], self.limits[chosen], self.spent[chosen])
 
     def accounts(self) -> IndividualAccounts:
-        """Return accounts that may be charged up to the limits, which are never below 0 here."""
+        """Return accounts that may be charged up to the limits; negative limits are treated as 0."""
         return IndividualAccounts(np.maximum(self.limits, 0.0), self.spent)
 
 
@@ -96,7 +96,7 @@ class People:
 class Records:
     """Records of some people.
 
-    ``x`` (N, …) in the form that the question takes, ``classes`` (N,), and ``owner`` (N,): the position of each
+    ``x`` (N, …) in the form expected by the question, ``classes`` (N,), and ``owner`` (N,): the position of each
     record's holder among the people.
     """
 
@@ -107,7 +107,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Draws:
-    """Randomness of one batch: ``noise``, and a ``seed`` for samples (None: from the operating system)."""
+    """Randomness of one batch: ``noise``, and a ``seed`` for samples (None for the operating system's randomness)."""
 
     noise: Noise
     seed: int | None = None
@@ -115,16 +115,16 @@ class Draws:
 
 @dataclass(frozen=True, eq=False)
 class PartRelease:
-    """Release of a part of a question; all of it is public.
+    """Public release of a part of a question.
 
     ``arrays`` are stored in a file. ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was
     rejected, and any ``counts`` (Q, C) are stored as queries. ``reinforced`` (Q,) marks a student's own labels, if the
     mechanism allows any. ``content`` describes the release in the register.
 
-    ``charges`` are everybody's charges in each budget of the plan, in μ², if they follow from the release and are the
-    same for all; None if each answer carries its own. If charges differ within a budget, ``classes`` gives the charge
-    of each charging class, and ``charges`` the growth of the largest charge within the budget. Budgets in ``exhausted``
-    can no longer pay for the next query.
+    ``charges`` are the charges per person in each budget of the plan, in μ², if they follow from the release and are
+    the same for all; None if each answer contains its own charges. If charges differ within a budget, ``classes``
+    contains the charge of each charging class, and ``charges`` the growth of the largest charge within the budget.
+    Budgets in ``exhausted`` can no longer pay for the next query.
     """
 
     size: int
@@ -140,11 +140,11 @@ class PartRelease:
 
 
 class Question(Protocol):
-    """Public question of a round, with the noise and the parameters used to release its answers."""
+    """Public question of a round, with the noise and the parameters for releasing its answers."""
 
     @property
     def fitted(self) -> FittedRepresentation | None:
-        """Representation used for records in answers; None if records are used unchanged."""
+        """Representation of records used in answers; None if records are used unchanged."""
         ...
 
     @property
@@ -161,7 +161,7 @@ class Question(Protocol):
     def spread(self) -> float | None:
         """Standard deviation of the noise of each number in the ``sums`` of answers, in the units of these sums.
 
-        None if the release is not the noisy total of all sums, in which case sites cannot answer the question.
+        It is None if the release is not the noisy total of all sums; sites cannot answer such a question.
         """
         ...
 
@@ -171,7 +171,7 @@ class Question(Protocol):
         ...
 
     def digest(self) -> str:
-        """Return the SHA-256 of everything that the question contains."""
+        """Return the SHA-256 of the question's content."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -183,24 +183,23 @@ class Question(Protocol):
         ...
 
     def state(self, released: Arrays | None) -> Any:
-        """Return the state after the last release (None before the first). It depends on releases only."""
+        """Return the state after the last release (None before the first). It depends only on releases."""
         ...
 
     def bounds(self, part: slice) -> list[float] | None:
-        """Return the most that a part can charge anybody under each promise of the plan, in μ². Public.
+        """Return the largest charge of a part to any person under each promise of the plan, in μ². Public information.
 
-        None if it charges nobody, because an earlier part has already charged them for it.
+        None if the part charges nobody, because an earlier part has already charged them for it.
         """
         ...
 
     def answer(
         self, part: slice, state: Any, people: People, records: Callable[[], Any], *, alone: bool, draws: Draws
     ) -> Arrays:
-        """Return people's contributions to a part, and ``charge`` (H,), each person's charge in μ²; all of it secret.
+        """Return people's contributions to a part, and each person's ``charge`` (H,) in μ²; both are secret.
 
-        If the release gives one charge for everybody in a budget, ``group`` (H,) replaces ``charge``: it gives the
-        budget or charging class of each person. ``records`` are :class:`Records`, or another input that the question
-        uses.
+        If the release contains a common charge for all people in a budget, ``group`` (H,) replaces ``charge``: it is
+        the budget or charging class of each person. ``records`` are :class:`Records`, or another input.
 
         If only these people are asked (``alone``), they may answer several steps in a row, each using the
         previous release. The noise of these releases is then drawn here, and nobody sees them before the commit.
@@ -213,7 +212,7 @@ class Question(Protocol):
 
 
 def content_digest(arrays: Arrays, text: str = "") -> str:
-    """Return the SHA-256 of named arrays and a text."""
+    """Return the SHA-256 of named arrays and a string."""
     digest = hashlib.sha256(text.encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())

@@ -1,9 +1,9 @@
-"""Question put to a vote of teachers. Each teacher answers for its members about every public point.
+"""Question on which teachers vote. Each teacher answers for its members about every public point.
 
 Every charge is public and the same for all members of a group. It depends on which queries were answered, and the
-group's budget limits how much a vote may charge. The vote ends for public reasons only: all points have been asked,
-enough labels have been released, or the next query could cost more than the run may charge. Accounts and votes never
-affect its end.
+group's budget limits how much a vote may charge. The vote ends only for public reasons: all points have been asked
+about, enough labels have been released, or the next query could cost more than the run may charge. Accounts and votes
+never affect its end.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class VoteBudget:
-    """Budget of one group of the plan, and the cost of a query to each of its members, in μ².
+    """Budget of a group of the plan, and the cost of a query to each of the group's members, in μ².
 
-    ``cap`` is the smallest cap in the group, and ``allowed`` the run's share of it. For the other fields see
+    ``cap`` is the smallest cap in the group, and ``allowed`` is the run's share of that cap. For the other fields, see
     :class:`learning.mechanisms.pate.aggregators.aggregator.VoteCharge`.
     """
 
@@ -50,12 +50,12 @@ class VoteBudget:
 
     @property
     def answer(self) -> float:
-        """Cost of one answered query; of the first queries, if only these are charged individually."""
+        """Cost of an answered query or, if only the first queries are charged individually, of one of these."""
         return self.check + self.label
 
     @property
     def answers(self) -> int | None:
-        """Number of queries that the group can pay for if every query is answered; None if it can pay for all."""
+        """Number of queries that the group can pay for if every query is answered; None if there is no limit."""
         if self.first is not None and self.first * self.answer + self.rest <= self.allowed:
             return None
         affordable = int(self.allowed / self.answer)
@@ -73,12 +73,12 @@ class VoteBudget:
         """Return the number of leading queries of a vote that the group can pay for.
 
         Every query is assumed to be answered, because the decision to stop the vote must not depend on its own noise.
-        After the first query that is too expensive, the group pays for no other, even if later ones cost less.
+        After the first query that is too expensive, the group pays for no further query, even if later ones cost less.
 
         Args:
-            answered: (Q,) whether each query was answered.
-            present: (K, Q) whether each of the group's teachers takes part in each query; None if all do. The group
-                pays for a query only if all of its teachers can pay for it.
+            answered: (Q,) True if the query was answered.
+            present: (K, Q) True if one of the group's teachers takes part in a query; None if all take part in all. The
+                group pays for a query only if all of its teachers can pay for it.
 
         >>> budget = VoteBudget(cap=1.0, allowed=1.0, check=0.1, label=0.2)
         >>> budget.affordable(np.array([False, True, False, True, True, True]))
@@ -101,9 +101,9 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Ballot:
-    """Teachers' predictions and the members they learned from; all of it is secret.
+    """Teachers' predictions and the members whose records they learned from; all of this is secret.
 
-    ``predictions`` (teachers, points) are classes, or ``NO_VOTE``. ``holder``, ``teacher``, ``group`` (pairs,) are the
+    ``predictions`` (teachers, points) are classes or ``NO_VOTE``. ``holder``, ``teacher``, ``group`` (pairs,) list the
     teachers of each holder, and the group of the plan in which the holder is charged.
     """
 
@@ -114,7 +114,7 @@ class Ballot:
 
     @property
     def members(self) -> NDArray[np.int64]:
-        """(H,) ids of everybody who is charged, in ascending order."""
+        """(H,) ids of all holders who are charged, in ascending order."""
         return distinct(self.holder)
 
     @property
@@ -141,7 +141,7 @@ class VoteState:
     Attributes:
         labels: (Q,) labels; ``REJECTED`` for a query without one.
         guesses: (Q,) the student's guess before each query; ``NO_VOTE`` if the student was not asked.
-        reinforced: (Q,) True if the label is the student's own, which the teachers did not contradict.
+        reinforced: (Q,) True if the label is the student's own prediction, which the teachers did not contradict.
     """
 
     labels: Labels
@@ -183,12 +183,11 @@ class TeachersQuestion:
         budgets: Budgets of the plan's groups.
         points: Digest of the public points.
         wanted_labels: Number of labels at which the vote ends; None for no such limit.
-        goes_on: Whether the vote continues without a group that cannot pay for the next query.
-        participation: (teachers, points) teachers that take part in each query, from public randomness; None if all
-            take part in all queries. With participation, every teacher is a separate charging class; otherwise every
-            group is one.
-        student: Function of the labels (Q,) so far to a student's probabilities (points, C), all 0 before there is a
-            student; None if the aggregator uses no student.
+        goes_on: Whether the vote continues without groups that cannot pay for the next query.
+        participation: (teachers, points) True if a teacher takes part in a query, from public randomness; None if all
+            take part in all queries. With participation, every teacher is a charging class; otherwise every group is.
+        student: Function that maps the labels (Q,) so far to a student's probabilities (points, C), all 0 before there
+            is a student; None if the aggregator uses no student.
     """
 
     plan: Plan
@@ -221,10 +220,10 @@ class TeachersQuestion:
         return self.plan.aggregator.parameters()
 
     def part(self, batch: int, start: int, most: int) -> slice:
-        """End a batch at the last query of a plain vote, so that a student can learn from the whole vote.
+        """Return a batch that ends at the last query of a plain vote, so that a student can learn from the whole vote.
 
-        If every query is answered, the batch also ends before the first query that is too expensive, whose counts are
-        then never requested.
+        If every query is answered, the batch also ends before the first query that is too expensive, so that its counts
+        are never requested.
         """
         del batch
         ends = [budget.first for budget in self.budgets if budget.first is not None]
@@ -248,7 +247,7 @@ class TeachersQuestion:
         return None if voting.all() else Stop.SHARE
 
     def voting(self, state: VoteState) -> NDArray[np.bool_]:
-        """Return which groups (G,) of the plan can pay for the next query; teachers of the others do not vote."""
+        """Return which groups (G,) of the plan can pay for the next query; teachers of other groups do not vote."""
         with_next = np.append(state.answered, True)
         return np.array([affordable == len(with_next) for affordable in self._affordable_by_group(with_next)])
 
@@ -257,9 +256,9 @@ class TeachersQuestion:
         return [float(self._paid(place, part.start, every).max()) for place in range(len(self.budgets))]
 
     def charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
-        """Return the growth of each group's largest charge, in μ², from the queries after ``state``.
+        """Return the growth of each group's largest charge, in μ², due to the queries after ``state``.
 
-        If all teachers take part in all queries, this is also the charge of everybody in the group.
+        If all teachers take part in all queries, this is also the charge of each member of the group.
         """
         start, so_far = len(state.labels), np.append(state.answered, answered)
         if self.participation is None:
@@ -272,7 +271,7 @@ class TeachersQuestion:
         return [growth if votes else 0.0 for growth, votes in zip(grown, self.voting(state), strict=True)]
 
     def class_charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
-        """Return the charge of everybody in each charging class, in μ², for the queries after ``state``."""
+        """Return the charge per person in each charging class, in μ², for the queries after ``state``."""
         if self.participation is None:
             return self.charges(state, answered)
         charges = np.zeros(self.plan.teachers)
@@ -285,7 +284,7 @@ class TeachersQuestion:
         return ballot.group_of if self.participation is None else ballot.teacher_of
 
     def spent(self, state: VoteState) -> NDArray[np.float64]:
-        """Return the charges of everybody in each charging class up to ``state``, in μ²."""
+        """Return the charges per person in each charging class up to ``state``, in μ²."""
         paid = [
             self._paid(place, 0, state.answered[:affordable])
             for place, affordable in enumerate(self._affordable_by_group(state.answered))
@@ -298,20 +297,20 @@ class TeachersQuestion:
         return spent
 
     def _present(self, place: int, start: int, stop: int) -> NDArray[np.bool_]:
-        """Return (K, stop - start) whether each charging class of a group takes part in each query."""
+        """Return a mask (K, stop - start) of the queries in which each charging class of a group takes part."""
         if self.participation is None:
             return np.ones((1, stop - start), np.bool_)
         present = self.participation[self.plan.members(place), start:stop]
-        beyond = stop - start - present.shape[1]  # past the last query, so never asked
+        beyond = stop - start - present.shape[1]  # queries past the last one, which are never asked
         return np.pad(present, ((0, 0), (0, beyond)), constant_values=True) if beyond else present
 
     def _paid(self, place: int, start: int, answered: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the cost of queries from ``start`` on to each charging class (K,) of a group that pays for them."""
+        """Return the cost of queries from ``start`` on to each charging class (K,) of a group that can pay for them."""
         costs = self.budgets[place].costs(start, answered)
         return (self._present(place, start, start + len(answered)) * costs).sum(axis=1)
 
     def _affordable_by_group(self, answered: NDArray[np.bool_]) -> list[int]:
-        """Return for each group the number of leading queries it can pay for, given which were answered.
+        """Return, for each group, the number of leading queries that it can pay for, given which were answered.
 
         Groups that share teachers pay together and stop voting together.
         """
@@ -324,10 +323,10 @@ class TeachersQuestion:
     def answer(
         self, part: slice, state: VoteState, people: People, records: Callable[[], Ballot], *, alone: bool, draws: Draws
     ) -> Arrays:
-        """Return weighted counts ``sums`` (Q, C), and ``group`` (H,), the charging class of everybody.
+        """Return weighted counts ``sums`` (Q, C), and the charging class ``group`` (H,) of each person.
 
-        A teacher does not vote if one of its members has a cap of 0, that is, must leave the vote, or if its group
-        cannot pay. Its other members are charged until the vote ends, because its silence also depends on their
+        A teacher does not vote if one of its members has a cap of 0 and so must leave the vote, or if its group cannot
+        pay. Its other members are still charged until the vote ends, because its silence also depends on their
         consents.
         """
         del alone, draws  # noise is drawn in the release
@@ -369,7 +368,7 @@ class TeachersQuestion:
     def released_digest(
         self, start: int, labels: Labels, reinforced: NDArray[np.bool_], counts: NDArray[np.int64] | None
     ) -> str:
-        """Return the SHA-256 of the labels of points from ``start`` on, and of any counts that they are based on."""
+        """Return the SHA-256 of the labels of points from ``start`` on, and of any counts that determined them."""
         if counts is None:
             return labels_digest(start, labels, reinforced)
         return counts_digest(np.arange(start, start + len(labels)), labels, counts)
@@ -391,7 +390,7 @@ class TeachersQuestion:
         return None if self.student is None else self.student(state.labels)[part]
 
     def _guesses(self, state: VoteState, part: slice) -> Labels | None:
-        """Return the student's most likely class (Q,); None in the plain vote, which precedes residual votes."""
+        """Return the student's most likely classes (Q,); None in the plain vote that precedes residual votes."""
         if not any(budget.first is not None and budget.first <= part.start for budget in self.budgets):
             return None
         probabilities = self._probabilities(state, part)
@@ -411,7 +410,7 @@ class TeachersQuestion:
         return int(np.searchsorted(state.answered.sum() + np.cumsum(answered), self.wanted_labels)) + 1
 
     def _exhausted(self, before: VoteState, after: VoteState) -> list[int]:
-        """Return the groups that cannot pay for the next query, if there is one."""
+        """Return the groups that cannot pay for the next query, if there is a next query."""
         if self.stop(after) in (Stop.ENOUGH, Stop.USED_UP):
             return []
         return np.flatnonzero(self.voting(before) & ~self.voting(after)).tolist()
@@ -420,8 +419,8 @@ class TeachersQuestion:
 def labels_digest(start: int, labels: Labels, reinforced: NDArray[np.bool_]) -> str:
     """Return the SHA-256 of released labels.
 
-    Each entry has its row, counted from ``start``, and its label (None if the query was rejected); reinforced labels
-    are marked.
+    Each entry consists of the row, counted from ``start``, and the label (None if the query was rejected); reinforced
+    labels are marked.
     """
     entries: list[list[int | str | None]] = [
         [start + place, int(label) if label != REJECTED else None, *(["reinforced"] if own else [])]

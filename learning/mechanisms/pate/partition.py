@@ -1,23 +1,23 @@
 """Assignment of holders to teachers and, in the vanishing variant, of teachers to votes.
 
-In the vanishing variant, the stricter a group, the fewer votes its teachers take part in.
+In the vanishing variant, teachers of stricter groups take part in fewer votes.
 
 **Why a holder pays only for their teacher's votes.** The set of teachers that take part in a vote is drawn only from
-public numbers (group sizes, budgets, coins), never from predictions. So consider the sets of all votes as fixed, as if
-they had been published before. For each fixed choice, a vote without the holder's teacher is the same on neighbouring
-data and costs the holder nothing. Any other vote costs the aggregator's price of a vote among its participants. By the
-composition of RDP, each *teacher* has its own sum, which is the cost of its holders. Since this holds for all choices
-of sets, they need not be kept secret.
+public numbers (group sizes, budgets, coins), never from predictions. The sets of all votes can therefore be considered
+fixed, as if they had been published before. For each fixed choice, a vote without the holder's teacher is the same on
+neighbouring data and costs the holder nothing. Any other vote costs the aggregator's price for a vote among its
+participants. By the composition of RDP, each *teacher* has its own sum, which is the cost to its holders. Since this
+holds for all choices of the sets, they need not be kept secret.
 
-A privacy group has one account, not one per teacher. At each order, its curve is the largest of its teachers' sums,
-which bounds each of them. `participation_costs` splits it into costs of single queries, which add up to it.
+A privacy group has a single account, not one per teacher. At each order, the account's curve is the largest of its
+teachers' sums. `participation_costs` splits this curve into the costs of single queries.
 
 In a real study, charges follow Gaussian differential privacy, independent of the votes: each teacher is charged for the
-queries it took part in, which the public seed determines (`public_participation`). Every teacher then has a separate
+queries in which it took part, according to the public seed (`public_participation`). Every teacher then has a separate
 account in the ledger (`learning.mechanisms.pate.ballots`).
 
-**Limits of the claim.** First, that a group taking part in a share f of the votes pays f times the cost of all votes:
-the teacher in the most expensive votes pays more, and the guarantee also covers its holders. Second, amplification by
+**Not claimed.** First, that a group taking part in a share f of the votes pays f times the cost of all votes: the
+teacher in the most expensive votes pays more, and the guarantee must also cover its holders. Second, amplification by
 sampling: the sets would have to stay secret, and no bound for GNMax on sampled votes under data-dependent costs has
 been proved. Charging a group for votes that its teachers missed is sound, but wasteful.
 """
@@ -37,7 +37,7 @@ _PARTS = 10
 
 
 def balanced_draws(sizes: Iterable[int], items: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield as many different items as each size: those drawn least often so far, with ties broken randomly.
+    """Yield, for each size, this many different items: those drawn least often so far, with ties broken randomly.
 
     At any time, the numbers of draws of two items differ by at most one. Each size must be at most `items`.
 
@@ -58,15 +58,15 @@ def assign(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign every holder to as many different teachers as their group has duplicates (usually one).
 
-    All records of a holder go to the same teachers, which limits the holder's influence on a vote to these teachers.
-    The sizes of the teachers that share a group differ by at most one holder.
+    All records of a holder go to the same teachers, so the holder influences only these teachers' votes. The sizes of
+    teachers of the same group differ by at most one holder.
 
     plan: the run's plan.  group_of_holder: `(holders,)` index of each holder's group in `plan.groups`, from
-    `plan.index_of`; `LEFT_OUT` for a holder who takes no part.  rng: only decides the partition; no privacy depends on
+    `plan.index_of`; `LEFT_OUT` for a holder who takes no part. rng: only for the partition; privacy does not depend on
     it.
 
     Returns two arrays `(assignments,)`: positions of holders, and the teachers that learn from them. Raises ValueError
-    if the holders are not the ones planned for.
+    if the holders differ from those in the plan.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 2), PrivacyGroup("LOW", 2.0, 4)], variant="weighting", teachers=3,
@@ -97,10 +97,10 @@ def assign_keyed(
     key: bytes,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign every holder to teachers by a keyed hash of only the holder, independent of other participants.
+    """Assign every holder to teachers by a keyed hash of the holder's id, independent of other participants.
 
-    The guarantee requires this in a real run (condition 3), because adding or removing a holder then moves nobody else.
-    The sizes of teachers differ by chance; an empty teacher does not vote.
+    The guarantee requires this in a real run (condition 3), because adding or removing a holder then moves no other
+    holder. The sizes of teachers differ by chance; an empty teacher does not vote.
 
     plan: the run's plan.  holders: `(holders,)` ids.  group_of_holder: `(holders,)` indices in `plan.groups`, or
     `LEFT_OUT`.  key: secret and random, at most 64 bytes, one per run.  progress: called with the number of parts done
@@ -138,14 +138,14 @@ def teacher_seed(key: bytes, teacher: int) -> int:
 
 
 def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw which teachers take part in which votes, `(teachers, queries)`.
+    """Draw a mask `(teachers, queries)` of the teachers that take part in each vote.
 
     For each vote, every group draws its planned number of participants from the teachers that have taken part least
-    often so far, breaking ties randomly. The size of the vote is therefore constant, and within a group the numbers of
-    votes of two teachers never differ by more than one. In variants other than "vanishing", every teacher takes part in
+    often so far, breaking ties randomly. The size of the vote is therefore constant, and the numbers of votes of two
+    teachers in a group never differ by more than one. In variants other than "vanishing", every teacher takes part in
     every vote.
 
-    Draw once for all queries of a run, and keep the seed of rng or the result. rng must not depend on predictions.
+    Draw only once for all queries of a run, and keep the seed of rng or the result. rng must not depend on predictions.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
@@ -165,13 +165,13 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
 
 
 def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool_]:
-    """Return which teachers take part in which queries of a real vote, `(teachers, queries)`.
+    """Return a mask `(teachers, queries)` of the teachers that take part in each query of a real vote.
 
-    Like `draw_participation`, but only from a public seed. Everybody who has the plan and the seed can repeat the draw
-    with any version of NumPy, because its raw random bits never change. A member is charged for exactly the queries
-    that their teacher takes part in, including queries on which it does not vote because a member has left.
+    This is `draw_participation` with only a public seed. Anyone with the plan and the seed can repeat the draw with any
+    version of NumPy, because its raw random bits never change. A member is charged for exactly the queries in which
+    their teacher takes part, including queries on which it does not vote because a member has left.
 
-    seed: any public text, fixed before anyone looks at the records.
+    seed: any public string, fixed before anyone looks at the records.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 40), PrivacyGroup("LOW", 2.0, 40)], variant="vanishing", teachers=8,
@@ -193,12 +193,12 @@ def public_participation(plan: Plan, queries: int, seed: str) -> NDArray[np.bool
 
 
 def participation_costs(costs: QueryCosts, participation: ArrayLike, answered: ArrayLike) -> QueryCosts:
-    """Return what each query adds to the account of a group when only some of its teachers take part.
+    """Return the cost that each query adds to a group's account if only some of its teachers take part.
 
     The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order. The sums are over the
-    queries that t took part in; the sum of labels includes only answered queries. The cost of a query is its addition
-    to the account, and its `label` assumes that it is answered. A query's cost therefore does not depend on its own
-    noise, and the costs paid add up to the account.
+    queries in which t took part; the sum of labels includes only answered queries. The cost of a query is its addition
+    to the account, where its `label` assumes an answer. A query's cost therefore does not depend on its own noise, and
+    the costs paid add up to the account.
 
     costs: cost of one vote to a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
     answered: `(queries,)`.
@@ -238,7 +238,7 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
 
 
 def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return by how much each query would raise the largest teacher's sum after paying earlier ones, `(queries, R)`."""
+    """Return `(queries, R)` how much each query would raise the teachers' largest sum after earlier ones are paid."""
     sums = np.zeros((len(present), costs.shape[1]))
     added = np.empty_like(costs)
     for query, cost in enumerate(costs):

@@ -1,4 +1,4 @@
-"""Plan of a run: the number of teachers, vote weights and noise. It is checked before any training."""
+"""Plan of a run: number of teachers, vote weights and noise. It is checked before any training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ LEFT_OUT = -1
 
 
 def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64]:
-    """Return the number of teachers per group, in proportion to `holders` and exactly `teachers` in total.
+    """Return the number of teachers per group, proportional to `holders` and adding up to exactly `teachers`.
 
     By the method of largest remainders (Hamilton), every group gets its share rounded down, and the remaining teachers
-    go one by one to the largest fractions (among equal ones, to the earlier group). All arithmetic is on integers.
+    go one by one to the largest fractions (of equal fractions, to the earlier group). All arithmetic is on integers.
 
     >>> largest_remainder([50, 30, 21], 10)
     array([5, 3, 2])
@@ -51,7 +51,7 @@ def largest_remainder(holders: Sequence[int], teachers: int) -> NDArray[np.int64
 class PrivacyGroup:
     """Privacy group in a plan.
 
-    epsilon: the promise to its holders.  holders: their public or noisy number.
+    epsilon: promise to the group's holders. holders: public or noisy number of holders.
     """
 
     name: str
@@ -70,8 +70,8 @@ _HOST = (
 class GroupPlan(Stored):
     """Plan for one group and the groups merged into it.
 
-    It is named after its strictest part. In upsampling, all teachers learn from its holders, and each holder appears
-    ``factor`` times. If the group has a host, its weight is the weight of the host's teachers.
+    Its name is the name of the strictest part. In upsampling, all teachers learn from its holders, and each holder
+    appears ``factor`` times. If the group has a host, its weight is the weight of the host's teachers.
     """
 
     name: str
@@ -86,7 +86,7 @@ class GroupPlan(Stored):
 
     @property
     def sensitivity(self) -> float:
-        """Largest change of a vote count by one holder: the total weight of the teachers that learned from them."""
+        """Largest change in a vote count due to one holder: the total weight of that holder's teachers."""
         return self.weight * self.factor
 
 
@@ -94,12 +94,11 @@ class GroupPlan(Stored):
 class Plan:
     """Plan of a run that can be carried out.
 
-    groups: strictest first; if each teacher belongs to one group, teachers are numbered in this order.  aggregator:
-    with its noise and threshold scaled to the number of votes.  teachers: total number.  left_out: names of the groups
-    that take no part.  notes: human-readable choices and warnings.
+    groups: strictest first; if each teacher belongs to one group, teachers are numbered in this order. aggregator:
+    aggregator with noise and threshold scaled to the number of votes. teachers: total number. left_out: names of the
+    groups that take no part. notes: human-readable choices and warnings.
 
-    Holders of merged groups share teachers, so all are charged with the sensitivity of the group that theirs was merged
-    into.
+    Holders of merged groups share teachers, so all are charged with the sensitivity of the group that includes theirs.
 
     >>> from learning.mechanisms.pate import GNMax
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 30), PrivacyGroup("LOW", 2.0, 10)], variant="weighting", teachers=4,
@@ -116,7 +115,7 @@ class Plan:
     notes: tuple[Sentence, ...] = ()
 
     def index_of(self, name: str) -> int:
-        """Return the index in `groups` of the group that contains the group `name` after merging, or `LEFT_OUT`.
+        """Return the index in `groups` of the group that includes the group `name` after merging, or `LEFT_OUT`.
 
         Raises KeyError if the plan does not contain it.
         """
@@ -180,29 +179,29 @@ def make_plan(
 ) -> Plan:
     """Plan a run.
 
-    "standard": PATE in its original form; everyone is in one group with the smallest ε.
+    "standard": PATE in its original form; all holders form one group with the smallest ε.
     "weighting": each teacher learns from holders of one group and votes with the group's weight (`teacher_weights`).
-    The number of teachers of each group is proportional to its holders, with exactly `teachers` in total.
+    The number of teachers per group is proportional to its holders, with exactly `teachers` in total.
     "upsampling": holders are duplicated (`upsampling_factors`) over mixed teachers, whose number, σ, σ_T and T grow by
     N'/N, the ratio of duplicates to holders.
     "vanishing": teachers as in weighting, each of weight 1. A share of each group's teachers takes part in each vote
     (`participation_frequencies`), and σ, σ_T and T shrink with the number of participants.
 
-    With the scheme "gdp", weights are proportional to μ instead of ε, and participation to μ². The charges of all
-    groups, which grow with the square of the weight, then reach the same share of their caps together. Duplicates,
-    which are integers, are chosen so that accounts can pay for the most labels (`factors_for_most_labels`).
+    With the scheme "gdp", weights are proportional to μ instead of ε, and participation is proportional to μ². The
+    charges of all groups, which grow with the square of the weight, then reach the same share of their caps together.
+    Duplicates, which are integers, are chosen so that accounts can pay for the most labels (`factors_for_most_labels`).
 
-    In weighting and vanishing, a group is too small if it has no teacher or fewer holders than half the average of a
-    teacher. It is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out"), or, in
-    weighting, each of its holders is copied into several teachers of a stricter group ("copy"): the hybrid of the
-    thesis, section 7.2, in which small groups are upsampled and the others weighted. The host is the stricter group
-    whose teachers, of weight w each, give k copies the largest total weight k·w within the small group's own promise,
-    where k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other groups
-    should not be merged into it for its sake, so it gets one small teacher.
+    In weighting and vanishing, a group is too small if it has no teacher, or fewer holders than half of a teacher's
+    average. It is merged into the next stricter group (`small_groups="merge"`), left out ("leave_out") or, in
+    weighting, each of its holders is copied into several teachers of a stricter group ("copy"). This is the hybrid in
+    section 7.2 of the thesis, in which small groups are upsampled and the others weighted. The host is the stricter
+    group whose teachers, of weight w each, give k copies the largest total weight k·w within the small group's own
+    promise, where k = ⌊own weight / w⌋. The strictest group cannot be merged without weakening its promise, and other
+    groups should not be merged into it for its sake, so it gets one small teacher.
 
-    groups: in any order.  teachers: requested number, before upsampling.  aggregator: for that many votes.  classes: if
-    given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme "calibrated".
-    Raises PlanError if the run cannot be carried out.
+    groups: in any order. teachers: requested number, before upsampling. aggregator: parameters for that many votes.
+    classes: if given, T is checked against it. delta, conversion: how the study derives ε from RDP, for the scheme
+    "calibrated". Raises PlanError if the run cannot be carried out.
 
     >>> from learning.mechanisms.pate import ConfidentGNMax
     >>> plan = make_plan(
@@ -288,7 +287,7 @@ def _plan_teachers_of_one_group(
 ) -> tuple[Plan, list[PrivacyGroup]]:
     """Distribute teachers in proportion to holders, merging or leaving out groups that are too small.
 
-    Returns the plan, and the groups whose holders are still to be copied into other groups' teachers.
+    Returns the plan, and the groups whose holders have yet to be copied into other groups' teachers.
     """
     parts, copied = [[group] for group in groups], list[PrivacyGroup]()
     left_out: list[str] = []
@@ -347,7 +346,7 @@ def _with_weights(
     weights = teacher_weights(
         [group.epsilon for group in everyone], [group.teachers for group in everyone], scheme, delta, conversion
     )
-    # Multiples of the grid on which the noise is drawn, so that counts are on the grid, too.
+    # Multiples of the grid on which noise is drawn, so that counts are also on the grid.
     gridded = np.rint(weights / GRID) * GRID
     hosts = [replace(each, weight=float(weight)) for each, weight in zip(plan.groups, gridded, strict=False)]
     exact = {each.name: float(weight) for each, weight in zip(everyone, weights, strict=True)}
@@ -372,10 +371,10 @@ def _with_weights(
 def _guest(guest: GroupPlan, exact: Mapping[str, float], hosts: Sequence[GroupPlan]) -> GroupPlan:
     """Copy a group's holders into as many teachers of a stricter group as the group's own weight allows.
 
-    The charge grows with the square of these teachers' total weight, like the charge of one teacher of that weight.
+    The charge grows with the square of these teachers' total weight, as for a single teacher of that weight.
 
     Args:
-        exact: Weight of each group before it is rounded to the grid: 3 divided by a rounded 1 can be 2.99998.
+        exact: Weight of each group before rounding to the grid, because 3 divided by a rounded 1 can be 2.99998.
     """
 
     def copies(host: GroupPlan) -> int:
@@ -400,7 +399,7 @@ def _with_participation(plan: Plan, exponent: float, scheme: str, delta: float) 
 
 
 def _group_plan(part: list[PrivacyGroup], teachers: int) -> GroupPlan:
-    """Merge several groups, sorted strictest first, under the smallest of their budgets."""
+    """Merge several groups, sorted strictest first, into a group with the smallest of their budgets."""
     strictest, *others = part
     return GroupPlan(
         name=strictest.name,

@@ -1,7 +1,7 @@
 """Simulation of a whole vote without a study, for benchmarks, tests and rehearsals.
 
-The vote proceeds batch by batch. Each group is charged for its labels, if they are released, by the papers'
-data-dependent accounting. No ledger is charged, nothing is promised, and a seed makes the vote repeatable.
+The vote proceeds batch by batch. Released labels are charged to each group according to the papers' data-dependent
+accounting. No ledger is charged, nothing is promised, and a seed makes the vote repeatable.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from learning.mechanisms.protocol import Arrays, Draws, PartRelease, People
 
 @dataclass(frozen=True, eq=False)
 class Vote:
-    """Outcome of a batch. All of it is secret until the budget filter has decided how much of it may be released.
+    """Outcome of a batch, which is secret until the budget filter has determined how much of it may be released.
 
-    votes: `(queries, classes)`, weighted.  release: the labels.  costs: for each group of the plan, the cost `(queries,
-    R)` of a query to a holder of the group whose teacher took part in it.
+    votes: `(queries, classes)`, weighted. release: the labels. costs: for each group of the plan, the cost `(queries,
+    R)` of a query to a holder in the group whose teacher took part in it.
     """
 
     votes: NDArray[np.float64]
@@ -47,9 +47,9 @@ def hold_vote(
     orders: ArrayLike = DEFAULT_ORDERS,
     student_probabilities: ArrayLike | None = None,
 ) -> Vote:
-    """Count the votes, draw the noise, and price every query for every group according to its sensitivity.
+    """Count the votes, draw the noise, and compute every query's cost to every group according to its sensitivity.
 
-    A group pays nothing for a query on which none of its teachers voted. In the vanishing variant, only some of them
+    A group pays nothing for a query on which none of its teachers voted. In the vanishing variant, only some teachers
     may vote; `participation_costs` then converts these costs to each query's addition to the group's account.
 
     predictions: `(teachers, queries)`, numbered as in the plan; `NO_VOTE` if a teacher takes no part.  method, orders,
@@ -84,7 +84,7 @@ def vote_costs(
     orders: ArrayLike = DEFAULT_ORDERS,
     student_probabilities: ArrayLike | None = None,
 ) -> tuple[QueryCosts, ...]:
-    """Return the cost to each group of a vote on these predictions, without holding the vote; see `hold_vote`.
+    """Return each group's cost of a vote on these predictions, without holding the vote; see `hold_vote`.
 
     >>> from learning.mechanisms.pate import GNMax, PrivacyGroup, make_plan
     >>> plan = make_plan([PrivacyGroup("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),
@@ -115,9 +115,9 @@ def vote_costs(
 class SimulatedVote:
     """Outcome of a simulated vote.
 
-    labels, answered, counts: for the queries released before a budget was used up, see `LabelRelease`; labels that were
-    not answered are reinforced.  epsilons: ε that each group has spent, `(groups,)` in the order given.  exhausted:
-    groups whose budget ended the vote.
+    labels, answered, counts: for the queries released before a budget was used up; see `LabelRelease`. Labels that were
+    not answered are reinforced. epsilons: ε spent by each group, `(groups,)` in the order given. exhausted: groups
+    whose budget ended the vote.
     """
 
     labels: NDArray[np.int64]
@@ -144,10 +144,10 @@ def simulate_vote(
 ) -> SimulatedVote:
     """Vote on queries until none are left, the first group's budget is used up, or enough labels are released.
 
-    groups: as given to `make_plan`; each starts with nothing spent and may spend its ε.  predictions: `(teachers,
-    queries)`.  student: function of the labels so far, `(queries so far,)`, to its probabilities `(queries, classes)`;
-    called before each block of `block` queries, for aggregators that use a student.  For the others see `hold_vote` and
-    `affordable_prefix`.
+    groups: as passed to `make_plan`; each group starts with nothing spent and may spend its ε. predictions: `(teachers,
+    queries)`. student: function that maps the labels so far, `(queries so far,)`, to probabilities `(queries,
+    classes)`; called before each block of `block` queries, for aggregators that use a student. For the other arguments,
+    see `hold_vote` and `affordable_prefix`.
 
     >>> from learning.mechanisms.pate import GNMax, make_plan
     >>> groups = [PrivacyGroup("HIGH", 1.0, 60), PrivacyGroup("LOW", 2.0, 40)]
@@ -200,10 +200,10 @@ def simulate_vote(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RehearsedVote(TeachersQuestion):
-    """Rehearsed vote: :func:`learning.mechanisms.pate.simulate_vote` as a question, with all queries in a single batch.
+    """Rehearsed vote: :func:`learning.mechanisms.pate.simulate_vote` as a question with all queries in a single batch.
 
     Attributes:
-        groups: Levels of the rehearsal that the plan was made for.
+        groups: Levels of the rehearsal for which the plan was made.
         delta, seed, method, conversion: See that function.
         block: Number of queries after which the student is asked again, if the aggregator uses one.
     """
@@ -299,7 +299,7 @@ def _affordable(
     orders: ArrayLike,
     conversion: Conversion,
 ) -> tuple[Prefix, NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many queries so far all groups can pay for, and the costs of checks and labels `(Q, G, R)`."""
+    """Return how many of the queries so far all groups can pay for, and the costs of checks and labels `(Q, G, R)`."""
     alpha, queries = np.asarray(orders, dtype=np.float64), len(answered)
     costs = [
         QueryCosts(

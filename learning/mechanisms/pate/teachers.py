@@ -1,13 +1,13 @@
 """Teachers: their choices, their answers for the public points, and a forecast of their vote.
 
-Teachers share only public information: a representation of the public points, and the graph of nearest neighbours in
-it. They may also learn from the public points without labels. Otherwise a teacher's answers depend only on its members'
+Teachers share only public information: a representation of the public points, and their graph of nearest neighbours.
+They may also learn from the public points without labels. Otherwise, a teacher's answers depend only on its members'
 records.
 
-*Forecast.* Some of the labelled points train as many small teachers as time allows, each on as many records as a real
-teacher has; slow learners are replaced by faster ones. Their answers for the other points are counted as the votes of
-all teachers, with the plan's noise. Without labelled points, the share of teachers that agree with the right class is
-assumed, in the same way as for votes by every holder.
+*Forecast.* As many small teachers as time allows are trained on some of the labelled points, each on as many records as
+a real teacher has; slow learners are replaced by faster ones. Their answers for the other points are counted as the
+votes of all teachers, with the plan's noise. Without labelled points, an assumption is made about the share of teachers
+that agree with the right class, in the same way as for votes by every holder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from learning.mechanisms.pate.plan import Plan
 from learning.representations.representation import FittedRepresentation, similarities, spread
 
 STOP = "stop"
-"""Rule when one group's share is used up: the vote ends, or it continues without that group's teachers."""
+"""Rule for when a group's share is used up: the vote ends, or it continues without that group's teachers."""
 
 _WEIGHT_LABELS = {
     "gdp": gettext_noop("in proportion to μ: groups reach their shares together"),
@@ -55,15 +55,15 @@ _EXHAUSTED_LABELS = {
 }
 
 _NEAREST = 5
-"""Number of public points that take over the class of a record."""
+"""Number of public points that adopt the class of a record."""
 _STEPS = 60
 _FAR, _NEAR = 0.95, 0.8
-"""How far the classes of single records and a model's probabilities are spread."""
+"""Extent to which the classes of single records, and a model's probabilities, are spread to other points."""
 
 TEACHERS = 10
 """Largest number of teachers trained for a forecast."""
 
-_VOTES = 2000  # number of votes simulated if everything is assumed
+_VOTES = 2000  # number of votes simulated if there are no labelled points
 _SEED = 0
 _TAUGHT = gettext_noop(
     "A rehearsal on labelled points of the test dataset: %(teachers)d teachers, each trained on %(records)d records, "
@@ -126,12 +126,12 @@ class Teachers(Choices):
             yield "aggregator", str(error)
 
     def learns_unlabelled(self, kind: str) -> bool:
-        """Return whether teachers also learn from public points of this kind of schema."""
+        """Return whether teachers also learn from public points with this kind of schema."""
         return self.unlabelled == "always" or (self.unlabelled == "images" and kind == "image")
 
     @property
     def leaves_open(self) -> bool:
-        """Return whether the plan chooses the number of teachers or how they vote."""
+        """Return whether the number of teachers or the way they vote is left to the plan."""
         return self.teachers is None or self.aggregator is None
 
     def vote(self) -> Aggregator:
@@ -142,7 +142,7 @@ class Teachers(Choices):
 
 @dataclass(frozen=True, eq=False)
 class PublicGraph:
-    """Public points as teachers see them: a representation, the points' coordinates (P, d) in it, and their graph."""
+    """Public points as used by teachers: a representation, the points' coordinates (P, d) in it, and their graph."""
 
     fitted: FittedRepresentation
     coordinates: NDArray[np.float32]
@@ -166,9 +166,9 @@ def teacher_classes(
 ) -> NDArray[np.int64]:
     """Return the class (P,) of each public point according to a teacher trained on these records.
 
-    With a graph and the nearest-neighbour learner, the classes of single records spread from the public points nearest
-    to them (Zhou et al. 2004), each class with the same total weight and without moved copies. For other learners,
-    their probabilities spread from every point to those close to it.
+    With a graph and the nearest-neighbour learner, the class of each record spreads from the public points nearest to
+    it (Zhou et al. 2004), with the same total weight for each class and without rotated or shifted copies. For other
+    learners, probabilities spread from every point to the points close to it.
 
     Args:
         learner: Learner of the teacher.
@@ -203,8 +203,8 @@ def forecast_votes(
     Args:
         n_classes: Number of classes C.
         points: `(P, …)` labelled public points.
-        labels: `(P,)` classes of the points; None without labels.
-        answers: Number of labels that accounts can pay for; None if all. With few labels, the share of correct ones
+        labels: `(P,)` classes of the points; None if there are no labels.
+        answers: Number of labels that accounts can pay for; None for all. With few labels, the share of correct labels
             varies by chance.
     """
     if plan.aggregator.asks_student or n_classes < 2:

@@ -1,8 +1,8 @@
 """Votes of teachers: counts, checks, and how Individualized PATE copies, weights or silences teachers by group.
 
 Source: Boenisch, Mühl, Rinberg, Ihrig, Dziedzic, "Individualized PATE: Differentially Private Machine Learning with
-Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of the budgets
-matter here. The budget filter ensures that no budget is exceeded. The choices here decide how much of each group's
+Individual Privacy Guarantees" (PoPETs 2023), and the thesis behind it. A budget is an ε; only the ratios of budgets
+matter here. The budget filter ensures that no budget is exceeded. The choices here determine how much of each group's
 budget has been used when the first group's budget is used up.
 """
 
@@ -20,10 +20,10 @@ NO_VOTE = -1
 
 
 def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Return weighted vote counts: entry (i, j) is the summed weight of the teachers that chose class j for query i.
+    """Return weighted vote counts: entry (i, j) is the total weight of the teachers that chose class j for query i.
 
-    Individualized PATE (Boenisch et al. 2023), weighting; with equal weights the counts n_j of PATE (Papernot et
-    al. 2017).
+    This is the weighting of Individualized PATE (Boenisch et al. 2023); with equal weights, these are the counts n_j of
+    PATE (Papernot et al. 2017).
 
     predictions: `(teachers, queries)` integers, `NO_VOTE` or 0 … classes - 1.  weights: `(teachers,)`, 1 each if None.
     Returns `(queries, classes)` floats. Raises ValueError on other shapes or values.
@@ -64,7 +64,7 @@ def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDA
 
 
 def require_votes(votes: ArrayLike) -> NDArray[np.float64]:
-    """Return `votes` without noise; raise ValueError for anything else.
+    """Return `votes` as unnoised counts. Raises ValueError for anything else.
 
     >>> require_votes([[3, 1]])
     array([[3., 1.]])
@@ -76,7 +76,7 @@ def require_votes(votes: ArrayLike) -> NDArray[np.float64]:
 
 
 def require_budgets(budgets: ArrayLike) -> NDArray[np.float64]:
-    """Return `budgets` as a `(groups,)` float array of ε values; raise ValueError unless all are finite and above 0.
+    """Return `budgets` as a `(groups,)` float array of ε. Raises ValueError unless all are finite and above 0.
 
     >>> require_budgets([1, 2])
     array([1., 2.])
@@ -112,8 +112,8 @@ WEIGHT_SCHEMES = ("proportional", "calibrated", "gdp")
 def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int64]:
     """Return each group's number of duplicates per holder: the smallest integers in the ratio of the budgets.
 
-    Individualized PATE, Algorithm 1: the budgets, rounded to `precision` decimals, divided by their greatest common
-    divisor.
+    This is Algorithm 1 of Individualized PATE: the budgets, rounded to `precision` decimals, are divided by their
+    greatest common divisor.
 
     budgets: `(groups,)` ε values.  Returns `(groups,)` integers, at least 1. Raises ValueError if a budget rounds to 0.
 
@@ -129,14 +129,14 @@ def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int
 
 
 def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int64]:
-    """Return numbers of duplicates per group that let accounts pay for most labels (1 for the strictest group).
+    """Return the numbers of duplicates per group that make the most labels affordable (1 for the strictest group).
 
-    A label is charged 2f²/(σG)² to a holder of f duplicates, and the noise is G = Σ n·f / Σ n times as
-    large. The first accounts to run out, which have the least t = μ/f, pay for a number of labels proportional to
-    (t·G)². For a given t the best f are ⌊μ/t⌋, and only t = μ/k for a group's μ and an integer k can be best. f = 1 for
-    all groups is among the candidates, so a larger promise never reduces the number of labels. Ratios rounded to the
-    nearest integer do not ensure this: if the few with μ 2.7 times as large get f = 3, their accounts run out after 4/5
-    of the labels.
+    A label is charged 2f²/(σG)² to a holder with f duplicates, and the noise is G = Σ n·f / Σ n times as large. The
+    first accounts to run out, which have the smallest t = μ/f, pay for a number of labels proportional to (t·G)². For a
+    given t, the best f are ⌊μ/t⌋, and only t = μ/k for a group's μ and an integer k can be optimal. f = 1 for all
+    groups is among the candidates, so a larger promise never reduces the number of labels. Ratios rounded to the
+    nearest integer do not ensure this: if a few people with μ 2.7 times as large get f = 3, their accounts run out
+    after 4/5 of the labels.
 
     mu: `(groups,)` μ of the promises.  holders: `(groups,)` counts, at least one in total.  Returns `(groups,)`
     integers. Raises ValueError on bad values.
@@ -146,7 +146,7 @@ def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int
     """
     values, sizes = require_budgets(mu), np.asarray(holders)
     least = values.min()
-    # t starts with the largest, so that of equally good choices the one with fewest duplicates is kept
+    # the largest t comes first, so that of equally good choices, the one with the fewest duplicates is kept
     ends = np.unique(np.concatenate([values / k for k in range(1, int(values.max() / least) + 2)]))[::-1]
     ends = ends[(ends <= least) & (ends > least / 2)]
     factors = np.floor(values / ends[:, None] * (1 + 1e-12)).astype(np.int64)
@@ -160,20 +160,20 @@ def teacher_weights(
     delta: float | None = None,
     conversion: Conversion = "classic",
 ) -> NDArray[np.float64]:
-    """Return the vote weight w_g of each group's teachers, normalised: all teachers' weights add up to their number.
+    """Return the vote weight w_g of each group's teachers, normalised so that all weights add up to their number.
 
     "proportional": w_g = ε_g / (mean of ε over the teachers), as in Individualized PATE, Appendix C, and the thesis,
     section 6.2.2. Algorithm 2 of the paper also multiplies each ε_g by the group's number of teachers n_g. This cannot
-    be intended, because the cost to a holder depends on the weight of the one teacher that learned from them, not on
-    the number of other teachers. With budgets 1, 2, 3 and 85, 107, 58 teachers the weights would be 0.53, 1.33, 1.08:
-    the group with ε = 2 would outvote the group with ε = 3, and pay more.
+    be intended, because a holder's cost depends on the weight of the one teacher that learned from them, not on the
+    number of other teachers. With budgets 1, 2, 3 and 85, 107, 58 teachers the weights would be 0.53, 1.33, 1.08: the
+    group with ε = 2 would outvote the group with ε = 3, and pay more.
 
     "calibrated": the weights for which all groups reach their budgets at the same query under the data-independent
-    cost. There, the RDP is ρ_g·α with ρ_g proportional to w_g², and its classic conversion, minimised over α, is ε_g =
+    cost. That cost is the RDP ρ_g·α with ρ_g proportional to w_g², whose classic conversion, minimised over α, is ε_g =
     ρ_g + 2·√(ρ_g·L) with L = ln(1/δ). This gives √ρ_g = √(L + ε_g) - √L, to which w_g is proportional. For the improved
-    conversion, ρ_g is the largest that fits at one of the `DEFAULT_ORDERS`. The two schemes agree for small ε. For
-    larger ε, proportional weights make the group with the largest ε run out first: with ε = 1, 2, 3 and the classic
-    conversion, the others have spent 0.96 and 1.96 by then; with ε = 1, 2, 8 they have spent 0.88 and 1.80.
+    conversion, ρ_g is the largest value that fits at one of the `DEFAULT_ORDERS`. The two schemes agree for small ε.
+    For larger ε, proportional weights make the group with the largest ε run out first: with ε = 1, 2, 3 and the classic
+    conversion, the others have spent 0.96 and 1.96 by then; with ε = 1, 2, 8, they have spent 0.88 and 1.80.
 
     "gdp": w_g is proportional to μ_g, the μ of (ε_g, δ) in Gaussian differential privacy. A label costs 2w²/σ² of the
     account's cap μ², so all groups reach the same share of their caps at the same query.
@@ -211,10 +211,10 @@ def participation_frequencies(budgets: ArrayLike, exponent: float = 2.0) -> NDAr
     """Return the share of the votes that each group's teachers take part in: (ε_g / ε_max)^exponent.
 
     This is the vanishing variant; the papers use an exponent of 1, 2 or 4. Under RDP, the costs of Gaussian votes add
-    up linearly, and small ε grow with the square root of the sum. A share proportional to ε², the default, therefore
-    makes the groups run out together.
+    up, and a small ε grows with the square root of the sum. Shares proportional to ε², the default, therefore make the
+    groups run out together.
 
-    budgets: `(groups,)` ε values.  Returns `(groups,)`, the largest 1. Raises ValueError on bad values.
+    budgets: `(groups,)` ε values. Returns `(groups,)`, at most 1. Raises ValueError on bad values.
 
     >>> participation_frequencies([0.5, 1.0, 2.0])
     array([0.0625, 0.25  , 1.    ])
@@ -241,7 +241,7 @@ def _largest_gaussian_weight(
 
 
 def require_delta(delta: float | None) -> float:
-    """Return `delta`; raise ValueError unless it lies strictly between 0 and 1.
+    """Return `delta`. Raises ValueError unless it lies strictly between 0 and 1.
 
     >>> require_delta(1e-5)
     1e-05

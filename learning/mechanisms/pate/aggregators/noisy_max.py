@@ -226,9 +226,7 @@ class ResidualGNMax(GNMax):
         guesses: ArrayLike | None = None,
         disagreed: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """See `Aggregator.count`. Without guesses, votes are plain; with them, ŷ gets the public weight of all
-        teachers.
-        """
+        """See `Aggregator.count`. Without guesses, votes are plain; otherwise ŷ gets all teachers' public weight."""
         if guesses is None or disagreed is None:
             return count_votes(predictions, classes, weights)
         matrix, guess = np.asarray(predictions), np.asarray(guesses)
