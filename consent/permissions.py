@@ -5,15 +5,15 @@ only. Only the permissions of the installation's administrators, to create studi
 study.
 
 People cannot approve their own proposals, not even through another account that they control. The creator of an account
-enters the address that receives its password, and a superuser can set its password and address. Two accounts therefore
-count as one person if one of them was created or changed by the other, or got its role in the study only through the
-other. The records of accounts and roles show this; a role that a second person confirmed is independent of the person
-who gave it.
+enters the address that receives the password link, and a superuser can set the account's password and address. Two
+accounts therefore count as one person if one of them was created or changed by the other, or got its role in the study
+only through the other. The records of accounts and roles show this; a role that a second person confirmed is
+independent of the person who gave it.
 
 Deciders (operators, the ethics committee, researchers) see only releases and acts of staff, and nothing that depends
-exactly on what one person does (condition 1 of the guarantee). Exact numbers of people, and lists that name them, are
-for data stewards, who need them for their work, and for auditors, who decide nothing. This module has the only list of
-a study's public chains; a chain that is not on the list is not public.
+exactly on one person's acts (condition 1 of the guarantee). Exact numbers of people, and lists that name them, are for
+data stewards, who need them for their work, and for auditors, who decide nothing. This module has the only list of a
+study's public chains; a chain that is not on the list is not public.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,12 +38,12 @@ _STAFF = {
     "training.view_run",  # runs, their releases and costs
     "accounting.view_ledger",  # the release register and the shares
 }
-#: Exact numbers of people. Decisions about runs do not need them and must not depend on them (condition 1 of the
-#: guarantee), so the roles of deciders do not include them.
+#: Exact numbers of people. Decisions about runs do not need these and must not depend on them (condition 1 of the
+#: guarantee), so deciders' roles do not include these permissions.
 _SIZES = {"consent.view_group_sizes"}
 _USE_STUDENT = "training.use_student"  # released labels, student models, predictions
 _STATE_PROVENANCE = "training.state_provenance"  # source of public points
-#: Lists that name holders. The same roles must not see them, for the same reason.
+#: Lists that name holders. For the same reason, deciders' roles do not include these permissions.
 _LISTS = {
     "consent.view_circumstance",  # who answers for whom, deaths and incapacities
     "consent.check_receipt",  # whose receipt someone reads out
@@ -106,9 +106,9 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     Role.RESEARCHER: frozenset({"training.view_run", "training.propose_run", _USE_STUDENT}),
 }
 
-#: Permissions of an administrator of the installation. They include no role in, or access to, any study.
+#: Permissions of an administrator of the installation. These include no role in any study and no access to any study.
 ADMINISTRATOR_PERMISSIONS = frozenset({"consent.add_study", "consent.manage_accounts"})
-#: The code of the ValidationError, by which the API recognises it.
+#: The code by which the API recognises this ValidationError.
 SECOND_PERSON = "second_person"
 
 
@@ -169,13 +169,13 @@ def studies_with_permission(user: Any, perm: str):
 
 
 def roles_given_by(user: Any, study: Study) -> list[str]:
-    """Return the roles in ``study`` that ``user`` may propose to give or take, in the order of :class:`Role`."""
+    """Return the roles in ``study`` that ``user`` may propose to give or take away, in the order of :class:`Role`."""
     permissions = study_permissions(user, study) if user.is_active else frozenset()
     return [role for role in Role.values if GIVERS[role] in permissions]
 
 
 def confirms_roles(user: Any, study: Study) -> bool:
-    """Return whether ``user`` may confirm role changes in ``study``; for superusers with a role, that role decides."""
+    """Return whether ``user`` may confirm role changes in ``study``; for superusers with a role, the role decides."""
     roles = Membership.objects.filter(study=study, user_id=user.pk).order_by().values_list("role", flat=True)
     permissions = set().union(*(ROLE_PERMISSIONS[role] for role in roles))
     return user.is_active and (CONFIRM in permissions or (user.is_superuser and not permissions))
@@ -187,11 +187,11 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
     Args:
         user: the proposer; None at the command line.
         whose: id of the account that the role is given to or taken from.
-        giving: whether it is given, not taken.
+        giving: True if the role is given, False if it is taken away.
 
-    A superuser who works in the study may give roles without a second person, but take none, while everyone who could
-    confirm it got their account or role from this superuser, who can so appoint an operator and leave. People whose
-    account the superuser edited, closed or demoted still count.
+    A superuser who works in the study may give roles without a second person, but not take any away, as long as all
+    people who could confirm the change got their account or role from this superuser. So the superuser can appoint an
+    operator and leave. People whose account the superuser edited, closed or demoted still count.
     """
     if user is None or study.rehearsal:
         return True
@@ -201,7 +201,7 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
         return False
     if not Membership.objects.filter(study=study, user_id=user.pk).exists():
         return True
-    # Nobody becomes free of a second person by changing, demoting or closing that person's account.
+    # Changing, demoting or closing the second person's account does not remove the need for a second person.
     acts = AccountChange.objects.filter(changed_by_id=user.pk)
     closed, demoted = (acts.filter(kind=kind).values("user_id") for kind in ("closed", "no_superuser"))
     others = get_user_model().objects.exclude(pk=user.pk).filter(Q(is_active=True) | Q(pk__in=closed))
@@ -213,7 +213,7 @@ def needs_no_confirmation(user: Any, study: Study, *, whose: int, giving: bool) 
 
 
 def _owes(study: Study, user_id: int, giver_id: int) -> bool:
-    """Return whether the second account made the first one, or gave it a role in ``study`` unconfirmed."""
+    """Return whether the second account created the first, or gave it a role in ``study`` without confirmation."""
     made = AccountChange.objects.filter(user_id=user_id, changed_by_id=giver_id, kind=AccountChange.Kind.CREATED)
     return made.exists() or _gave_alone(study, user_id, giver_id)
 
@@ -223,7 +223,7 @@ def _roles_with(perm: str) -> list[str]:
 
 
 def members_with_permission(study: Study, perm: str) -> QuerySet[Any]:
-    """Return the users whose role in ``study`` includes ``perm``, by name, without closed accounts and superusers."""
+    """Return the users whose role in ``study`` includes ``perm``, by name, except closed accounts and superusers."""
     members = {"memberships__study": study, "memberships__role__in": _roles_with(perm)}
     users = get_user_model().objects.filter(**members, is_active=True)
     return users.distinct().order_by("username")
@@ -234,13 +234,13 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
 
     Args:
         study: The study of the proposal.
-        proposer_id: The account that made it; None if it has been deleted.
+        proposer_id: The account that made the proposal; None if the account has been deleted.
         own: Message for an approver who is the proposer.
 
     Raises:
-        ValidationError: The approver has declared a conflict of interest, both are the same person, one account is
-            controlled by the other (allowed in a rehearsal study), or the proposer's account has been deleted, so that
-            this cannot be determined.
+        ValidationError: The approver has declared a conflict of interest, proposer and approver are the same person,
+            one account controls the other (allowed in a rehearsal study), or the proposer's account has been deleted,
+            so that this cannot be checked.
     """
     if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
         message = _("You have declared a conflict of interest in this study, so you cannot approve anything in it.")
@@ -262,7 +262,7 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
 
 
 def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
-    """Return whether one account was created or changed by the other, or got a role in ``study`` only through it."""
+    """Return whether one account was created or changed by the other, or got a role in ``study`` through it."""
     pair = Q(user_id=first_id, changed_by_id=second_id) | Q(user_id=second_id, changed_by_id=first_id)
     kinds = (AccountChange.Kind.CREATED, AccountChange.Kind.CHANGED)
     if AccountChange.objects.filter(pair, kind__in=kinds).exists():
@@ -271,7 +271,7 @@ def in_one_hand(study: Study, first_id: int, second_id: int) -> bool:
 
 
 def _gave_alone(study: Study, user_id: int, giver_id: int) -> bool:
-    """Return whether the second account gave the first one a role in ``study`` without a second person."""
+    """Return whether the second account gave the first a role in ``study`` without confirmation by another person."""
     changes = RoleChange.chain(study.pk).filter(user_id=user_id, kind=RoleChange.Kind.GIVEN)
     gifts = {change.role: change for change in changes}
     roles = Membership.objects.filter(study=study, user_id=user_id).values_list("role", flat=True)
@@ -302,7 +302,7 @@ PUBLIC_CHAINS = frozenset(
 
 
 def sees_people(user: Any, study: Model) -> bool:
-    """Return whether ``user`` sees exact numbers of people in ``study``, and faults with the rows they are about."""
+    """Return whether ``user`` may see exact numbers of people in ``study``, and faults with their row numbers."""
     return user.has_perm(SEES_PEOPLE, study)
 
 
@@ -314,7 +314,7 @@ class VisibleChain:
         name: name of its rows, with a capital first letter.
         rows: number of rows; None if the reader may not see it.
         is_whole: whether no fault was found.
-        faults: descriptions of the faults; empty if the reader may only know that there are some.
+        faults: descriptions of the faults; empty if the reader may only know whether there are faults.
     """
 
     name: str
@@ -326,7 +326,7 @@ class VisibleChain:
 def chain_report(
     model: type[Chained], study_id: int, find: Callable[[], Iterable[str]], *, sees_people: bool
 ) -> VisibleChain:
-    """Return the facts that a reader may see about a study's chain and about the faults that ``find()`` yields.
+    """Return what a reader may see of a study's chain and of the faults that ``find()`` yields.
 
     Faults name rows by sequence number and so reveal the length of a chain. Deciders therefore learn only that there is
     a fault.

@@ -55,16 +55,16 @@ def consent_form_in_force(study: Study) -> ConsentForm | None:
 
 
 def consent_form_languages(study: Study) -> list[str]:
-    """Return language codes of the next version: first the site's, then the study's, then those that have a text."""
+    """Return the language codes of the next version: first the site's, then the study's, then codes of other texts."""
     form, draft = consent_form_in_force(study), ConsentFormDraft.objects.filter(study=study).first()
     written = [*(form.texts if form else ()), *(draft.texts if draft else ())]
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *written]))
 
 
 def policies_approved(study: Study) -> QuerySet[Any]:
-    """Return approved policies by date; ``is_replaced`` if a newer one is in force from that date or earlier.
+    """Return approved policies by date; ``is_replaced`` if a newer policy is in force from that date or earlier.
 
-    Such a policy never takes effect, because the committee's newest decision applies.
+    A replaced policy never takes effect, because the committee's newest decision applies.
     """
     newer = EpsilonPolicyApproval.objects.filter(
         policy__study=OuterRef("study"),
@@ -99,8 +99,8 @@ def lapse_of(event: ConsentEvent) -> Lapse | None:
 class EpsilonRule:
     """ε of a consent after all later policies (rule 5 of the design).
 
-    It is the level's ε when consent was given, or the smallest one under any policy effective since. A later, smaller ε
-    applies at once, but a larger one only after a new consent.
+    This is the level's ε when consent was given, or the smallest ε for it under any policy effective since. A later,
+    smaller ε applies at once, but a larger ε only after a new consent.
     """
 
     def __init__(self, study: Study, at: datetime) -> None:
@@ -163,7 +163,7 @@ class LastPromise:
 
     @property
     def epsilon(self) -> float:
-        """The ε of the promise now, never more than was agreed."""
+        """The ε of the promise now, which is never more than the agreed ε."""
         return self.policy.epsilon(self.level)
 
     @property
@@ -173,12 +173,12 @@ class LastPromise:
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether consenting again at the same level would weaken the promise, so that keeping it is another answer."""
+        """Whether consenting again at the same level would weaken the promise, so keeping it is a separate answer."""
         return self.offered > self.epsilon
 
 
 def promise_last(holder: DataHolder) -> LastPromise | None:
-    """Return the promise of the last consent that a holder gave, or None if they never gave one."""
+    """Return the promise of the last consent that a holder gave, or None if they never gave consent."""
     granting = ConsentEvent.objects.filter(holder=holder, kind__in=GRANTING).select_related("policy", "study")
     event = granting.order_by("-sequence").first() if holder.pk else None
     if event is None or event.policy_id is None:
@@ -210,7 +210,7 @@ class PromiseSpan:
 def promise_spans(holder: DataHolder) -> list[PromiseSpan]:
     """Return every promise that a holder has had, with its period, oldest first. Secret, like every level.
 
-    Lapsed consents are included, because they bound the charges that can have been made.
+    Lapsed consents are included, because they limit the charges that can have been made.
     """
     events = list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").select_related("study"))
     if not events:
@@ -248,10 +248,10 @@ def promises_possible(study: Study, at: datetime | None = None) -> list[Promise]
 
 
 def promises_earlier(study: Study) -> list[Promise]:
-    """Return, for each level, the earlier promise with the largest ε, if that exceeds every ε the level can have now.
+    """Return, for each level, the earlier promise with the largest ε if this exceeds every ε the level can have now.
 
-    A holder who had it may have spent that much before a smaller ε took effect, and spends nothing more while above the
-    smaller one. Public, like `promises_possible`.
+    A holder with that promise may have spent that much before a smaller ε took effect, and spends nothing more while
+    above the smaller ε. These promises are public, like `promises_possible`.
     """
     policies, possible = list(policies_in_force(study)), promises_possible(study)
     earlier = []
@@ -313,7 +313,7 @@ class Snapshot:
         return len(self.holders)
 
     def have(self, promise: "Promise") -> np.ndarray:
-        """Return a mask (H,), True for holders who have ``promise``."""
+        """Return a mask (H,) that is True for holders with ``promise``."""
         return (self.levels == LEVELS.index(promise.level)) & (self.epsilons == promise.epsilon)
 
     def of(self, holders: Iterable[int] | np.ndarray) -> "Snapshot":
@@ -336,7 +336,7 @@ def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
 def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
     """Return each holder's last event by ``at``, for all holders at once; PostgreSQL scans one index.
 
-    Read the whole result: a filter would drop events rather than holders.
+    Read the whole result, because a filter would drop events rather than holders.
     """
     if not connection.features.can_distinct_on_fields:
         return _last_events(study, at)
@@ -344,7 +344,7 @@ def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
     return events.order_by("holder_id", "-sequence").distinct("holder_id")
 
 
-#: Columns of a decision that determine whether it is valid, in the order in which :meth:`Lapses.of` takes them after
+#: Columns of a decision that determine whether it is valid, in the order of the arguments of :meth:`Lapses.of` after
 #: the holder.
 _LAPSE_COLUMNS = ("form_id", "answered_by", "recorded_at", "renew_by")
 #: Largest number of holders that a query lists by id; for more, all holders are read.
@@ -352,7 +352,7 @@ FEW_HOLDERS = 500
 
 
 def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndarray | None = None) -> Snapshot:
-    """Return a study's participants with their levels and ε. Training learns only from this function who takes part.
+    """Return a study's participants with their levels and ε. Training has no other source for who takes part.
 
     Each process keeps the latest snapshot of large studies, because a run asks for it with every batch. It is used
     again only while `consent_state` and the chains that determine it are unchanged.
@@ -387,17 +387,18 @@ def _latest_snapshot(study: Study) -> Snapshot:
     return snapshot
 
 
-#: Smallest number of decisions of a study whose snapshot is kept; fewer are read as fast as the state.
+#: Smallest number of decisions for which a study's snapshot is kept; reading fewer decisions is as fast as reading the
+#: state.
 WORTH_KEEPING = 2_000
 #: The chains whose rows determine a snapshot.
 _DECIDING = (ConsentEvent, Circumstance, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval)
-#: Each study's latest snapshot, with the state that determines it; None before a second snapshot was asked for.
+#: Each study's latest snapshot, with the state that determines it; None before a second snapshot is requested.
 _kept_snapshots: dict[int, tuple[Hashable, Snapshot]] = {}
 _MOST_KEPT = 8
 
 
 def _snapshot(study: Study, at: datetime, among: np.ndarray | None = None) -> Snapshot:
-    """Return the snapshot at ``at``, read from the database; its arrays cannot be written."""
+    """Return the snapshot at ``at``, read from the database, with read-only arrays."""
     rule = EpsilonRule(study, at)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at)
     sequence = events.aggregate(last=Max("sequence"))["last"] or 0
@@ -428,8 +429,8 @@ def _snapshot(study: Study, at: datetime, among: np.ndarray | None = None) -> Sn
 def consent_state(study: Study, at: datetime | None = None) -> Hashable:
     """Return the state that determines a snapshot at ``at`` (default: now); while it is unchanged, so is the snapshot.
 
-    Events and circumstances are never changed or removed, so equal numbers of them at two times mean the same rows.
-    Changes that take effect on a date are counted as well.
+    Events and circumstances are never changed or removed, so if their numbers are equal at two times, the rows are the
+    same. Changes that take effect on a date are counted as well.
     """
     at = at or timezone.now()
     policies = policies_in_force(study, at).values_list("pk", flat=True)
@@ -506,7 +507,7 @@ class Consequence:
     """Effect of a policy on the participants of one level, as numbers of holders.
 
     Attributes:
-        at_once: holders who would get its smaller ε at once.
+        at_once: holders who would get the policy's smaller ε at once.
         protected: holders who would keep their smaller ε until they consent again.
         unchanged: holders whose ε stays the same.
     """
@@ -531,7 +532,7 @@ def lapses_at(study: Study, at: datetime) -> dict[int, Lapse]:
     """Return holders whose last decision was to take part but is not valid at ``at``, with the reason."""
     lapses = Lapses(study, at)
     granting = _last_events(study, at).filter(kind__in=GRANTING)
-    # Only these can be among them.
+    # Only these holders can be affected.
     candidates = granting.filter(
         ~Q(form__in=forms_that_count(study, at)) | Q(renew_by__lte=at) | Q(holder__in=lapses.holders)
         if len(lapses.holders) <= FEW_HOLDERS
@@ -554,14 +555,13 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
 
 
 def answerer_faults(study: Study) -> Iterator[str]:
-    """Describe decisions by someone who was not recorded as answering for the person at the time.
+    """Describe decisions by people who were not recorded at the time as answering for the holder.
 
-    For a decision on paper, the day of the signature counts. On a restored database, the person recorded there as
-    answering could decide, even if the record was out of date; :class:`Lapses` determines whether such a decision is
-    valid.
+    For a decision on paper, the day of the signature counts. In a restored database, the person recorded as answering
+    could decide, even if the record was out of date; :class:`Lapses` determines whether such a decision is valid.
     """
     history: dict[int, list[Circumstance]] = defaultdict(list)
-    # Ordered by time, because circumstances lost in a restore are recorded after newer ones.
+    # Ordered by time, because circumstances lost in a restore are recorded again after newer ones.
     rows = Circumstance.objects.filter(study=study).order_by("recorded_at", "sequence")
     for circumstance in rows.iterator(chunk_size=2000):
         history[circumstance.holder_id].append(circumstance)
@@ -583,7 +583,7 @@ def _answering_last(known: list[Circumstance], day: date) -> Answering:
 
 
 def is_weaker_unsaid(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRule) -> bool:
-    """Return whether a consent gave a weaker promise than the previous one without separate agreement to exactly that.
+    """Return whether a consent weakened the previous promise without separate agreement to exactly the new promise.
 
     Args:
         before: the holder's previous consent.
@@ -594,7 +594,7 @@ def is_weaker_unsaid(event: ConsentEvent, before: ConsentEvent, rule: EpsilonRul
 
 
 def promise_faults(study: Study) -> Iterator[str]:
-    """Describe consents that gave a weaker promise than the previous one without a separate agreement to that."""
+    """Describe consents that weakened the previous promise without a separate agreement to the new promise."""
     rule, last = EpsilonRule(study, timezone.now()), dict[int, ConsentEvent]()
     for event in ConsentEvent.chain(study.pk).filter(kind__in=GRANTING).iterator(chunk_size=2000):
         before = last.get(event.holder_id)
@@ -604,7 +604,7 @@ def promise_faults(study: Study) -> Iterator[str]:
 
 
 def role_faults(study: Study) -> Iterator[str]:
-    """Describe roles that people have although no record shows who gave them, and the reverse."""
+    """Describe roles that people have although no record shows who gave them, and recorded roles that people lack."""
     recorded: set[tuple[int, str]] = set()
     for user, role, kind in RoleChange.chain(study.pk).values_list("user_id", "role", "kind"):
         if kind in (RoleChange.Kind.GIVEN, RoleChange.Kind.HELD):

@@ -1,7 +1,7 @@
 """Accounts in Django's admin, which only superusers can change.
 
-Someone who could change an account could make it a superuser's, or set the password of an ethics committee member. The
-same is true for addresses, which receive password links, and for accounts at an identity provider.
+A person who could change an account could make it a superuser's, or set the password of an ethics committee member. The
+same is true of email addresses, which receive password links, and of accounts at an identity provider.
 """
 
 from typing import Any, cast
@@ -21,7 +21,7 @@ from consent.services.accounts import account_change_record, standing_record
 
 
 class ForSuperusers(admin.ModelAdmin):
-    """Admin of tables that others may view, but that only superusers can change."""
+    """Admin of tables that others may view but only superusers can change."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser
@@ -100,7 +100,7 @@ class WithoutSecrets(ReadOnlyAdmin, SuperusersOnly):
 
 @admin.register(Authenticator)
 class AuthenticatorAdmin(WithoutSecrets):
-    """Admin of second factors without their secrets; superusers delete one for a person who has lost it."""
+    """Admin of second factors without their secrets; superusers can delete a second factor that a person has lost."""
 
     list_display = ("user", "type", "created_at", "last_used_at")
     search_fields = ("user__username",)
@@ -117,7 +117,7 @@ class SocialAccountAdmin(WithoutSecrets):
 
 @admin.register(Mail)
 class MailAdmin(ReadOnlyAdmin, SuperusersOnly):
-    """Record of the mails sent, without their text."""
+    """Record of the emails sent, without their text."""
 
     list_display = ("created_at", "user", "kind", "study", "state", "tries", "fault")
     list_filter = ("state", "kind", "study")

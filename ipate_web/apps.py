@@ -33,7 +33,7 @@ _WHAT = {"network": "the network", "files": "the other files of the site's user"
 
 
 def confinement_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check confinement for ``manage.py check --deploy``."""
+    """Check, for ``manage.py check --deploy``, that confinement works."""
     protection = protections()
     return [
         Warning(
@@ -52,7 +52,7 @@ def key_is_readable() -> bool:
 
 
 def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check, as the site's user in its environment, that it cannot read the key; for ``ipate check --deploy``."""
+    """Check, for ``ipate check --deploy``, that the site's user cannot read the key in the site's environment."""
     if not key_is_readable():
         return []
     return [
@@ -66,7 +66,7 @@ def key_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
 
 
 def encoding_check(app_configs: Any, databases: Iterable[str] | None = None, **_: object) -> Iterable[CheckMessage]:
-    """Check the encoding for ``ipate migrate``, because the first German word or ε would fail later."""
+    """Check the database's encoding for ``ipate migrate``, because the first German word or ε would fail later."""
     for alias in databases or ():
         if connections[alias].vendor == "postgresql":
             with connections[alias].cursor() as cursor:

@@ -1,9 +1,9 @@
-"""Circumstances of holders: who answers for each of them, and what ends a consent without a withdrawal.
+"""Holders' circumstances: who answers for each holder, and what ends a consent without a withdrawal.
 
 A consent is valid until one of these happens: a form that requires a new answer is published, the consent's validity
-expires, someone else answers for the person than when it was given, or the person dies or can no longer decide and
-their study ends consents in that case. A consent that has ended this way does not resume automatically; the person who
-answers has to decide again.
+expires, another person starts to answer, or the person dies or can no longer decide and their study ends consents in
+that case. A consent that has ended in this way does not become valid again automatically; the person who answers has to
+decide again.
 """
 
 from bisect import bisect_left
@@ -31,10 +31,10 @@ from consent.models import (
     Validity,
 )
 
-#: How long before a consent ends people are reminded and asked to decide again.
+#: Time before the end of a consent at which people are reminded and asked to decide again.
 REMINDED = timedelta(days=30)
 _KIND = Circumstance.Kind
-#: Kinds after which someone else answers for the person.
+#: Kinds of circumstance after which someone else answers for the person.
 REPRESENTED = (_KIND.GUARDIAN, _KIND.PROXY)
 
 
@@ -49,7 +49,7 @@ class Lapse(TextChoices):
 
 
 def day_begin(day: date) -> datetime:
-    """Return the time at which a day begins in the site's time zone, regardless of the reader's."""
+    """Return the time at which a day begins in the site's time zone, regardless of the reader's time zone."""
     return datetime.combine(day, time(), timezone.get_default_timezone())
 
 
@@ -74,7 +74,7 @@ def counts_after(form: Validity | None, moment: datetime) -> bool:
 
 
 def ends_with_form() -> Q:
-    """Return the condition for decisions that no new one outlasts: the form in force expires no later than they do."""
+    """Return the condition for decisions that no new decision outlasts, as the form in force expires by then."""
     newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("version"))
     fixed = ConsentForm.objects.filter(~Exists(newer), valid_until__isnull=False)
     ends = ((form.study_id, renew_by(form, day_of(timezone.now()))) for form in fixed)
@@ -82,13 +82,13 @@ def ends_with_form() -> Q:
 
 
 def last_day(event: ConsentEvent) -> date | None:
-    """Return the last day on which a consent is valid according to the answered form (None if it does not expire)."""
+    """Return the last day on which a consent is valid according to the answered form (None if unlimited)."""
     return day_of(event.renew_by - timedelta(microseconds=1)) if event.renew_by is not None else None
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Role of the person who answers for a holder, and the first day on which they no longer do (None if unlimited).
+    """Role of the person who answers for a holder, and the first day on which another answers (None if unlimited).
 
     ``kind`` is the last recorded circumstance; ``consents`` shows whether anyone can give consent at all.
     """
@@ -126,18 +126,18 @@ def answering_for(holder: DataHolder) -> Answering:
 
 
 def time_is_over(at: datetime) -> Q:
-    """Return the condition for circumstances whose guardian or proxy no longer answers at ``at``."""
+    """Return the condition for circumstances with a guardian or proxy who no longer answers at ``at``."""
     return Q(kind__in=REPRESENTED, until__lte=day_of(at))
 
 
 def required_form_version(study: Study, at: datetime | None = None) -> int:
-    """Return the oldest valid version at ``at`` (default: now): the newest one with a required renewal, or 0."""
+    """Return the oldest version valid at ``at`` (default: now), which is the newest with a required renewal, or 0."""
     required = ConsentForm.objects.filter(study=study, renewal=Renewal.REQUIRED, published_at__lte=at or timezone.now())
     return required.aggregate(newest=Max("version"))["newest"] or 0
 
 
 def forms_that_count(study: Study, at: datetime) -> set[int]:
-    """Return the primary keys of the versions to which a consent is valid at ``at``."""
+    """Return the primary keys of the versions for which a consent is valid at ``at``."""
     forms = ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS)
     return _that_count(list(forms), at)
 
@@ -161,12 +161,12 @@ class Lapses:
 
     def __init__(self, study: Study, at: datetime, among: Iterable[int] | None = None) -> None:
         self._study, self._at = study, at
-        # The information that a person received when they decided determines their consent, not later versions.
+        # A consent is determined by the information that the person received when they decided, not by later versions.
         afterwards = ("facts__after_death", "facts__after_incapacity")
         forms = list(ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS, *afterwards))
         self._forms = _that_count(forms, at)
         self._afterwards: dict[int | None, tuple[str, str]] = {row[0]: (row[4], row[5]) for row in forms}
-        # Ordered by time, because circumstances lost in a restore are recorded after newer ones.
+        # Ordered by time, because circumstances lost in a restore are recorded again after newer ones.
         circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at).order_by(
             "recorded_at", "sequence"
         )
@@ -200,7 +200,7 @@ class Lapses:
         return self._by_time_or_form(form, renew_by)
 
     def counts(self, form: int | None, renew_by: datetime | None) -> bool:
-        """Return whether consents to ``form`` that expire at ``renew_by`` are valid if there is no circumstance."""
+        """Return whether consents to ``form`` that expire at ``renew_by`` are valid if no circumstance is recorded."""
         return self._by_time_or_form(form, renew_by) is None
 
     def _by_time_or_form(self, form: int | None, renew_by: datetime | None) -> Lapse | None:
@@ -215,7 +215,7 @@ class Lapses:
         answered_by: str,
         recorded_at: datetime,
     ) -> Lapse | None:
-        # Circumstances before the consent do not matter, except the last one, which shows who could give it.
+        # Circumstances before the consent do not matter, except the last, which shows who could give consent.
         since = bisect_left(history, recorded_at, key=lambda each: each[2])
         for place in range(max(since - 1, 0), len(history)):
             kind, until, _recorded_at = history[place]
@@ -227,8 +227,8 @@ class Lapses:
             if lapse is None and answered_by != Answerer.PERSON and until is not None:
                 lapse = Lapse.ANSWERER if day_begin(until) <= min(following, self._at) else None
             if lapse is not None:
-                # For circumstances recorded by mistake or already over, the only message is that someone has to decide
-                # again.
+                # If circumstances were recorded by mistake or are already over, the message only says that someone has
+                # to decide again.
                 return lapse if place + 1 == len(history) else Lapse.ANSWERER
         return None
 
@@ -241,15 +241,15 @@ class Lapses:
         if kind == _KIND.INCAPABLE:
             return Lapse.INCAPACITY if after_incapacity == ends else None
         if kind == _KIND.PROXY and answered_by == Answerer.PERSON:
-            # A decision made while the person could decide remains theirs, and stays valid if the study says so.
+            # A decision that the person made while able to decide stays valid if the study says so.
             return Lapse.ANSWERER if after_incapacity == ends else None
         return None if kind == answered_by else Lapse.ANSWERER
 
 
 def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
-    """Return why a consent given by ``answered_by`` was never valid while ``answers`` was recorded (None if it was).
+    """Return why a consent given by ``answered_by`` was invalid while ``answers`` was recorded (None if it was valid).
 
-    A restored backup accepts consents from the person it has recorded as answering until this is corrected.
+    Until it is corrected, a restored backup accepts consents from the person whom it has recorded as answering.
     """
     if not answers.consents:
         return Lapse.DEATH if answers.kind == _KIND.DIED else Lapse.INCAPACITY
@@ -257,12 +257,12 @@ def _not_theirs(answers: Answering, answered_by: str) -> Lapse | None:
 
 
 def circumstances_last(*studies: Study) -> QuerySet[Circumstance]:
-    """Return the last circumstance of each holder of the given studies who has one."""
+    """Return the last circumstance of each holder in the given studies; holders without a circumstance are left out."""
     return _last().filter(study__in=studies)
 
 
 def circumstances_over(at: datetime) -> QuerySet[Circumstance]:
-    """Return the last circumstances of holders whose guardian or proxy no longer answers at ``at``."""
+    """Return the last circumstance of each holder whose guardian or proxy no longer answers at ``at``."""
     return _last().filter(time_is_over(at))
 
 

@@ -2,7 +2,7 @@
 
 The last decisions are counted once, grouped by everything that determines their state, and stored with the number of
 the last consent event included (:class:`consent.models.DecisionCount`). Later reads count only newer decisions. The
-effects of a form, a day or a circumstance are applied to these counts, so they need no recount.
+effects of a form, a day or a circumstance are applied to the stored counts, so these need no recount.
 """
 
 from collections import Counter, defaultdict
@@ -22,25 +22,27 @@ from consent.models import ConsentEvent, DataHolder, DecisionCount, Study
 from consent.people.circumstances import Lapses
 from consent.selectors import FEW_HOLDERS, GRANTING, LEVELS
 
-#: Fewer new decisions than this are counted on every read, so that a page need not wait for permission to write.
+#: If there are fewer new decisions than this, every read counts them, so that a page need not wait for permission to
+#: write.
 FEW = 100
-#: If there are more than this, all are counted again.
+#: If there are more new decisions than this, all decisions are counted again.
 MANY = 10_000
-#: With this many registered holders or more, their number is counted once in REGISTERED_FOR seconds.
+#: If a study has at least this many registered holders, they are counted once in REGISTERED_FOR seconds.
 MANY_REGISTERED = 50_000
 REGISTERED_FOR = 60
 _COLUMNS = ("kind", "level", "form_id", "renew_by")
-#: Largest number of days drawn; for a longer history, evenly spaced days and the last one.
+#: Largest number of days in the chart; a longer history is shown by evenly spaced days and the last day.
 DAYS_SHOWN = 60
 #: States of a holder after a decision.
 STATES = (*LEVELS, "WITHDRAWN", "REFUSED")
 _STATE = Case(When(level="", then=Upper("kind")), default="level")
-#: Both databases write a time as its day and time in UTC; converting a million times to dates would take seconds.
+#: Both databases write a time as text that begins with the day in UTC; converting a million times to dates would take
+#: seconds.
 _DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 
 
 class LastDecision(NamedTuple):
-    """Part of a holder's last decision that determines their state."""
+    """The parts of a holder's last decision that determine the holder's state."""
 
     kind: str
     level: str
@@ -49,9 +51,9 @@ class LastDecision(NamedTuple):
 
 
 def holders_per_level(study: Study) -> dict[str, int]:
-    """Return the numbers of holders: at each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer again).
+    """Return numbers of holders by state: each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer again).
 
-    They are exact, except that UNDECIDED may be a minute old in a large study.
+    Numbers are exact, except that UNDECIDED may be a minute old in a large study.
     """
     now = timezone.now()
     decided = _decided(study)
@@ -83,7 +85,7 @@ def _registered(study: Study) -> int:
 
 
 def _decided(study: Study) -> Counter[LastDecision]:
-    """Return the number of holders for each last decision."""
+    """Return the number of holders by their last decision."""
     kept = DecisionCount.objects.filter(study=study).first()
     counts = Counter({_from_json(row): row[-1] for row in kept.counts}) if kept else Counter()
     since = kept.sequence if kept else 0
@@ -107,13 +109,13 @@ def _decided(study: Study) -> Counter[LastDecision]:
         DecisionCount.objects.bulk_create(
             [DecisionCount(study=study, sequence=sequence, counts=rows)], ignore_conflicts=True
         )
-    else:  # if two processes counted at the same time, the first one's numbers stay; both are right
+    else:  # if two processes counted at the same time, the first process's numbers stay; both are right
         DecisionCount.objects.filter(study=study, sequence=since).update(sequence=sequence, counts=rows)
     return counts
 
 
 def _counted(study: Study, sequence: int) -> Counter[LastDecision]:
-    """Return the number of holders for each last decision up to ``sequence``, counted in one pass over all."""
+    """Return the number of holders by their last decision up to ``sequence``, counted in one pass over decisions."""
     events = ConsentEvent.objects.filter(study=study, sequence__lte=sequence)
     ends = events.order_by().values("holder_id").annotate(last=Max("sequence")).values("last")
     numbers = ConsentEvent.objects.filter(study=study, sequence__in=ends).order_by().values_list(*_COLUMNS)
@@ -151,7 +153,8 @@ def _from_json(row: list) -> LastDecision:
 class Overview:
     """Numbers of holders who were asked, who have a valid invitation, who have decided, and who are in each state.
 
-    ``counts`` has each of ``STATES`` and SUSPENDED: consents that are invalid until their holders answer a new form.
+    ``counts`` contains each of ``STATES`` and SUSPENDED (consents that are invalid until their holders answer a new
+    form).
     """
 
     people: int
@@ -161,7 +164,7 @@ class Overview:
 
 
 def recruitment_overview(study: Study) -> Overview:
-    """Return exact numbers of a study's holders by state, only for readers who may see group sizes."""
+    """Return exact numbers of a study's holders by state; only for readers who may see group sizes."""
     counts = holders_per_level(study)
     decided = sum(count for state, count in counts.items() if state != "UNDECIDED")
     people = decided + counts.pop("UNDECIDED")
@@ -186,7 +189,7 @@ class RecruitmentHistory:
 
 
 def recruitment_history(study: Study) -> RecruitmentHistory:
-    """Return the number of holders in each state day by day, counted in the database."""
+    """Return the daily number of holders in each state, counted in the database."""
     position = {state: place for place, state in enumerate(STATES)}
     change: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(STATES), dtype=np.int64))
     entered = ConsentEvent.objects.filter(study=study).order_by()

@@ -1,10 +1,10 @@
-"""Consent records of a study as files for auditors: the decisions that were made, and what people were asked.
+"""Consent records of a study as files for auditors: decisions, and the forms and policies that people were asked about.
 
-The files contain no level, pseudonym or time of day: only data stewards can look up one person's choice, which is
-logged, and auditors see how many people decided on which day. They do not contain the hashes of the chain of decisions
-either, against which every level could be tried. Instead, each row has the number on its holder's receipt, a keyed hash
-of the row's hash, which covers the whole record and the row before. Rows of forms, policies and remarks reveal nothing
-about holders and include their hashes.
+The files contain no level, pseudonym or time of day: only data stewards can look up one person's choice, and such
+look-ups are logged; auditors see how many people decided on which day. Nor do the files contain the hashes of the chain
+of decisions, because each possible level could be tested against a hash. Instead, each row has the number on its
+holder's receipt, a keyed hash of the row's hash, which covers the whole record and the row before. Rows of forms,
+policies and remarks reveal nothing about holders and include their hashes.
 """
 
 from bisect import bisect_right
@@ -68,7 +68,7 @@ def export_name(study: Study, kind: str) -> str:
 
 
 def holder_mark(holder_id: int | str, key: str | None = None) -> str:
-    """Return 16 hexadecimal digits that identify a holder in every export but reveal the holder only with the key."""
+    """Return 16 hexadecimal digits that identify a holder in every export but reveal who it is only with the key."""
     return digest("consent.exports", str(holder_id), key)[:16]
 
 
@@ -81,7 +81,7 @@ def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
         yield {
             **_entry(event, key),
             "form_version": versions.get(event.form_id),
-            # The policy in force then, because an earlier promise that someone kept would reveal their level.
+            # The policy in force at the time, because an earlier promise that someone kept would reveal their level.
             "policy_version": policies[bisect_right(dates, event.recorded_at) - 1].version if event.policy_id else None,
             "channel": event.channel,
             "signed_on": event.signed_on and event.signed_on.isoformat(),
@@ -102,7 +102,7 @@ def circumstances(study: Study, key: str | None = None) -> Iterator[dict[str, An
 
 
 def _entry(row: ConsentEvent | Circumstance, key: str | None) -> dict[str, Any]:
-    """Return the first fields, which rows of both chains have in common."""
+    """Return the first fields, which are the same for rows of both chains."""
     return {
         "sequence": row.sequence,
         "day": row.recorded_at.astimezone(UTC).date().isoformat(),
@@ -117,7 +117,7 @@ def export_csv(study: Study) -> Iterator[str]:
 
 
 def export_json(study: Study) -> Iterator[str]:
-    """Yield the decisions, and the chains of what people were asked, as one JSON document, piece by piece."""
+    """Yield the decisions and the chains of forms and policies as one JSON document, piece by piece."""
     head = {"study": study.slug, "delta": study.delta, "exported_at": timezone.now().isoformat()}
     lists = {name: _rows(model, study) for name, model in _PUBLIC_CHAINS.items()}
     return json_pieces(head, lists | {"circumstances": circumstances(study), "decisions": decisions(study)})
@@ -134,10 +134,11 @@ def export_faults(
 ) -> list[str]:
     """Return the differences between an export and the records as sentences (empty if they agree).
 
-    Later rows are not faults, and neither is a file made with an earlier signing key that the site still has.
+    Rows added after the export are not differences, and the file may use an earlier signing key that the site still
+    has.
 
     Args:
-        rows: rows as yielded by :func:`decisions`, in JSON or as CSV texts.
+        rows: rows as yielded by :func:`decisions`, from JSON or as strings from CSV.
         circumstance_rows: rows as yielded by :func:`circumstances`.
     """
     by_key = (
@@ -167,4 +168,4 @@ def _text(value: Any) -> str:
 
 
 FORMATS: dict[str, Callable[[Study], Iterator[str]]] = {"csv": export_csv, "json": export_json}
-"""Functions that write the file piece by piece, by its extension."""
+"""Functions that write the file piece by piece, by file extension."""

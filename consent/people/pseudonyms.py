@@ -1,6 +1,6 @@
-"""Pseudonyms of holders: lists of them, and look-up by normal spelling or, after an erasure, by a commitment to it.
+"""Holders' pseudonyms: lists, and look-up by canonical spelling or, after an erasure, by a commitment to the spelling.
 
-People whose records were erased keep their account, because their budget remains spent if they return under the same
+People whose records were erased keep their account, so that spent budget remains spent if they return under the same
 pseudonym. So the pseudonym is replaced by its HMAC under a key of the study. The key is in private storage and not in
 the database, so someone who has only the database cannot try pseudonyms. The key is deleted together with the last
 private record of the study; after that, pseudonyms cannot be tried at all.
@@ -54,7 +54,7 @@ def _key(study: Study) -> bytes:
 
 
 def key_make(study: Study) -> None:
-    """Create the key of a study that has none, before its first erasure; the caller holds the study's lock."""
+    """Create a study's key if it has none, before the first erasure; the caller holds the study's lock."""
     if DataHolder.objects.filter(study=study, erased_at__isnull=False).exists():
         return
     key = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)
@@ -62,7 +62,7 @@ def key_make(study: Study) -> None:
 
 
 def key_delete(study: Study) -> None:
-    """Delete the key permanently, after which pseudonyms no longer lead to erased holders of the study."""
+    """Delete the key permanently; after this, erased holders of the study cannot be found by their pseudonyms."""
     arrays_delete(_key_name(study.pk))
 
 
@@ -74,12 +74,13 @@ def commitment(study: Study, pseudonyms: Iterable[str]) -> Iterator[str]:
 
 
 def holders_by_pseudonym(study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
-    """Return the ids of a study's holders by requested pseudonym, without pseudonyms that do not exist.
+    """Return the ids of a study's holders by requested pseudonym; unknown pseudonyms are left out.
 
-    A pseudonym registered in exactly this spelling takes precedence, because it may be older than the spelling rules.
+    A pseudonym registered in exactly the requested spelling takes precedence, because it may be older than the spelling
+    rules.
 
     Raises:
-        ValidationError: someone's records were erased, and the key to their pseudonym is missing.
+        ValidationError: the study has erased records, but the key to pseudonyms is missing.
     """
     names = list(dict.fromkeys(pseudonyms))
     ids = _ids(study, names)
@@ -113,10 +114,10 @@ def holder_named(study: Study, pseudonym: str) -> DataHolder:
 
 
 def look_alikes_in(study: Study, pseudonyms: Collection[str]) -> list[tuple[str, ...]]:
-    """Return groups of similar-looking pseudonyms, each with one that would be registered for a new person.
+    """Return groups of similar-looking pseudonyms; each contains a pseudonym that would be registered for a new person.
 
-    The others of a group are also in the list, or already registered. Because there may be millions of pseudonyms,
-    memory holds only their hashes, and the similar names.
+    The other pseudonyms in a group are also in the list or are already registered. Because there may be millions of
+    pseudonyms, only their hashes and the similar names are kept in memory.
     """
     registered = DataHolder.objects.filter(study=study, erased_at=None).order_by().values_list("pseudonym", flat=True)
     looks = _looks_shared(study, pseudonyms, registered)
@@ -146,7 +147,7 @@ def _looks_shared(study: Study, pseudonyms: Collection[str], registered: QuerySe
     shared, rest = set(), registered.iterator(chunk_size=10_000)
     while some := list(islice(rest, _HASHED_AT_ONCE)):
         others = _looks(some)
-        shared.update(others[are_among(others, new)].tolist())  # these are other names: the new ones are not registered
+        shared.update(others[are_among(others, new)].tolist())  # a new name is not registered
     order = np.argsort(looks)
     names, looks = names[order], looks[order]
     differ = looks[1:][(looks[1:] == looks[:-1]) & (names[1:] != names[:-1])]
@@ -159,7 +160,7 @@ def _looks(names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def look_alikes_text(groups: Sequence[tuple[str, ...]], most: int = 20) -> list[str]:
-    """Return one line for each group of similar-looking pseudonyms."""
+    """Return text with one line for each group of similar-looking pseudonyms."""
     lines = [", ".join(_("“%(name)s”") % {"name": name} for name in group) for group in groups[:most]]
     rest = len(groups) - len(lines)
     return [*lines, *([_("And %(rest)d more.") % {"rest": rest}] if rest else [])]
@@ -196,7 +197,7 @@ def _ids(study: Study, names: list[str]) -> dict[str, int]:
 # --- Lists of people to invite ----------------------------------------------------------------------------------------
 
 
-#: Columns of a table; all but the first may be missing or empty.
+#: Columns of a table; all columns except the first may be missing or empty.
 COLUMNS = ("pseudonym", "answers", "until", "language", "address")
 #: Valid values in the column "answers": the role of the person who receives the invitation.
 ANSWERS = (Circumstance.Kind.PERSON, *REPRESENTED)
@@ -216,7 +217,7 @@ _HEADING = re.compile(
 class Invited:
     """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for the recorded person; ``until`` as recorded.
 
-    ``language`` and ``address`` (lines) are used only for the letter and not stored.
+    ``language`` and ``address`` (lines) are used only for the letter and are not stored.
     """
 
     pseudonym: str
@@ -232,7 +233,7 @@ def invitees_read(text: str) -> list[Invited]:
     Commas, semicolons or tabs separate the columns of a table.
 
     Raises:
-        ValidationError: lists every row that cannot be read, with its correction.
+        ValidationError: lists every row that cannot be read, and how to correct it.
     """
     lines = _LINE_END.split(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
     first = next((place for place, line in enumerate(lines) if line.strip()), None)
@@ -251,7 +252,7 @@ def invitees_read(text: str) -> list[Invited]:
 
 
 def heading(line: str, known: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the separator of a table, the one that yields most ``known`` names, and the names in its first line."""
+    """Return the separator that yields most ``known`` names in a table's first line, and the names in that line."""
     found = []
     for separator in SEPARATORS:
         names = [name.strip().strip('"').strip().lower() for name in line.split(separator)]

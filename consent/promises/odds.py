@@ -1,8 +1,8 @@
 """Odds: the meaning of an ε for a person, in right guesses out of 100.
 
 Pages, receipts and policies all show these numbers, for two questions: whether a person took part, and which of two
-possible sets of records is theirs. They hold in the worst case, against someone who knows everything else, starting
-from two equally likely answers (50:50).
+possible sets of records is theirs. The numbers are for the worst case: someone who knows everything else guesses
+between two equally likely answers (50:50).
 """
 
 import math
@@ -11,10 +11,10 @@ from functools import lru_cache
 from common.gaussian_dp import gdp_mu, guess_odds, record_guess_odds
 from consent.models import Level
 
-#: Right guesses in 100 when tossing a coin.
+#: Right guesses in 100 by tossing a coin.
 CHANCE = 50
 
-#: Most right guesses in 100 at which a level may have its name: right to wrong at most 3:2, 2:1 and 3:1.
+#: Most right guesses in 100 with which a level may have its name: right to wrong at most 3:2, 2:1 and 3:1.
 MOST_RIGHT_GUESSES = {Level.HIGH: 60, Level.AVERAGE: 66, Level.LOW: 75}
 
 
@@ -62,7 +62,8 @@ def right_guesses_at(mu: float) -> int:
 def right_record_guesses_at(mu: float) -> int:
     """Return the largest number of right guesses in 100 about which of two possible records is a participant's.
 
-    This is 100 · Φ(μ), rounded up. Replacing one record by another is leaving and joining, hence 2μ instead of μ.
+    This is 100 · Φ(μ), rounded up. Replacing one record by another is one removal and one addition, hence 2μ instead of
+    μ.
 
     >>> [right_record_guesses_at(mu) for mu in (0.0, 0.03252, 0.26805, 0.50155, 0.71912)]
     [50, 52, 61, 70, 77]

@@ -1,7 +1,7 @@
 """Questions that let a holder check whether they understood the information.
 
-Of the answers that they open, only whether the first answer to each question was right is kept, until it is counted
-with noise; see :mod:`training.services.drawings`.
+Only one fact is stored about the answers that a holder opens: whether the first answer to each question was right. It
+is deleted when it is counted with noise; see :mod:`training.services.drawings`.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from consent.models import DataHolder
 from consent.wording.facts import study_text
 from consent.wording.third_person import gettext as _
 
-#: Names of the questions, in order, as they are stored and released.
+#: Names of the questions, in the order in which they are stored and released.
 KEYS = ("protection", "odds", "access", "withdrawal")
 #: Sets of questions that show the right answer first: always two of the four, so no position is a safe guess.
 _RIGHT_FIRST = tuple(combinations(range(len(KEYS)), len(KEYS) // 2))
@@ -42,9 +42,9 @@ class CheckQuestion:
 
 
 def questions(holder: DataHolder, right_guesses: int) -> list[CheckQuestion]:
-    """Return questions for a holder, with an order of answers that is the same each time and differs between people.
+    """Return questions for a holder; the order of answers differs between people but is the same each time.
 
-    ``right_guesses``: the odds, in 100, of the level that the second question is about.
+    ``right_guesses``: right guesses in 100 at the level that the second question is about.
     """
     number = int.from_bytes(hashlib.sha256(holder.public_id.bytes).digest()[:8])
     right_first = _RIGHT_FIRST[number % len(_RIGHT_FIRST)]

@@ -1,6 +1,6 @@
 """Current state of a holder: one answer, in the same words, for every page, receipt and list.
 
-It includes a comparison of a holder's promise with the meaning of an answer given now, side by side in odds.
+It includes a comparison, in odds side by side, of a holder's promise and an answer given now.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ from consent.wording.third_person import gettext as _
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """Column of a comparison: the time, and the level with its odds."""
+    """Column of a comparison: a time, and the level with its odds at that time."""
 
     heading: str
     option: Option
@@ -69,7 +69,7 @@ def promise_of(last: LastPromise) -> Option:
 
 
 def offer_of(last: LastPromise) -> Option:
-    """Return the answer with the same level, if given now."""
+    """Return the answer of the same level as if it were given now."""
     return level_option(last.level, last.offered, last.event.study.delta)
 
 
@@ -106,12 +106,12 @@ class LevelChange:
 
     @property
     def words(self) -> str:
-        """Return the change as a line of a mail: right guesses about whether someone took part."""
+        """Return the change as a line of an email: right guesses about whether someone took part."""
         return self._line(odds_words)
 
     @property
     def record_words(self) -> str:
-        """Return the change as a line of a mail: right guesses about which of two sets of records is a person's."""
+        """Return the change as a line of an email: right guesses about which of two sets of records is a person's."""
         return self._line(record_odds_words)
 
     def _line(self, odds: Callable[[Option], str]) -> str:
@@ -120,7 +120,7 @@ class LevelChange:
 
 
 def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[LevelChange]:
-    """Return levels that differ for people who agreed earlier. They are public, because only policies determine them.
+    """Return levels that differ for people who agreed earlier. These are public, because only policies determine them.
 
     Args:
         policy: an approved policy, to be compared with all earlier promises. By default, the policy in force is
@@ -148,7 +148,7 @@ class HolderStatus:
 
     Attributes:
         current: the last decision; None before the first.
-        lapse: why a consent is not valid; None if it is, or if none was given.
+        lapse: why a consent is not valid; None if it is valid or if none was given.
         renewal: newer form that asks everyone again; None if there is none.
         answering: who answers for the holder.
         promise: promise of the last consent, if one was given.
@@ -169,7 +169,7 @@ class HolderStatus:
 
     @property
     def columns(self) -> list[ComparisonColumn]:
-        """Return the protection before and now, if what the person agreed to differs from what is asked now."""
+        """Return the protection before and now if the person agreed to something else than is asked now."""
         return columns_since(self.promise) if self.promise is not None and self.is_renewed else []
 
     @property
@@ -203,7 +203,7 @@ class HolderStatus:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences for the holder: first the current state, then what they need to do, if anything."""
+        """Sentences for the holder: first the current state, then anything that they need to do."""
         if self.current is None and self.is_closed:
             return [_("You have not decided. Your records are not used.")]
         if self.current is None:
@@ -228,7 +228,7 @@ class HolderStatus:
 
     @property
     def status(self) -> str:
-        """The same without the promise, for pages that show it in a separate table."""
+        """The same sentences without the promise, for pages that show the promise in a separate table."""
         promise_sentences = self._promised()
         return " ".join(sentence for sentence in self.sentences if sentence not in promise_sentences)
 
@@ -287,7 +287,7 @@ class HolderStatus:
     def changes(self, language: str) -> list[DiffLine]:
         """Return the lines in which the form to be answered differs from the version agreed to, including its validity.
 
-        They are in ``language``, or in the site's first language if one of the two lacks that text. Facts come first.
+        Lines are in ``language``, or in the site's first language if either version lacks that text. Facts come first.
         """
         if self.renewal is None or self.current is None or self.current.form is None:
             return []

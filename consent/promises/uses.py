@@ -1,4 +1,4 @@
-"""Registry of uses and results: training, which consent must not import, reports here how people's data were used."""
+"""Registry of uses and results: training, which consent must not import, registers functions that report these."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ class Use:
         key: key of the run.
         purpose: purpose of the run, in the study's words; may be empty.
         state: progress of the run, in a sentence.
-        since: when it began to use the holder's data.
+        since: when the run began to use the holder's data.
         cost: the most that the run can have cost the holder.
     """
 
@@ -52,7 +52,7 @@ class Usage:
             privacy. This bound is public; the actual cost is secret, even from the holder.
         records: function that returns the holder's own records by dataset.
         is_full: whether the site's ceiling leaves nothing for this study, given the most that the person's other
-            studies can have released. It is derived from links and public numbers.
+            studies can have released. This follows from links and public numbers.
     """
 
     uses: list[Use] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Usage:
 
 
 def right_guesses_together(usages: Iterable[Usage]) -> int:
-    """Return the largest number of right guesses in 100 from all releases of one person's studies, whose μ² add up."""
+    """Return the largest number of right guesses in 100 from all releases of a person's studies, adding up their μ²."""
     return right_guesses_at(math.sqrt(sum(usage.mu_squared for usage in usages)))
 
 
@@ -89,13 +89,13 @@ class Result:
         published_at: when a model of the run, or its table, was first published.
         cells: number of counts in a table; 0 for anything else.
         rows: number of synthetic rows; 0 for anything else.
-        changed_at: when another version replaced it; None if none did.
+        changed_at: when another version replaced the first; None if none did.
         right: right answers in 100 on the test records; None if it was not tested.
         points: number of test records.
         commonest: right answers in 100 if the most common answer is always given.
-        worth: quality of other outcomes than classes: R² of numbers, concordance of times, mean area of labels.
+        worth: quality for outcomes other than classes: R² for numbers, concordance for times, mean area for labels.
         stage: intended use of the model, in words.
-        in_use_since: when it was put into production; None if it was not.
+        in_use_since: when it was put into production; None if it never was.
         takers: number of people and programs that downloaded it or asked it for predictions.
         predictions: number of records for which this site was asked for a prediction.
         withdrawn_at: when it was withdrawn; None if it is still published.
@@ -124,7 +124,7 @@ class Result:
 
     @property
     def predicts(self) -> str:
-        """Return a sentence about what the model predicts for a record, or what the table contains."""
+        """Return a sentence that says what the model predicts for a record, or what the table contains."""
         if self.cells:
             return _("It is a table of %(number)s counts of people, with random noise added to each.") % {
                 "number": number_format(self.cells, force_grouping=True)
@@ -196,7 +196,7 @@ class Result:
 
     @property
     def use(self) -> list[str]:
-        """Return sentences about how much the model or table is used, as far as that is known."""
+        """Return sentences on how much the model or table is used, as far as this is known."""
         if self.cells or self.rows:
             return [self._taken]
         if self.in_use_since is not None:
@@ -238,7 +238,7 @@ class Result:
 
     @property
     def moment(self) -> str:
-        """Return one or two sentences about when it was published and what has happened to it since."""
+        """Return one or two sentences on when it was published, and whether it was changed or withdrawn later."""
         sentences = [_("Published on %(day)s.") % {"day": _day(self.published_at)}]
         if self.changed_at is not None:
             sentences.append(_("It was replaced by another version on %(day)s.") % {"day": _day(self.changed_at)})
@@ -249,7 +249,7 @@ class Result:
 
     @property
     def sentences(self) -> list[str]:
-        """All public information about it, for mails and letters; for a withdrawn model, only that it was withdrawn."""
+        """All public information about it, for emails and letters; if it was withdrawn, only that fact."""
         sentences = [f"{self.title}." if not self.purpose else f"{self.title}: {self.purpose}", self.moment]
         return sentences if self.withdrawn_at is not None else [*sentences, self.predicts, self.quality, *self.use]
 
@@ -264,14 +264,14 @@ def _day(moment: datetime) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """Entry of a holder's timeline: a run that used their records, what it published, or both."""
+    """Entry of a holder's timeline: a run that used their records, a publication of a run, or both."""
 
     use: Use | None
     result: Result | None
 
     @property
     def moment(self) -> datetime:
-        """Time used to sort the entry: when the records began to be used, or the publication."""
+        """Time used to sort the entry: the first use of the records, or the publication."""
         if self.use:
             return self.use.since
         assert self.result is not None, "an entry is about a use or a result"
@@ -290,7 +290,7 @@ class Entry:
 
 
 def timeline(uses: Iterable[Use], results: Iterable[Result]) -> list[Entry]:
-    """Return uses and published results of a study as one list, newest first, with those of the same run together."""
+    """Return uses and published results of a study as one list, newest first; a run's use and result are one entry."""
     published = {result.key: result for result in results}
     entries = [Entry(use, published.pop(use.key, None)) for use in uses]
     entries += [Entry(None, result) for result in published.values()]
@@ -307,10 +307,10 @@ def providers_register(usage: Callable[[DataHolder], Usage], results: Callable[[
 
 
 def usage_of(holder: DataHolder) -> Usage:
-    """Return the usage of a holder's data so far; empty without a provider."""
+    """Return the usage of a holder's data so far; empty if no provider is registered."""
     return _usage[0](holder) if _usage else Usage()
 
 
 def results_of(study: Study) -> list[Result]:
-    """Return the published models and tables of a study, newest first; none without a provider."""
+    """Return the published models and tables of a study, newest first; empty if no provider is registered."""
     return _results[0](study) if _results else []

@@ -1,4 +1,4 @@
-"""Staff accounts, which administrators of the installation create, and these administrators; every change is recorded.
+"""Staff accounts, which the installation's administrators create, and the administrators; every change is recorded.
 
 An administrator can create an account and have a password link sent to the address that they enter, close an account
 and reopen it. They can neither change an existing account, sign in as someone else, nor give a role of the ethics
@@ -54,8 +54,9 @@ def staff() -> QuerySet[User]:
 def account_of_staff(username: str) -> User | None:
     """Return the open account with this name that can be given a role.
 
-    Holders sign in with an address. The existence of such an account must stay secret, even from people who try to give
-    it a role: a name with an @ is found only if the account already has a role, or was created by an administrator.
+    Holders sign in with an email address. The existence of such an account must stay secret, even from people who try
+    to give it a role, so a name with an @ is found only if the account already has a role or was created by an
+    administrator.
     """
     accounts = staff() if "@" in username else User.objects.all()
     return accounts.filter(username=username, is_active=True).first()
@@ -76,14 +77,14 @@ def username_check(username: str) -> None:
 
 
 def staff_waiting() -> QuerySet[User]:
-    """Return accounts that an administrator created but nobody has signed in to yet."""
+    """Return accounts that an administrator has created and that have not been used to sign in yet."""
     made = AccountChange.objects.filter(user_id=OuterRef("pk"), kind=AccountChange.Kind.CREATED)
     return User.objects.filter(Exists(made), last_login=None, is_active=True)
 
 
 @transaction.atomic
 def account_change_record(*, user: User, acting_user: AbstractBaseUser, made: bool) -> None:
-    """Record that a superuser has created or changed someone else's account in the admin."""
+    """Record that a superuser has created or changed another person's account in the admin."""
     if user.pk != acting_user.pk:
         _record(user, _KIND.CREATED if made else _KIND.CHANGED, acting_user)
 
@@ -114,7 +115,7 @@ def _standings(of: Q) -> dict[int, dict[str, bool]]:
 def standing_record(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
     """Record the changes that the block makes to an account's permissions.
 
-    These are whether it is active, may use the admin, is a superuser, and administers the installation.
+    These permissions are whether it is active, may use the admin, is a superuser, and administers the installation.
 
     Args:
         user: the account; unsaved if the block adds it.
@@ -141,7 +142,7 @@ def new_account_record(user: User) -> None:
 
 @transaction.atomic
 def account_deletion_record(user: User) -> None:
-    """If the record names an account about to be deleted, record the deletion and clear the references to it."""
+    """If the record names an account that is to be deleted, record the deletion and clear references to the account."""
     account_forget(user)
     if AccountChange.objects.filter(user_id=user.pk).exists():
         _record(user, AccountChange.Kind.DELETED, None)
@@ -164,7 +165,7 @@ def accounts_review(*, acting_user: User) -> int:
 
 
 def account_faults() -> Iterator[str]:
-    """Describe accounts with permissions that were never recorded as granted, and the reverse."""
+    """Describe accounts with permissions that were never recorded as granted, or without permissions that were."""
     recorded: dict[int, dict[str, bool]] = {}
     kinds = {given: (name, True) for name, (given, _taken, _usual) in _STANDING.items()}
     kinds |= {taken: (name, False) for name, (_given, taken, _usual) in _STANDING.items()}
@@ -197,7 +198,7 @@ def _administrator_check(acting_user: AbstractBaseUser | None) -> None:
 def account_create(
     *, username: str, first_name: str, last_name: str, email: str, acting_user: AbstractBaseUser | None
 ) -> User:
-    """Create an account without a password or role, and send a mail with a link for the password to ``email``.
+    """Create an account without a password or role, and email a link for setting the password to ``email``.
 
     Args:
         acting_user: the administrator; None from the command line.
@@ -220,7 +221,7 @@ def account_create(
 
 @transaction.atomic
 def account_invite(*, user: User, acting_user: AbstractBaseUser | None) -> None:
-    """Send the password link again to an account that nobody has signed in to.
+    """Send the password link again to an account that has never been used to sign in.
 
     Raises:
         PermissionDenied: ``acting_user`` is not an administrator, or someone has signed in to the account.
@@ -241,10 +242,11 @@ def account_close(*, user: User, acting_user: User | None) -> None:
 
     Raises:
         PermissionDenied: ``acting_user`` is not an administrator, or ``user`` is a superuser or not a staff account.
-        ValidationError: it is their own account, or the last administrator's.
+        ValidationError: the account is their own, or the last administrator's.
     """
     _of_staff_check(user, acting_user)
-    # Locks all administrators' rows: if two close each other's accounts at once, the second finds the first one closed.
+    # Lock all administrators' rows: if two close each other's accounts at once, the second finds its own account
+    # closed.
     administrators = list(Administrator.objects.select_for_update().values_list("user_id", flat=True))
     user = User.objects.select_for_update().get(pk=user.pk)
     if not user.is_active:
@@ -278,7 +280,7 @@ def account_reopen(*, user: User, acting_user: User | None) -> None:
 
 
 def _of_staff_check(user: User, acting_user: User | None) -> None:
-    """Refuse users who are not administrators, and accounts that they may not close. Raises PermissionDenied."""
+    """Refuse users who are not administrators, and accounts that nobody may close here. Raises PermissionDenied."""
     _administrator_check(acting_user)
     if not staff().filter(pk=user.pk).exists():
         raise PermissionDenied(f"The account {user.pk} is no account of staff.")

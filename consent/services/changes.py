@@ -1,8 +1,8 @@
-"""Record of the configuration: every change to a study's rows, and checks that the current rows match the record.
+"""Record of the configuration: every change to a study's rows, with checks that the current rows match the record.
 
 Code that writes a row of a :class:`consent.models.Recorded` model must do so inside :func:`changes_recorded`.
-:func:`change_faults` finds changes that bypass it, at an SQL prompt or through ``QuerySet.update``, because the value
-differs from the last recorded one, or the next change does not start from it.
+:func:`change_faults` finds changes that bypass it, at an SQL prompt or through ``QuerySet.update``, because then the
+value differs from the last recorded value, or the next change does not start from that value.
 """
 
 import json
@@ -27,13 +27,13 @@ _AT_ONCE = 500
 
 @contextmanager
 def changes_recorded(rows: Iterable[Recorded], *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
-    """Record the block's changes to rows of one model and study, which it saves, updates, deletes or adds.
+    """Record the block's changes to rows of one model and study; the block may save, update, delete or add rows.
 
     Everything happens in one transaction under the study's lock. Values are read from the database before and after.
 
     Args:
         rows: the rows; unsaved if the block adds them.
-        acting_user: the user who changes them; None at the command line, for a change on a date, and if a data holder
+        acting_user: the user who changes them; None at the command line, for a change on a date, or if a data holder
             acts.
     """
     rows = list(rows)
@@ -85,7 +85,7 @@ def _states(rows: QuerySet[Any]) -> Iterator[tuple[Any, State]]:
 
 
 def _states_of(model: type[Recorded], keys: Collection[Any]) -> dict[Any, State]:
-    """Return :func:`_states` of the rows of a model that have these keys."""
+    """Return :func:`_states` of the rows of a model with these keys."""
     keys = list(keys)
     states: dict[Any, State] = {}
     for start in range(0, len(keys), _AT_ONCE):
@@ -94,13 +94,13 @@ def _states_of(model: type[Recorded], keys: Collection[Any]) -> dict[Any, State]
 
 
 def _part(state: State, fields: Sequence[str]) -> State:
-    """Return the part of a state that a chain records; None if there is no row, or all these fields are empty."""
+    """Return the part of a state that a chain records; None if there is no row or all these fields are empty."""
     part = {name: state[name] for name in fields} if state else {}
     return part if any(value is not None for value in part.values()) else None
 
 
 def _differing(before: State, after: State) -> tuple[State, State]:
-    """Return both states; for a change, only the fields that differ."""
+    """Return both states; for a changed row, only the fields that differ."""
     if before is None or after is None:
         return before, after
     names = [name for name in before if before[name] != after[name]]
@@ -168,12 +168,12 @@ def account_forget(user: AbstractBaseUser) -> None:
 def change_faults(study: Study) -> Iterator[str]:
     """Check that every row matches its last recorded state, and that every change starts from the recorded state.
 
-    Earlier states lack a field that was added to the model later, so their rows must have its default.
+    If a field was added to the model later, earlier states lack it, so their rows must have the field's default.
 
     Yields:
         One sentence for each fault, naming the row and the field but not the value.
     """
-    with transaction.atomic():  # to read rows and records in one consistent state
+    with transaction.atomic():  # read rows and records in one consistent state
         study_lock(study.pk)
         for chain in (ConfigurationChange, SealedChange):
             recorded: dict[tuple[str, str], dict[str, Any]] = {}
@@ -186,7 +186,7 @@ def change_faults(study: Study) -> Iterator[str]:
 
 
 def _fold(recorded: dict[tuple[str, str], dict[str, Any]], change: Change) -> Iterator[str]:
-    """Apply a change to the recorded states; report it if it does not start from them."""
+    """Apply a change to the recorded states; report the change if it does not start from them."""
     key = (change.model, change.row)
     known = recorded.get(key)
     begins = change.before or {}

@@ -1,15 +1,16 @@
-"""Signed checkpoints: a daily signature over all records, kept elsewhere, that reveals nothing about them.
+"""Signed checkpoints: a daily signature over all records that is kept elsewhere and reveals nothing about the records.
 
 Records are chained, and the ends of the chains are signed with the site's secret key, so someone who has the database
 and the secret key could still rewrite a chain. A checkpoint is signed with a key stored in neither, and leaves the
-installation by mail and as a copy at a second location. docs/checkpoints.md explains what it proves and what it does
+installation by email and as a copy at a second location. docs/checkpoints.md explains what it proves and what it does
 not.
 
 - All decisions and the ends of all chains are rows of one Merkle tree, the *state* at a time
-  (:mod:`common.transparency`). Its root reveals nothing, not even whether anything was recorded since the last one.
+  (:mod:`common.transparency`). Its root reveals nothing, not even whether anything was recorded since the last
+  checkpoint.
 - The root, a number and the time are an *entry* of the installation's log, a Merkle tree that only grows, by one entry
-  a day. The checkpoint is the signed root of that log. So the mail depends only on the day, except for hashes of random
-  numbers, and deciders learn nothing about any person from it (condition 1 of the guarantee).
+  a day. The checkpoint is the signed root of that log. So the email depends only on the day, except for hashes of
+  random numbers, and deciders learn nothing about any person from it (condition 1 of the guarantee).
 """
 
 import base64
@@ -60,11 +61,11 @@ from consent.models import (
 )
 from consent.services.mail import mails_send
 
-#: Roles that get each checkpoint by mail.
+#: Roles that get each checkpoint by email.
 READERS = (Role.AUDITOR, Role.COMMITTEE, Role.CHAIR)
 _FOLDER = "checkpoints"
 
-#: Replaces the study for chains that belong to none.
+#: Used instead of a study for chains that belong to no study.
 _INSTALLATION = "installation"
 #: Study → chain → sequence and hash of its last row.
 Heads = dict[str, dict[str, list[Any]]]
@@ -140,7 +141,7 @@ def state_of(checkpoint: Checkpoint) -> State:
     """Return the state that a checkpoint commits to, computed from the current rows.
 
     Raises:
-        CheckpointError: the rows differ from those committed to, or it is not known which rows those were.
+        CheckpointError: the rows differ from the committed rows, or it is unknown which rows were committed to.
     """
     if not checkpoint.key:
         raise CheckpointError(
@@ -149,7 +150,7 @@ def state_of(checkpoint: Checkpoint) -> State:
     try:
         state = State.of(bytes.fromhex(checkpoint.key), _rows(checkpoint.heads))
         same = _base64(state.root()) == checkpoint.content["state"]
-    except (KeyError, ValueError, TypeError, PlaceTakenError):  # rows or a commitment that the site never wrote
+    except (KeyError, ValueError, TypeError, PlaceTakenError):  # the site never wrote such rows or such a commitment
         same = False
     if not same:
         raise CheckpointError(
@@ -168,7 +169,7 @@ def _leaves(checkpoints: list[Checkpoint]) -> list[bytes]:
 
 
 def checkpoint_extension(checkpoint: Checkpoint) -> str:
-    """Return a checkpoint as it is mailed, with the proof that it extends the previous one."""
+    """Return a checkpoint as it is emailed, with the proof that it extends the previous checkpoint."""
     leaves = _leaves(list(Checkpoint.objects.filter(number__lte=checkpoint.number)))
     path = consistency_path(leaves, checkpoint.number - 1) if checkpoint.number > 1 else []
     return extension(checkpoint.number - 1, path, checkpoint.note)
@@ -202,11 +203,11 @@ def signing_key() -> SigningKey:
 
 
 def checkpoint_make(*, key: SigningKey, adopted: bool = False) -> Checkpoint | None:
-    """Make, sign, mail and copy today's checkpoint.
+    """Create and sign today's checkpoint, email it, and copy it to the second location.
 
     Args:
         key: the signing key.
-        adopted: take over checkpoints that the second location has and the database lacks, after a restore.
+        adopted: after a restore, take over checkpoints that the database lacks from the second location.
 
     Returns:
         The checkpoint; None if today's already exists.
@@ -267,7 +268,7 @@ def _copied() -> set[int]:
 
 
 def _copy_missing() -> None:
-    """Copy missing checkpoints to the second location, each entry last because it shows that both files are there."""
+    """Copy missing checkpoints to the second location, each entry last, as it shows that both files are there."""
     there, storage = _copied(), storages["checkpoints"]
     for checkpoint in Checkpoint.objects.exclude(number__in=there):
         contents = (checkpoint_extension(checkpoint), checkpoint.entry)
@@ -307,7 +308,7 @@ def _adopt() -> int:
 
 
 def _is_head_noted(note: str, number: int, root_hash: bytes, keys: Sequence[str] = ()) -> bool:
-    """Return whether a note is signed and states that the log had this size and root."""
+    """Return whether a note is signed and states this size and root of the log."""
     try:
         _, *lines = note_text(note, keys or settings.CHECKPOINT_KEYS).split("\n")
     except NoteError:
@@ -345,7 +346,7 @@ def second_place_faults() -> Iterator[str]:
 
 
 def rows_faults(study: Study | None) -> Iterator[str]:
-    """Describe chains that no longer contain the row at which they ended at a checkpoint, without numbers of rows.
+    """Describe chains that no longer contain the row that was their last at a checkpoint; give no numbers of rows.
 
     Args:
         study: the study; None for chains that belong to no study.
@@ -374,13 +375,13 @@ def _all_faults() -> Iterator[str]:
 
 
 def checkpoint_faults(study: Study) -> Iterator[str]:
-    """Describe faults of the log, and rows of a study that existed at a checkpoint and no longer do."""
+    """Describe faults in the log, and rows of a study that existed at a checkpoint but no longer do."""
     yield from log_faults()
     yield from rows_faults(study)
 
 
 def note_faults(text: str, keys: list[str]) -> Iterator[str]:
-    """Describe the faults of this database that a saved checkpoint, such as a mail, proves.
+    """Describe the faults in this database that a saved checkpoint, such as an email, proves.
 
     Args:
         text: the checkpoint, possibly with other text around it.
@@ -442,7 +443,7 @@ def _state_kept(checkpoint: Checkpoint) -> State:
 
 
 def checkpoint_over(event: ConsentEvent) -> Checkpoint | None:
-    """Return the last checkpoint, if it covers a decision and proofs can be made."""
+    """Return the last checkpoint if it covers a decision and proofs can be made."""
     last = Checkpoint.objects.exclude(key="").last()
     if last is None or _state_file(last) not in arrays_list(_FOLDER):
         return None
@@ -450,7 +451,7 @@ def checkpoint_over(event: ConsentEvent) -> Checkpoint | None:
 
 
 def proof_of(event: ConsentEvent, checkpoint: Checkpoint, state: State | None = None) -> dict[str, Any]:
-    """Return the proof, for its holder, that a checkpoint covers a decision; it reveals nothing about other holders.
+    """Return the proof, for a holder, that a checkpoint covers their decision; it reveals nothing about other holders.
 
     Args:
         state: the checkpoint's state, if already loaded; by default the stored state.

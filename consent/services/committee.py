@@ -1,6 +1,6 @@
 """Ethics committee of a study: example of harm, quorum, conflicts of interest, approvals, remarks, and deadlines.
 
-If a deadline passes, the chair gets one mail; nothing is decided by default.
+If a deadline passes, the chair gets one email; nothing is decided by default.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[st
 
 @transaction.atomic
 def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> Study:
-    """Set how many people, besides the proposer, have to approve a policy or a form.
+    """Set how many people other than the proposer have to approve a policy or a form.
 
     Raises:
         ValidationError: the number is not from 1 to 9, or a pending proposal requires a different number.
@@ -97,7 +97,7 @@ def conflict_declare(*, study: Study, acting_user: AbstractBaseUser, reason: str
 
 
 def approvers_mail(kind: str, permission: str, *, study: Study, about: int, by: AbstractBaseUser) -> None:
-    """Write to everyone who may approve a proposal, except its proposer ``by``."""
+    """Send an email to everyone who may approve a proposal, except its proposer ``by``."""
     approvers = members_with_permission(study, permission).exclude(pk=by.pk)
     mails_send(kind, approvers.values_list("pk", flat=True), study=study, about=about)
 
@@ -119,8 +119,8 @@ def approval_record(
         last: whether this must be the last approval needed.
 
     Raises:
-        ValidationError: they have approved it already, possibly with another account that they control, or ``last`` is
-            set but more people have to approve.
+        ValidationError: the person has already approved it, possibly with another account that they control, or
+            ``last`` is set but more people have to approve.
     """
     earlier = [remark.made_by_id for remark in selectors.approvals_of(proposal)]
     if acting_user.pk in earlier or any(in_one_hand(study, each, acting_user.pk) for each in earlier):
@@ -191,7 +191,7 @@ def answer_day(wish: date | None) -> date:
 
 
 def overdue_mails_send() -> int:
-    """Queue one mail to each chair about each proposal that is overdue; return their number."""
+    """Queue one email to each chair about each overdue proposal; return the number of emails."""
     today, sent = day_of(timezone.now()), 0
     for study in Study.objects.filter(closed_at=None).order_by("pk"):
         waiting: list[EpsilonPolicy | ConsentFormProposal] = [*policies_waiting(study), *forms_waiting(study)]

@@ -1,4 +1,4 @@
-"""Consent forms: drafts, checks, proposals, approvals, and small corrections, which take effect without objections.
+"""Consent forms: drafts, checks, proposals, approvals, and small corrections, which take effect if no one objects.
 
 Every version is proposed by one person and published by a second person on the committee. A small correction changes no
 fact and few words. It is announced to the committee and the holders, and takes effect automatically after a period in
@@ -46,7 +46,7 @@ from consent.wording.facts import (
 
 #: Whole days in which committee members can object to a small correction.
 OBJECTION_DAYS = 14
-#: A small correction changes at most this many words of each text, or at most this fraction of them.
+#: A small correction changes at most this many words of each text, or at most this fraction of its words.
 CORRECTED_WORDS = 3
 CORRECTED_PART = 0.05
 #: Words that reverse the meaning of a sentence, in the languages of the site.
@@ -61,7 +61,7 @@ _TURNING = frozenset(
 
 @dataclass(frozen=True)
 class Valid:
-    """Validity of a consent to a version: so many months, until the end of a day, or unlimited."""
+    """Validity of a consent to a version: some months, until the end of a day, or unlimited."""
 
     months: int | None = None
     until: date | None = None
@@ -136,7 +136,7 @@ def consent_form_propose(
     Args:
         texts: Markdown by language code.
         renewal: consequence for people who consented to an earlier version, see :class:`consent.models.Renewal`.
-        valid: how long a consent to it is valid.
+        valid: how long a consent to the version is valid.
         facts: the study's statements about itself; by default, the current ones.
         answer_by: last day to answer; by default, in two weeks.
 
@@ -294,9 +294,9 @@ def consent_form_approve(
         conditions: recorded conditions of the approval; may be empty.
 
     Raises:
-        ValidationError: the approver proposed it or has a conflict of interest, the proposer's account has been
-            deleted, it was published or rejected, it is a correction, a newer version has been published, the study's
-            facts have changed, or more people have to approve it.
+        ValidationError: the approver proposed the version or has a conflict of interest, the proposer's account has
+            been deleted, the version was published or rejected or is a correction, a newer version has been published,
+            the study's facts have changed, or more people have to approve.
     """
     study = study_lock(proposal.study_id)
     study_open_check(study)
@@ -325,7 +325,8 @@ def consent_form_approve(
 def corrections_publish(at: datetime | None = None) -> int:
     """Publish the corrections whose objection period has ended by ``at`` (default: now); return their number.
 
-    Corrections with an objection, corrections overtaken by another version, and closed studies are left out.
+    Corrections with an objection, corrections replaced by another version, and corrections in closed studies are left
+    out.
     """
     at = at or timezone.now()
     due = ConsentFormProposal.objects.filter(objection_until__lte=at, form=None, study__closed_at=None)
@@ -343,7 +344,7 @@ def corrections_publish(at: datetime | None = None) -> int:
 def consent_form_check(
     study: Study, texts: Mapping[str, str], valid: Valid = FOR_GOOD, facts: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """Return the texts without empty ones, after checking that they can follow the version in force.
+    """Return the non-empty texts, after checking that they can follow the version in force.
 
     Raises:
         ValidationError: the site's first language or one of the study's languages has no text, a required fact is
@@ -455,7 +456,7 @@ def _form_append(study: Study, proposal: ConsentFormProposal, acting_user: Abstr
 
 
 def form_faults(study: Study) -> Iterator[str]:
-    """Check that each version is as proposed, and was published by a second person or after the objection period.
+    """Check that each version is as proposed, and that a second person or the end of the objection period published it.
 
     Yields:
         One sentence for each fault.
@@ -474,7 +475,7 @@ def form_faults(study: Study) -> Iterator[str]:
             yield f"{who}: was published though it was rejected."
     if newest is not None:
         facts = facts_of(study)
-        if study.is_closed:  # closing may bring the last day forward
+        if study.is_closed:  # closing a study may set an earlier last day
             facts["retention_until"] = newest.facts["retention_until"]
         for name in facts:
             if facts[name] != newest.facts.get(name):

@@ -38,7 +38,7 @@ _PROMISE_CHANGED = gettext_lazy("The promise made to you has changed since you o
 
 @dataclass(frozen=True)
 class Declaration:
-    """Declaration of someone who decides for another person: their authority (`Authority`) and its wording."""
+    """Declaration by someone who decides for another person: their authority (`Authority`), and the wording."""
 
     authority: str
     statement: str
@@ -47,7 +47,7 @@ class Declaration:
 def declaration_statement() -> str:
     """Return the statement that anyone who decides for another person must declare, in the active language.
 
-    It contains no name, because it is kept longer than the person's records.
+    The statement contains no name, because it is kept longer than the person's records.
     """
     return _(
         "I may decide about this person's records. I decide as the person would want it, as far as I know, and I "
@@ -57,7 +57,7 @@ def declaration_statement() -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    """Record of a decision, without its holder and its time.
+    """Data of a decision, without its holder and time.
 
     Attributes:
         acting_user: the user who recorded it; None for the bearer of an invitation.
@@ -65,7 +65,7 @@ class Decision:
         form: the version that they read, if any.
         declared: declaration of authority by a person who decides for the holder.
         text_read: code of the form's text that they read; empty if unknown.
-        talked: whether they stated that they had talked to someone about it.
+        talked: whether they stated that they had talked to someone about the decision.
         level: for a consent, one of :class:`consent.models.Level`.
         policy: for a consent, the policy that defines the level.
         epsilon_before: for a consent to weaker protection, ε of the promise that they gave up.
@@ -102,12 +102,12 @@ def consent_give(
 
     Args:
         policy: the policy whose odds they were shown; by default the policy in force.
-        accepts_weaker_than: ε of the promise that they give up for a weaker one, with separate agreement to exactly
+        accepts_weaker_than: ε of the promise that they give up for a weaker promise, with separate agreement to exactly
             that; None without such agreement.
 
     Returns:
-        The new event, or the current one if it is the same, is still valid, and would not be valid for longer if given
-        again.
+        The new event, or the current event if it is the same decision, is still valid, and would not be valid for
+        longer if given again.
 
     Raises:
         ValidationError: the level is unknown, the form or policy is outdated, no policy is in force, nobody can consent
@@ -162,8 +162,8 @@ def consent_keep(
     """Record that a holder takes part with the promise of their last consent, although its level has become weaker.
 
     The decision refers to the policy whose ε applies to that promise, so it adds no promise that privacy groups, head
-    counts, caps and plans do not already include. ``epsilon`` belongs to the promise that they were shown; all else is
-    as in :func:`consent_give`.
+    counts, caps and plans do not already include. ``epsilon`` belongs to the promise that they were shown; everything
+    else is as in :func:`consent_give`.
     """
     study = study_lock(holder.study_id)
     locked(holder)
@@ -198,16 +198,16 @@ def consent_refuse(
     text_read: str = "",
     talked: bool = False,
 ) -> ConsentEvent:
-    """Record that a holder does not take part; a standing consent is withdrawn (see :func:`consent_withdraw`).
+    """Record that a holder does not take part; a consent in force is withdrawn (see :func:`consent_withdraw`).
 
     Other arguments are fields of :class:`Decision`.
 
     Args:
-        keep: when withdrawing a consent, whether they asked to keep their records; if not, or if the study does not
-            offer this, the records are erased.
+        keep: when withdrawing a consent, whether they asked that their records be kept; if not, or if the study does
+            not offer this, the records are erased.
 
     Returns:
-        The new event, or the current one if they refused the same form before.
+        The new event, or the current event if they refused the same form before.
     """
     study = study_lock(holder.study_id)
     locked(holder)
@@ -265,7 +265,7 @@ def _policy_for(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -
 
 
 def _take_part(holder: DataHolder, current: ConsentEvent | None, decision: Decision) -> ConsentEvent:
-    """Append a consent, or return the ``current`` one if it is the same and still valid."""
+    """Append a consent, or return the ``current`` event if it is the same and still valid."""
     assert decision.form is not None and decision.policy is not None
     answers = answering_for(holder)
     if not answers.consents:
@@ -357,7 +357,7 @@ def _over() -> QuerySet[AnswerDraft]:
 def check_answer_keep(*, holder: DataHolder, form: ConsentForm, place: int, right: bool) -> None:
     """Store whether a holder's first answer to a question was right; later answers and counted people are ignored.
 
-    This does not take the study's lock, because it decides nothing and many people read at the same time.
+    This does not take the study's lock, because it decides nothing and many people answer at the same time.
 
     Args:
         place: the question's position in :data:`consent.promises.questions.KEYS`.

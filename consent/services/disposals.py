@@ -1,7 +1,7 @@
-"""Erasure of stored records and the end of a study, with a log of who asked for it and what was done.
+"""Erasure of stored records and the end of a study, with a log of requests and of what was done.
 
 Other apps erase the records that they store (``training.services.erasures``); this app erases scans of letters and
-pseudonyms. Decisions, forms and accounts stay, because they prove what was agreed and spent without naming anyone.
+pseudonyms. Decisions, forms and accounts stay, because they prove what was agreed and spent but name no one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ from consent.services.paper import scan_delete
 
 
 def unstorable_holders(study: Study, holders: NDArray[np.int64]) -> set[int]:
-    """Return the holders whose records must not be stored: erased or about to be, without a later consent."""
+    """Return the holders whose records must not be stored, because they are or will be erased, with no later consent."""
     gone = _among(holders, _erased(study) | holders_waiting(study))
     return gone - holders_granting(study, gone)
 
@@ -128,16 +128,16 @@ def study_close_record(
     study.retention_until = erase_after or study.retention_until
     with changes_recorded([study], acting_user=acting_user):
         study.save(update_fields=["closed_at", "retention_until"])
-    # A restored backup may lack the day; this row then closes the study again.
+    # A restored backup may lack this day; then this row closes the study again.
     last = study.retention_until.isoformat() if study.retention_until else ""
     disposal_record(study=study, kind=Disposal.Kind.CLOSED, acting_user=acting_user, subject=last, reason=reason)
     return study
 
 
 def people_forget(study: Study) -> None:
-    """Remove every link from a study's holders to people; the caller holds the study's lock.
+    """Remove every link between a study's holders and people; the caller holds the study's lock.
 
-    Pseudonyms are replaced by numbers without meaning, whose key is deleted; links end; accounts, and mails except
+    Pseudonyms are replaced by meaningless numbers, and their key is deleted; links end; accounts, and emails except
     those still to be delivered, are detached from the study.
     """
     mark = Concat(Value("erased:"), Cast("public_id", CharField()))

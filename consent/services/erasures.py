@@ -41,7 +41,7 @@ def erasure_ask(*, holder: DataHolder, acting_user: AbstractBaseUser | None, rea
 
     Args:
         acting_user: the holder's account or a data steward; None for the bearer of a link.
-        reason: for a data steward, how the holder asked for it.
+        reason: for a data steward, how the holder requested the erasure.
 
     Returns:
         Whether the request is new; repeating it before the erasure changes nothing.
@@ -68,7 +68,7 @@ class ErasureState:
     Attributes:
         requested_at: when an erasure that is still pending was requested.
         done_at: when they were erased.
-        kept_at: when the holder chose, while withdrawing, that they stay stored.
+        kept_at: when the holder chose, while withdrawing, that the records stay stored.
     """
 
     requested_at: datetime | None = None
@@ -88,8 +88,8 @@ def erasure_state(holder: DataHolder) -> ErasureState:
 def withdrawn_records_erase(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:
     """Have records erased after recorded withdrawals; the caller holds the study's lock.
 
-    Without consent there is no legal basis for storing them (EDPB Guidelines 05/2020, paragraphs 117 to 119). They are
-    kept only if the study gives holders that choice and the holder makes it; this is recorded.
+    Without consent there is no legal basis for storing records (EDPB Guidelines 05/2020, paragraphs 117 to 119). They
+    are kept only if the study offers this choice and the holder makes it; the choice is recorded.
 
     Args:
         holders: ids of the holders who withdrew.
@@ -125,7 +125,7 @@ def _requests(studies: Collection[Study]) -> QuerySet[Disposal]:
 
 @dataclass(frozen=True)
 class ErasuresWaiting:
-    """Pending erasures of one study: ``number`` of people, and ``since`` when the first one has been pending."""
+    """Pending erasures in one study: ``number`` of people, and ``since`` when the first erasure has been pending."""
 
     study_id: int
     number: int

@@ -1,4 +1,4 @@
-"""Adapters of django-allauth: words, mails, permission to sign up, events; and the security of staff accounts."""
+"""Adapters of django-allauth: messages, emails, permission to sign up, events; and the security of staff accounts."""
 
 import secrets
 from collections.abc import Callable
@@ -60,7 +60,7 @@ _DONE = {
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """Adapter for accounts from invitations and administrators; mails are queued and delivered by a worker."""
+    """Adapter for accounts from invitations and administrators; emails are queued, and a worker delivers them."""
 
     error_messages = {
         **DefaultAccountAdapter.error_messages,
@@ -89,10 +89,10 @@ class AccountAdapter(DefaultAccountAdapter):
         extra_tags: str = "",
         message: str | None = None,
     ) -> None:
-        """Show a message in the site's words, or none."""
+        """Show a message in the site's words, if it has one."""
         name = (message_template or "").rpartition("/")[2].removesuffix(".txt")
         if name == "password_changed" and not request.user.is_authenticated:
-            return  # After a link from a mail, perhaps for the first time, the next page explains what to do.
+            return  # After a link in an email, perhaps the first visit, the next page explains what to do.
         if message or name in _DONE:
             text = message or _DONE[name] % (message_context or {})
             messages.add_message(request, level, text, extra_tags=extra_tags)
@@ -137,9 +137,9 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
         return False
 
     def authenticate_by_email(self, sociallogin: Any) -> Any:
-        """Return the account with an address verified by the provider, if confirmed here or an administrator's.
+        """Return the account with an address that the provider verified, if it is confirmed here or an administrator's.
 
-        An address that a holder has entered but not confirmed may be someone else's.
+        An address that a holder has entered but not confirmed may belong to someone else.
         """
         account = super().authenticate_by_email(sociallogin)
         if account is None:
@@ -153,10 +153,10 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
 # --- Events of accounts -----------------------------------------------------------------------------------------------
 
 
-#: Models of holders and staff whose primary keys their owners see in an address, a key or a file. With sequential
-#: numbers, two staff accounts' numbers would reveal how many holders created theirs in between.
+#: Models of holders and staff whose primary keys their owners see in a URL, a key or a file. With sequential numbers,
+#: the numbers of two staff accounts would reveal how many holders created accounts in between.
 _NUMBERED_AT_RANDOM = (User, EmailAddress, Authenticator, SocialAccount)
-#: Always ten digits, because the length of a response also reveals something, and no more than a 32-bit column holds.
+#: Always ten digits, because a response's length also reveals something, and at most what a 32-bit column can hold.
 _SMALLEST, _LARGEST = 10**9, 2**31 - 1
 #: Events of an account, by the name of allauth's template.
 CHANGES = {
@@ -191,7 +191,7 @@ def _confirmed(email_address: EmailAddress, **_: Any) -> None:
 
 
 def _reset(user: User, **_: Any) -> None:
-    """Confirm the address, because the link was mailed to it or an administrator entered it."""
+    """Confirm the address, because the link was emailed to it or an administrator entered it."""
     address = EmailAddress.objects.filter(user=user, email__iexact=user.email).first()
     if address is not None and not address.verified and address.set_verified():
         account_invitations_end(user=user)
@@ -244,7 +244,7 @@ def _confirmation(mail: Mail) -> dict[str, Any] | None:
 
 
 def _reader(mail: Mail) -> User:
-    """Return the account that a mail is about."""
+    """Return the account that an email is about."""
     assert mail.user_id is not None, "mails about accounts go to accounts"
     return User.objects.get(pk=mail.user_id)
 
@@ -257,7 +257,7 @@ def _password_link(mail: Mail) -> dict[str, Any]:
 
 
 def _page_language(mail: Mail) -> str:
-    """Return the language of the page on which a mail was requested, for people who forgot their password."""
+    """Return the language of the page on which an email was requested, for people who forgot their password."""
     return mail.about
 
 
@@ -282,11 +282,11 @@ def register() -> None:
 # --- Security of staff accounts ---------------------------------------------------------------------------------------
 
 
-#: Pages open without a second factor: for setting one up, signing out, and reading the page itself.
+#: Pages available without a second factor: to set one up, to sign out, and to load the page itself.
 _OPEN = ("account_", "mfa_", "set_language", "healthz", "readyz", "metrics", "leave")
 
 NEEDED = "Set up a second factor on the site first."
-#: Session key of the time of a staff member's last request, in seconds since 1970.
+#: Session key for the time of a staff member's last request, in seconds since 1970.
 _LAST = "last_request"
 #: Requests within this many seconds count as one, so that not every request writes the session.
 _PRECISION = 60
@@ -309,7 +309,7 @@ def has_second_factor(user: User) -> bool:
 
 
 def lacks_second_factor(user: object) -> bool:
-    """Return whether someone has no second factor although the site asks them for one."""
+    """Return whether a user has no second factor although the site requires one."""
     if not settings.STAFF_SECOND_FACTOR or not isinstance(user, User):
         return False
     return is_staff_account(user) and not has_second_factor(user)
@@ -318,7 +318,7 @@ def lacks_second_factor(user: object) -> bool:
 class SecondFactorMiddleware(MiddlewareMixin):
     """Middleware that redirects staff without a second factor to the page for setting one up, if the site requires one.
 
-    Staff who have one must use it at every sign-in, so all of their sessions are protected by it.
+    Staff with a second factor must use it at every sign-in, so it protects all of their sessions.
     """
 
     def process_view(
@@ -352,5 +352,5 @@ def idle_staff_signed_out(get_response: Callable[[HttpRequest], HttpResponse]) -
 
 
 def _is_polled(request: HttpRequest) -> bool:
-    """Return whether an open page polled for news, as opposed to a person's request."""
+    """Return whether an open page made the request to poll for news, not a person."""
     return request.method == "GET" and "HX-Request" in request.headers

@@ -1,4 +1,4 @@
-"""Forms of django-allauth in the site's words, and for staff accounts; limits on attempts with codes and on mails.
+"""Forms of django-allauth in the site's words, and for staff accounts; limits on attempts with codes and on emails.
 
 The limits are counted in the database, for all processes together.
 """
@@ -49,7 +49,7 @@ STAFF_WISHES = ("approvals", "ends", "shares")
 
 
 def code_try(user: AbstractBaseUser) -> Attempt:
-    """Record an attempt to enter a one-time code of ``user``; it counts as wrong until it is deleted.
+    """Record an attempt to enter a one-time code of ``user``; the attempt counts as wrong until it is deleted.
 
     Raises:
         TooManyTriesError: too many attempts were wrong; this one is not checked.
@@ -59,7 +59,7 @@ def code_try(user: AbstractBaseUser) -> Attempt:
 
 
 def code_use(user: AbstractBaseUser, code: str) -> None:
-    """Use up a correct one-time code of ``user``, however it is typed, for its period of validity.
+    """Use up a correct one-time code of ``user``, in any spelling, for the rest of its validity.
 
     Raises:
         TooManyTriesError: the code was used before, in any process.
@@ -70,10 +70,10 @@ def code_use(user: AbstractBaseUser, code: str) -> None:
 
 
 def mail_try(request: HttpRequest, address: str) -> None:
-    """Record that a mail to ``address`` was requested from a network address.
+    """Record that an email to ``address`` was requested from a network address.
 
     Raises:
-        TooManyTriesError: too many mails were requested.
+        TooManyTriesError: too many emails were requested.
     """
     window = timedelta(seconds=settings.SIGN_IN_WAIT)
     attempt_begin(
@@ -116,7 +116,7 @@ class SignInForm(Worded, LoginForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["login"].widget.attrs |= {"autofocus": True, "autocomplete": "username"}
-        # No address is longer, and SQLite cannot search for much longer ones.
+        # No address is longer, and SQLite cannot search for much longer addresses.
         self.fields["login"].validators.append(MaxLengthValidator(320))
 
 
@@ -127,7 +127,7 @@ class AddressForm(Worded, AddEmailForm):
 
 
 class PasswordChangeForm(SamePasswords, ChangePasswordForm):
-    """Form for a new password, for people who know the current one."""
+    """Form for a new password, for people who know their current password."""
 
     words = {"oldpassword": (_("Current password"), ""), "password1": _NEW, "password2": _AGAIN}
 
@@ -139,15 +139,15 @@ class PasswordSetForm(SamePasswords, SetPasswordForm):
 
 
 class PasswordFromMailForm(SamePasswords, ResetPasswordKeyForm):
-    """Form for a new password after opening the link in a mail."""
+    """Form for a new password after opening the link in an email."""
 
     words = {"password1": _NEW, "password2": _AGAIN}
 
 
 class PasswordResetForm(Worded, ResetPasswordForm):
-    """Form to request a mail with a password link; the response never reveals whether there is an account.
+    """Form to request an email with a password link; the response never reveals whether an account exists.
 
-    Only confirmed addresses get one, because an address that a holder has mistyped may be someone else's.
+    Only confirmed addresses get an email, because an address that a holder has mistyped may belong to someone else.
     """
 
     words = {"email": _ADDRESS}

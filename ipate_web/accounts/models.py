@@ -10,7 +10,7 @@ from consent.models import Study
 class SavedList(models.Model):
     """Filters, order and columns of a list of ``study``, saved by ``user`` under a name.
 
-    ``page`` is the name of the list's address, and ``query`` is appended to it.
+    ``page`` is the name of the list's URL, and ``query`` is appended to the URL.
     """
 
     user = models.ForeignKey(User, models.CASCADE, related_name="+")

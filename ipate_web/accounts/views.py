@@ -76,7 +76,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
     """Confirm an address for a user who is signed in to its account.
 
-    The mail is not enough, because a holder may have mistyped the address and sent it to someone else.
+    The email is not enough, because a holder may have mistyped the address, so that someone else received the email.
     """
     confirmation = get_emailconfirmation_model().from_key(key)
     if confirmation is not None and confirmation.email_address.user_id != request.user.pk:
@@ -152,7 +152,7 @@ def staff_account_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
-    """Confirm and resend the password link to someone who has never signed in."""
+    """Ask for confirmation, then resend the password link to someone who has never signed in."""
     person = get_object_or_404(accounts.staff_waiting(), pk=pk)
     if request.method != "POST":
         return render(request, "accounts/staff_account_invite.html", {"person": person})
@@ -164,7 +164,7 @@ def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
-    """Confirm and close a staff account, or reopen a closed one."""
+    """Ask for confirmation, then close a staff account or reopen a closed account."""
     person = get_object_or_404(accounts.staff(), pk=pk)
     act = {"close": accounts.account_close, "reopen": accounts.account_reopen}.get(request.POST.get("act", ""))
     if act is None:
@@ -182,7 +182,7 @@ def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @administrator_page
 def administrator(request: HttpRequest, pk: int) -> HttpResponse:
-    """Confirm and change whether a staff member administers the installation; only for superusers."""
+    """Ask for confirmation, then change whether a staff member administers the installation; only for superusers."""
     acting_user = cast(SignedInRequest, request).user
     if not acting_user.is_superuser:
         raise PermissionDenied
@@ -199,7 +199,7 @@ def administrator(request: HttpRequest, pk: int) -> HttpResponse:
 # --- API tokens -------------------------------------------------------------------------------------------------------
 
 
-#: No token is valid forever, so forgotten ones stop working automatically.
+#: No token is valid forever, so forgotten tokens stop working automatically.
 LIFETIMES = [("30", gettext_lazy("30 days")), ("90", gettext_lazy("90 days")), ("365", gettext_lazy("one year"))]
 
 
@@ -250,7 +250,7 @@ class TokenForm(forms.Form):
 
 
 def _api_user_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views for users who may see runs in a study, or create one; responds with 404 to everyone else."""
+    """Decorator of views for users who may see a study's runs or create a study; responds with 404 to everyone else."""
 
     @never_cache
     @login_required
@@ -268,7 +268,7 @@ def _api_user_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespo
 @_api_user_page
 @sensitive_variables("secret")
 def api_tokens(request: HttpRequest) -> HttpResponse:
-    """List and create the user's tokens; a new one is shown once."""
+    """List and create the user's tokens; a new token is shown once."""
     form, secret = TokenForm(request.POST or None, user=request.user), None
     if form.is_valid():
         secret, form = form.save(), TokenForm(user=request.user)
@@ -284,7 +284,7 @@ def api_tokens(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @_api_user_page
 def api_token_revoke(request: HttpRequest, key: str) -> HttpResponse:
-    """Confirm and revoke one of the user's tokens."""
+    """Ask for confirmation, then revoke one of the user's tokens."""
     token = get_object_or_404(ApiToken, user_id=request.user.pk, token_key=key)
     if request.method != "POST":
         return render(request, "tokens/revoke.html", {"token": token})
@@ -298,7 +298,7 @@ def api_token_revoke(request: HttpRequest, key: str) -> HttpResponse:
 
 @dataclass(frozen=True)
 class PartShown:
-    """Part of the site on the administrators' page: its last known state, and what to do if it is not ok."""
+    """Part of the site on the administrators' page: the last known state, and what to do if it is not ok."""
 
     name: str | Promise
     is_well: bool

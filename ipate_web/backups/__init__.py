@@ -11,8 +11,8 @@ class BackupError(Exception):
 STORAGES = ("private", "models")
 
 #: Files of private storage that backups leave out: uploads being imported, and coordinates of the people whom a run
-#: asks. They contain people's records without separate keys, and can be recomputed or uploaded again.
+#: asks. These files contain people's records without separate keys, and can be recomputed or uploaded again.
 LEFT_OUT = re.compile(r"imports/|runs/[^/]+/coordinates-")
 
-#: File of a backup that describes all other files; it is the last one.
+#: File of a backup that describes all other files; it is the last file.
 MANIFEST = "manifest.json"

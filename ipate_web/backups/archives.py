@@ -1,7 +1,7 @@
 """Archives: tar files encrypted with age (https://age-encryption.org/v1), written and read as streams.
 
 Making backups takes only public keys (recipients); reading them takes one of the private keys (identities). age
-authenticates every 64 KiB, so readers never get altered bytes, and it detects truncated files.
+authenticates every 64 KiB, so readers never get altered bytes and truncated files are detected.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Copy a consistent snapshot of the database while others write to it, and restore such a copy.
 
-A copy is restored next to the live database and prepared there. It then replaces the live database in one transaction.
-If anything fails before the commit, the live database stays intact.
+A copy is restored next to the live database and prepared there, then replaces the live database in one transaction. If
+anything fails before the commit, the live database stays intact.
 """
 
 import os
@@ -20,7 +20,7 @@ from ipate_web.backups import BackupError
 #: Query of the copied snapshot: SQL without parameters → rows.
 Query = Callable[[str], list[tuple]]
 
-#: PostgreSQL schemas for the restored data, and for the live data while the restored data take its name.
+#: PostgreSQL schemas for the restored data, and for the live data while the restored data's schema gets its name.
 _BESIDE, _ASIDE = "ipate_restoring", "ipate_before_restoring"
 
 
@@ -39,7 +39,7 @@ def snapshot(path: Path) -> Iterator[Query]:
 
 @contextmanager
 def database_staged(path: Path) -> Iterator[None]:
-    """Restore the copy at ``path`` next to the live database and let it replace that at the end of the block.
+    """Restore the copy at ``path`` next to the live database; at the block's end, replace the live database with it.
 
     Inside the block, Django uses the restored database. An error in the block or afterwards leaves the live database
     unchanged.

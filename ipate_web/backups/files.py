@@ -69,7 +69,7 @@ _STAGED = "restoring/"
 
 
 def referenced_files(query: Query) -> set[Name]:
-    """Return every file that a row names."""
+    """Return every file that a database row refers to."""
     named = set()
     for label, field_name, alias in FIELDS:
         model = apps.get_model(label)
@@ -126,7 +126,7 @@ class _Measured:
             block = self.content.read(size)
         except SealError:
             block = b""
-        if len(block) < size:  # a tar asks for no more than the announced size
+        if len(block) < size:  # a tar reads no more than the announced size
             self.is_whole = False
             block = block.ljust(size, b"\0")
         self.digest.update(block)
@@ -138,7 +138,7 @@ class _Measured:
 class FileCopies:
     """Copies of an installation's files in an archive, with the ``digests`` of their contents, by file.
 
-    Unfinished files are left out, because no row names them yet.
+    Unfinished files are left out, because no row refers to them yet.
     """
 
     archive: tarfile.TarFile
@@ -181,7 +181,7 @@ def member_add(archive: tarfile.TarFile, name: str, size: int, content: IO[bytes
 
 
 class FilesBeside:
-    """Files of a backup on their way into the storages; ``digests`` has their SHA-256, by file."""
+    """Files of a backup that are being added to the storages; ``digests`` has their SHA-256, by file."""
 
     def __init__(self, digests: dict[Name, str], folder: Path) -> None:
         self._digests = digests
@@ -202,7 +202,7 @@ class FilesBeside:
             os.fsync(file.fileno())
 
     def take(self, file: Name, content: IO[bytes]) -> None:
-        """Store a file of the backup, unless it already exists or is a copy that a later one replaces."""
+        """Store a file of the backup, unless it already exists or a later copy replaces it."""
         alias, name = file
         if file not in self._staged:
             return
@@ -247,18 +247,18 @@ def leftovers_remove(folder: Path) -> None:
         return
     try:
         added = json.loads(record.read_text())
-    except ValueError:  # it was killed before it added any file
+    except ValueError:  # the restoration was killed before it added any file
         added = []
     named = files_named_now()
     for alias, name, digest in added:
-        # If the site has written a file since, its content differs or a row names it.
+        # If the site has written the file since then, its content differs or a row refers to it.
         if (alias, name) not in named and storages[alias].exists(name) and _digest(alias, name) == digest:
             storages[alias].delete(name)
     record.unlink()
 
 
 def files_named_now() -> set[Name]:
-    """Return every file named by a row of the live database; none if it has no tables yet."""
+    """Return every file that a row of the live database refers to; none if the database has no tables yet."""
 
     def query(sql: str) -> list[tuple]:
         with connection.cursor() as cursor:
@@ -281,8 +281,8 @@ def _digest(alias: str, name: str) -> str:
 def workspace() -> Iterator[Path]:
     """Yield an empty folder, deleted at the end, for one backup or restoration at a time.
 
-    Files that a restoration stored but that never became part of the database are removed at the end, or by the next
-    restoration if it was killed.
+    Files that a restoration stored but that never became part of the database are removed at the end or, if the
+    restoration was killed, by the next one.
     """
     folder = Path(settings.VAR_DIR, "backup")
     with open(folder.with_suffix(".lock"), "w") as lock:
@@ -317,7 +317,7 @@ def keys_check() -> None:
         try:
             owners = arrays_load(dataset.artifact, "holder")["holder"]
             is_there = ring_load(ring_of(dataset.artifact)).has(owners).any()
-        except (OSError, ValueError, KeyError, BadZipFile):  # not the file that was stored; verify_ledger reports this
+        except (OSError, ValueError, KeyError, BadZipFile):  # not the stored file; verify_ledger reports this
             continue
         if not is_there:
             raise BackupError(
@@ -356,7 +356,7 @@ def backup_keys(backup: Path) -> Path | None:
 
 
 def keys_bring_back(copy: Path, identities: Sequence[Identity]) -> int:
-    """Restore the keys in a copy that this installation lacks; return their number."""
+    """Restore those keys of a copy that this installation lacks; return their number."""
     brought = 0
     with archive_open(copy, identities) as members:
         for name, content in members:

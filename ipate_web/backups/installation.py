@@ -1,11 +1,11 @@
-"""Backup of a running installation, and its restoration next to the current data, which it then replaces.
+"""Backup of a running installation, and its restoration next to the current data, which the backup then replaces.
 
 Files are copied first, then a snapshot of the database, then files that were added or changed in the meantime. A file
-named in the snapshot existed before it, so a file can be missing only if it was created and deleted in between; then
-the snapshot is repeated. Only the database copy is on disk unencrypted, until it is in the archive.
+that the snapshot refers to existed before the snapshot, so a file can be missing only if it was created and deleted in
+between; then the snapshot is repeated. Only the database copy is on disk unencrypted, until it is in the archive.
 
 A restoration does not change the journal, which contains the acts that the backup lacks. If the journal does not reach
-back to the backup, the missing acts are unknown, and studies are locked as well.
+back to the backup, the missing acts are unknown, so studies are locked as well.
 """
 
 import io
@@ -67,7 +67,7 @@ _LONGEST = timedelta(days=1)
 def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
     """Make a backup in ``folder``, encrypted to the ``recipients``; no incomplete file remains after an error.
 
-    Without recipients it is not encrypted.
+    Without recipients, the backup is not encrypted.
 
     Returns:
         The file, and its SHA-256.
@@ -104,10 +104,10 @@ def backup_make(folder: Path, recipients: Sequence[str]) -> tuple[Path, str]:
 
 
 def backups_prune(folder: Path, days: int) -> list[Path]:
-    """Delete backups in ``folder`` that are older than ``days``, and leftovers of killed ones; return them.
+    """Delete backups in ``folder`` that are older than ``days``, and leftovers of killed backups; return these.
 
-    The last backup stays if nothing has been erased since, because there may be no other. So erased data also disappear
-    from backups in time. The journal drops acts that every remaining backup contains.
+    The last backup stays if nothing has been erased since, because there may be no other. In this way erased data also
+    disappear from backups in time. The journal drops acts that every remaining backup contains.
     """
     made = {path: _made_at(path) for path in folder.iterdir() if _NAME.fullmatch(path.name)}
     limit = timezone.now() - timedelta(days=days)
@@ -127,7 +127,7 @@ def backups_prune(folder: Path, days: int) -> list[Path]:
 
 
 def _made_at(path: Path) -> datetime:
-    """Return when a backup was made, from its name, because copies keep that but not always the file's own time."""
+    """Return when a backup was made, from its name, because copies keep the name but not always the file's own time."""
     return datetime.strptime(path.name.partition(".")[0], _MOMENT).replace(tzinfo=UTC)
 
 
@@ -143,7 +143,7 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
     with progress_bar(desc="copying files", unit="B", unit_scale=True) as bar:
         copies.renew(bar)
         for _ in range(TRIES):
-            # Files that rows name although they were deleted for good, such as files of ended runs.
+            # Files that rows refer to although the files were deleted permanently, such as files of ended runs.
             absent = {
                 (alias, name)
                 for alias, name in files_named_now() - copies.digests.keys()
@@ -237,7 +237,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
 
 
 def content_at_risk() -> str:
-    """Describe the content of this installation that a restoration would replace; empty for a new one."""
+    """Describe the content of this installation that a restoration would replace; empty for a new installation."""
     try:
         studies, accounts = Study.objects.count(), User.objects.count()
     except DatabaseError:  # no tables yet
