@@ -1,4 +1,4 @@
-"""Data holders: registration, links to accounts, changes of the person who answers, and access by staff.
+"""Data holders: registration, links to accounts, changes in who answers, and access by staff.
 
 The person who has a holder's link or account decides in the recorded role. When another person starts to answer, the
 link and the account end, and that person gets their own invitation.
@@ -34,9 +34,9 @@ _AT_ONCE = 500
 #: Number of pseudonyms that are looked up and registered per batch.
 _REGISTERED_AT_ONCE = 2000
 _KIND = Circumstance.Kind
-#: Recorded reason if a date was reached without any act.
+#: Recorded reason for a change on a date, without an act of a person.
 _DAY_CAME = "until"
-#: Kinds under which the person has their own link.
+#: Kinds of circumstance in which the holder has their own link.
 _OWN = (_KIND.PERSON, _KIND.INCAPABLE)
 
 
@@ -82,7 +82,7 @@ def owners_register(*, study: Study, pseudonyms: Sequence[str], progress: Progre
 
 
 def _register(study: Study, pseudonyms: Sequence[str], *, is_empty: bool = False) -> dict[str, int]:
-    """Register a holder for every new pseudonym; ``is_empty`` if no holder exists under another spelling."""
+    """Register a holder for every new pseudonym; ``is_empty`` means that no holder exists under another spelling."""
     known = {} if is_empty else holders_by_pseudonym(study, pseudonyms)
     names = [name for name in pseudonyms if name not in known]
     if faults := [fault for name in names if (fault := spelling_fault(name))]:
@@ -107,9 +107,9 @@ def _register(study: Study, pseudonyms: Sequence[str], *, is_empty: bool = False
 def holder_link(
     *, holder: DataHolder, user: AbstractBaseUser | None, acting_user: AbstractBaseUser | None = None
 ) -> DataHolder:
-    """Link a holder to the account that decides for them, or unlink it, and record this.
+    """Link a holder to the account that decides for them, or remove the link, and record this.
 
-    Mails then go to the account, including a requested reminder; an address that they left is deleted.
+    Emails, including a requested reminder, then go to the account; an address that they gave is deleted.
 
     Args:
         user: the account, or None.
@@ -142,7 +142,7 @@ def invitations_end(
     Args:
         holders: ids of the holders.
         acting_user: member of staff who ends them; None at the command line, on a date, and if the holder does.
-        account: the holder's account, which has been shown to work.
+        account: the holder's account, which is known to work.
     """
     by = account or acting_user
     for start in range(0, len(holders), _AT_ONCE):
@@ -170,11 +170,11 @@ def circumstance_record(
         acting_user: the user who records it; None from the command line.
 
     Returns:
-        The new record, or the last one if it is the same.
+        The new record, or the last record if it is the same.
 
     Raises:
-        ValidationError: the pseudonym is unknown, the reason is empty, the day is missing, not allowed or over, or the
-            circumstance cannot follow the last one.
+        ValidationError: the pseudonym is unknown, the reason is empty, the day is missing, not allowed or past, or the
+            circumstance cannot follow the last circumstance.
     """
     study_lock(study.pk)
     holder = holder_named(study, pseudonym)

@@ -3,8 +3,8 @@
 A code is shown once, to the operator who created it. It has 80 random bits, few enough to type from paper. The database
 stores its HMAC under the installation's signing key, so a copy of the database does not help in guessing codes;
 guessing on the site is limited (docs/threat-model.md, Guessing). Earlier codes have 140 random bits and a plain
-SHA-256, and keep working. Someone who tries codes cannot distinguish wrong, revoked and replaced ones; only the check
-letters reveal a mistyped one.
+SHA-256, and keep working. Someone who tries codes cannot distinguish wrong, revoked and replaced codes; only the check
+letters reveal a mistyped code.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ from consent.services.holders import circumstance_record, hand_over, holder_link
 from consent.services.mail import confirmed_address, holder_mail
 from consent.services.studies import study_asks_check
 
-#: Number of groups, of 20 random bits and a check letter, in a new code and in codes that were issued earlier.
+#: Number of groups (each with 20 random bits and a check letter) in a new code, and in codes that were issued earlier.
 GROUPS, EARLIER_GROUPS = 4, 7
 #: Message shown when an account has replaced a link.
 ACCOUNT_SET_UP = gettext_lazy("Your account is set up. Sign in from now on, because the link no longer works.")
@@ -50,7 +50,7 @@ ACCOUNT_SET_UP = gettext_lazy("Your account is set up. Sign in from now on, beca
 
 @dataclass(frozen=True)
 class IssuedInvitation:
-    """A new invitation with its code, which is stored nowhere else; ``name`` is the pseudonym as it was written."""
+    """A new invitation with its code, which is stored nowhere else; ``name`` is the pseudonym as originally written."""
 
     invitation: Invitation
     code: str
@@ -65,7 +65,7 @@ class IssuedInvitation:
 
     @cached_property
     def answering(self) -> Answering:
-        """Person who answers: the invited person or, for an open invitation, someone who answers for themselves."""
+        """Role of the person who answers, as recorded for the holder; the person themselves for an open invitation."""
         return answering_for(self.invitation.holder) if self.invitation.holder else Answering()
 
     @property
@@ -84,13 +84,13 @@ def _code() -> str:
 
 
 def groups_of(code: str) -> int:
-    """Return the number of groups that a typed code was meant to have, judging by its length."""
+    """Return the number of groups that a typed code should have, judging by its length."""
     typed = len(code_normalise(code))
     return min((GROUPS, EARLIER_GROUPS), key=lambda groups: abs(groups * GROUP - typed))
 
 
 def code_hashes(code: str) -> list[str]:
-    """Return the hashes under which the database may store a code, however it was typed; first the one for new codes.
+    """Return the hashes under which the database may store a code in any spelling, first the hash used for new codes.
 
     >>> code_hashes("ABCDE fgh1j") == code_hashes("abcde-fghlj")
     True
@@ -110,7 +110,7 @@ def uninvited_holders(study: Study) -> QuerySet[DataHolder]:
 
 
 def unanswered_holders(study: Study, invited_before: datetime) -> QuerySet[DataHolder]:
-    """Return holders without an account or decision whose valid invitation is from before a given time or came back.
+    """Return holders without an account or decision whose valid invitation is older than a given time or was returned.
 
     People who died, who can no longer decide, or whose records were erased are excluded.
     """
@@ -142,8 +142,8 @@ def invitations_create(
 
     Args:
         acting_user: the operator; None from the command line.
-        pseudonyms: holders to invite, with the person who answers if that is to be recorded; unknown holders are
-            registered.
+        pseudonyms: holders to invite, with the role of the person who answers if it is to be recorded; unknown holders
+            are registered.
         open_places: the number of open invitations.
         replace: issue new codes to holders with a valid invitation, and revoke the earlier ones.
 
@@ -196,7 +196,7 @@ def invitations_create(
 
 
 def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
-    """Record who answers for an invited person; if that is the person, only if someone else did before."""
+    """Record who answers for an invited person; record that they do so themselves only if someone else did before."""
     holder = holder_named(study, person.pseudonym)
     known = Circumstance.objects.filter(holder=holder).exists()
     if person.answers == Circumstance.Kind.PERSON and not known:
@@ -223,7 +223,7 @@ def invitations_with(study: Study, codes: Sequence[str]) -> dict[str, IssuedInvi
 
 @transaction.atomic
 def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) -> None:
-    """Revoke an invitation; sessions that it opened end with their next request."""
+    """Revoke an invitation; sessions opened with it end at their next request."""
     with changes_recorded([invitation], acting_user=acting_user):
         Invitation.objects.filter(pk=invitation.pk, revoked_at=None).update(
             revoked_at=timezone.now(), revoked_by=acting_user.pk
@@ -232,9 +232,9 @@ def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) 
 
 @transaction.atomic
 def letter_returned(*, holder: DataHolder, acting_user: AbstractBaseUser) -> None:
-    """Record that the letter with a holder's valid link came back as undeliverable; again changes nothing.
+    """Record that the letter with a holder's valid link came back as undeliverable; repeating this changes nothing.
 
-    The letter no longer counts as sent, so it is due again; a new link takes the place of this one.
+    The letter no longer counts as sent, so it is due again; the new letter has a new link, which replaces this link.
 
     Raises:
         ValidationError: The holder has no valid link, or has opened it, so that the letter arrived.
@@ -249,7 +249,7 @@ def letter_returned(*, holder: DataHolder, acting_user: AbstractBaseUser) -> Non
 
 
 def _counter(address: str) -> Counter:
-    """Return the counter of failed attempts from an address. It also delays right codes, or guessing could go on."""
+    """Return the counter of failed attempts from an address. It also delays right codes, to stop further guessing."""
     window = timedelta(seconds=settings.INVITATION_WAIT)
     return Counter(keyed_hash("invitation", address), settings.INVITATION_TRIES, window)
 
@@ -264,7 +264,7 @@ def try_check(*, address: str) -> None:
 
 
 def try_begin(*, address: str) -> Attempt:
-    """Record an attempt from this network address, which counts as failed until it is deleted.
+    """Record an attempt from this network address; it counts as failed until it is deleted.
 
     Raises:
         TooManyTriesError: too many attempts failed.
@@ -278,7 +278,7 @@ def invitation_open(*, code: str, address: str) -> Invitation | None:
     An open invitation of a closed study is not bound to a holder.
 
     Raises:
-        TooManyTriesError: too many codes from this network address were wrong; this one was not checked.
+        TooManyTriesError: too many codes from this network address were wrong; this code was not checked.
     """
     attempt = try_begin(address=address)
     invitation = _invitation_bind(code)
@@ -302,7 +302,7 @@ def _invitation_bind(code: str) -> Invitation | None:
         return invitation
     if invitation.holder is None:
         study_lock(invitation.study_id)
-        invitation = valid.get(pk=invitation.pk)  # someone may have opened it at the same time
+        invitation = valid.get(pk=invitation.pk)  # someone may have opened the invitation at the same time
         if invitation.holder is None:
             pseudonym = f"new-{secrets.token_hex(6)}"
             invitation.holder = DataHolder.objects.create(study=invitation.study, pseudonym=pseudonym)
@@ -323,7 +323,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
     Args:
         email: the address, which is also the user name.
         password: the password; for an existing account, the current one.
-        request: the request, used to limit attempts with an existing account's password like any sign-in.
+        request: the request, used to limit attempts to enter an existing account's password, as for any sign-in.
 
     Raises:
         ValidationError: the password is weak, or wrong for the existing account, or the account already takes part in
@@ -362,7 +362,7 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
 def account_join(*, holder_id: int, user: User) -> bool:
     """Give a holder the account that has just signed in with its second factor, and return whether that was possible.
 
-    It is not possible if the invitation has ended in the meantime, or if the account already decides for other records.
+    This is impossible if the invitation has ended in the meantime, or if the account already decides for other records.
     """
     holder = DataHolder.objects.filter(pk=holder_id, invitations__revoked_at=None, invitations__isnull=False).first()
     if holder is None:
@@ -375,7 +375,7 @@ def account_join(*, holder_id: int, user: User) -> bool:
 
 
 def _account_link(holder: DataHolder, user: User, pending: User | None) -> None:
-    """Link a holder to an account, replacing the ``pending`` one. Raises ValidationError."""
+    """Link a holder to an account, replacing the ``pending`` account. Raises ValidationError."""
     _account_check(holder, user)
     theirs = DataHolder.objects.filter(user=user).values_list("study", flat=True)
     for study_id in sorted({holder.study_id, *theirs}):  # in one order for everyone, to avoid deadlocks
@@ -408,16 +408,16 @@ def _pending_account(holder: DataHolder) -> User | None:
 
 @transaction.atomic
 def account_invitations_end(*, user: User) -> None:
-    """End the invitations of all holders for whom the account decides, because it has been shown to work."""
+    """End the invitations of all holders for whom the account decides, because the account is known to work."""
     for pk in DataHolder.objects.filter(user=user).order_by("study").values_list("pk", flat=True):
         invitations_end(holders=[pk], acting_user=None, account=user)
 
 
 @transaction.atomic
 def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: AbstractBaseUser) -> IssuedInvitation:
-    """Issue a new link to a holder's decisions for someone who has lost theirs, and record this.
+    """Issue a new link to a holder's decisions for a person who has lost their link, and record this.
 
-    Every earlier link and its visits end. The holder's account, if any, still works, and is notified.
+    Every earlier link, and visits through it, end. The holder's account, if any, still works and gets an email.
 
     Args:
         reason: why the link is needed and how the person's identity was checked; kept with the record.

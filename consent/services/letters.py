@@ -1,9 +1,9 @@
-"""Letters on paper to holders who cannot be reached by email: letters that are due, their new codes, the letterhead.
+"""Paper letters to holders who cannot be reached by email: letters that are due, their new codes, the letterhead.
 
-They go to everyone who has decided, regardless of the decision, so that a list of letters does not reveal any choice.
-Unlike mails, letters do not announce a closed study or a new ε policy; the linked page does. People who have withdrawn
-get no news of results. All letters except receipts contain a new link, which replaces the earlier one. People with a
-confirmed address, of an account or left by them, get an email instead. Printing is recorded
+Letters go to everyone who has decided, regardless of the decision, so that a list of letters does not reveal any
+choice. Unlike emails, letters do not announce a closed study or a new ε policy; the linked page does. People who have
+withdrawn get no news of results. All letters except receipts contain a new link, which replaces the earlier one. People
+with a confirmed email address (an account's, or one that they gave) get an email instead. Printing is recorded
 (:class:`consent.models.Letter`).
 """
 
@@ -110,7 +110,7 @@ class ContactWay(models.TextChoices):
 
 
 def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder]:
-    """Return the people whom a study asks whose pseudonym contains ``name``; those whose letter came back are first.
+    """Return people whom a study asks and whose pseudonym contains ``name``; people whose letter came back come first.
 
     Their `ContactWay` is ``way``, and ``returned_at`` is when a letter came back. This depends only on accounts,
     preferences and returned letters, not on anyone's decision.
@@ -131,7 +131,7 @@ def people_by_way(study: Study, name: str = "") -> QuerySet[DataHolder]:
 
 
 def _confirmed(user: str) -> QuerySet[EmailAddress]:
-    """Return confirmed addresses of the account in the field ``user`` of the outer query."""
+    """Return the confirmed email addresses of the account in the field ``user`` of the outer query."""
     return EmailAddress.objects.filter(user=OuterRef(user), verified=True, user__is_active=True)
 
 
@@ -187,7 +187,7 @@ def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
 
 
 def _before(newest: Mapping[int, ConsentForm | News], events: QuerySet[ConsentEvent]) -> QuerySet[ConsentEvent]:
-    """Return decisions made before ``newest``, by study; literal dates, because a subquery would run for each row."""
+    """Return decisions made before ``newest``, by study; with literal dates, as a subquery would run for each row."""
     published = [(Q(study=study), row) for study, row in newest.items()]
     return events.filter(
         reduce(or_, (of & Q(recorded_at__lt=row.published_at) for of, row in published), Q(pk__in=[]))
@@ -211,7 +211,7 @@ _DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
 
 
 def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> QuerySet[Any]:
-    """Return rows with a holder, what their letter is ``about``, and since when it is due."""
+    """Return rows with a holder, the key that their letter is ``about``, and the time since when it is due."""
     open_ones = [study for study in studies if not study.is_closed]
     died = circumstances_last(*open_ones).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
     rows = _DUE[kind](open_ones).filter(~Exists(died), holder__erased_at=None)
@@ -220,7 +220,7 @@ def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> Query
     printed = Letter.objects.filter(
         study=OuterRef("study"), kind=kind, holder=OuterRef("holder"), about=OuterRef("about")
     )
-    # A letter is made right after its link, and comes back with it.
+    # A letter is created right after its link, so a returned letter means that the link was returned.
     links = Invitation.objects.filter(holder=OuterRef("holder"), created_at__lte=OuterRef("made_at"))
     returned = links.order_by("-created_at", "-pk").values("returned_at")[:1]
     return rows.filter(~Exists(printed.alias(returned=Subquery(returned)).filter(returned=None)))
@@ -229,7 +229,8 @@ def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> Query
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
     """Return due letters of one kind that were never printed, or all with ``again``, oldest cause first.
 
-    No letters are due if the study is closed, or to people whose records were erased, because their names are unknown.
+    No letters are due if the study is closed. None are due to people whose records were erased, because their names are
+    unknown.
     """
     rows = _due([study], kind, again=again).select_related("holder").order_by("sequence")
     return [Due(row.holder, row.about) for row in rows]
@@ -280,12 +281,12 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
 
 
 def letterhead_of(study: Study) -> Letterhead:
-    """Return the letterhead of a study, or an empty, unsaved one."""
+    """Return the letterhead of a study, or an empty, unsaved letterhead."""
     return Letterhead.objects.filter(study=study).first() or Letterhead(study=study)
 
 
 def logo_read(content: bytes) -> str:
-    """Return a logo for storage, in base64, redrawn from a PNG's pixels so that nothing else from the file remains.
+    """Return a logo for storage, in base64, redrawn from a PNG's pixels so that the file's other content is removed.
 
     Raises:
         ValidationError: the file is not a PNG, or is too large.
@@ -313,7 +314,7 @@ def letterhead_save(
     """Save the words and the logo of a study's letters, and record this.
 
     Args:
-        texts: language → text → words; empty ones are left out.
+        texts: language → text → words; empty texts are left out.
         logo: result of :func:`logo_read`; empty for no logo.
         acting_user: the user who saves them; None at the command line.
     """

@@ -1,16 +1,17 @@
-"""Mail and news to people, stored with their cause, delivered by a worker with retries, and logged; mail addresses.
+"""Emails and news to people, stored with their cause, delivered by a worker with retries, and logged; email addresses.
 
-A mail is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
-contains it or its links. It goes only to a confirmed address, of an account or left by a person without one, because a
-mail to a stranger's address would reveal who is asked by a study. Every mail to an address that was left has a link for
-deleting the address. No mail mentions a level, or whether a person takes part.
+An email is a row with its recipient, kind and subject. Its text is written on delivery, so that no row, message or log
+contains the text or its links. It goes only to a confirmed address, which belongs to an account or was given by a
+person without an account, because an email to a stranger's address would reveal who is asked by a study. Every email to
+an address that a person gave has a link for deleting the address. No email mentions a level, or whether a person takes
+part.
 
 News about results goes to everyone who has decided, regardless of the decision, unless they have withdrawn, their
 records were erased, or they are recorded as having died. People who cannot be reached by email get letters.
 
-Until an address left by a person without an account is confirmed, only the confirmation mail is sent to it. Its holder
-can delete it on every page and from every mail. It is deleted automatically once the holder has an account, someone
-else answers, their records are erased, or it was not confirmed in time.
+Until an address given by a person without an account is confirmed, only the confirmation email is sent to it. Its
+holder can delete it on every page and from every email. It is deleted automatically once the holder has an account,
+someone else answers, the holder's records are erased, or it was not confirmed in time.
 
 Reminders to renew a decision go to everyone who has answered a form that asks for renewal, regardless of the answer.
 People who withdrew get none.
@@ -64,15 +65,15 @@ logger = logging.getLogger(__name__)
 
 #: Number of delivery attempts, with doubling delays; about 17 hours in all.
 TRIES = 10
-#: After this time another worker takes over a mail from a worker that died.
+#: After this time another worker takes over an email from a worker that died.
 _LEASE = timedelta(minutes=10)
 _AT_ONCE = 500
-#: Kind of mail of each kind of news.
+#: Kind of email for each kind of news.
 MAILS = {News.Kind.RESULT: "result_published", News.Kind.YEAR: "results_of_year"}
 
 
 def confirmed_address(user_id: int) -> str:
-    """Return the confirmed address for an account's mail; empty if there is none."""
+    """Return the confirmed address for an account's emails; empty if there is none."""
     confirmed = EmailAddress.objects.filter(user_id=user_id, verified=True).order_by("-primary", "pk")
     return confirmed.values_list("email", flat=True).first() or ""
 
@@ -86,15 +87,15 @@ def _confirmed(mail: Mail) -> str:
 
 @dataclass(frozen=True)
 class MailKind:
-    """Kind of mail, whose text is the component ``mail_<name>`` with the subject in the first line.
+    """Kind of email; its text is the component ``mail_<name>``, with the subject in the first line.
 
     Attributes:
-        label: name in the record of mails.
-        context: function that returns the template's context, except study and links; None if the mail is obsolete.
-        address: function that returns the recipient's address; empty if the mail cannot be sent.
-        language: function that returns the language of the page that requested the mail; empty for the account's
+        label: name in the record of emails.
+        context: function that returns the template's context, except study and links; None if the email is obsolete.
+        address: function that returns the recipient's address; empty if the email cannot be sent.
+        language: function that returns the language of the page that requested the email; empty for the account's
             language.
-        wish: name of the preference in :class:`consent.models.MailWishes` for getting this mail.
+        wish: name of the preference in :class:`consent.models.MailWishes` for getting this email.
     """
 
     name: str
@@ -109,12 +110,12 @@ KINDS: dict[str, MailKind] = {}
 
 
 def kinds_register(*kinds: MailKind) -> None:
-    """Register kinds of mail, once, at start-up."""
+    """Register kinds of email, once, at start-up."""
     KINDS.update({kind.name: kind for kind in kinds})
 
 
 def mails_send(kind: str, users: Iterable[int], *, study: Study | None = None, about: object = "") -> None:
-    """Queue an email for each of ``users`` (ids) who wants it, to be delivered after the transaction has committed."""
+    """Queue an email for each of ``users`` (ids) who wants it; it is delivered after the transaction has committed."""
     assert kind in KINDS, kind
     users = list(users)
     if users and (wish := KINDS[kind].wish):
@@ -126,7 +127,7 @@ def mails_send(kind: str, users: Iterable[int], *, study: Study | None = None, a
 
 
 def holders_reached(holders: QuerySet[DataHolder]) -> tuple[QuerySet[DataHolder], QuerySet[HolderAddress]]:
-    """Return those of the given holders who have an account, and the confirmed addresses of the others."""
+    """Return the given holders who have an account, and the confirmed addresses of the others."""
     left = HolderAddress.objects.filter(
         holder__in=holders.order_by(), holder__user=None, way=HolderAddress.Way.MAIL, confirmed_at__isnull=False
     )
@@ -134,7 +135,7 @@ def holders_reached(holders: QuerySet[DataHolder]) -> tuple[QuerySet[DataHolder]
 
 
 def mails_to_holders(kind: str, holders: QuerySet[DataHolder], study: Study, *, about: object = "") -> None:
-    """Queue a mail for each of the given holders of a study: to their account, or to the address that they left."""
+    """Queue an email for each of the given holders of a study: to their account, or to the address that they gave."""
     accounts, left = holders_reached(holders)
     users = accounts.order_by("pk").values_list("user_id", flat=True).iterator(chunk_size=2000)
     mails_send(kind, (user for user in users if user is not None), study=study, about=about)
@@ -144,12 +145,12 @@ def mails_to_holders(kind: str, holders: QuerySet[DataHolder], study: Study, *, 
 
 
 def holder_mail(kind: str, holder: DataHolder, *, about: object = "") -> None:
-    """Queue a mail for one holder; see :func:`mails_to_holders`."""
+    """Queue an email for one holder; see :func:`mails_to_holders`."""
     mails_to_holders(kind, DataHolder.objects.filter(pk=holder.pk), holder.study, about=about)
 
 
 def mail_holders(mail: Mail) -> QuerySet[DataHolder]:
-    """Return the holders of a mail's study for whom its reader decides."""
+    """Return the holders in an email's study for whom its reader decides."""
     if mail.address is not None:
         return DataHolder.objects.filter(pk=mail.address.holder_id)
     if mail.study_id is None or mail.user_id is None:
@@ -161,7 +162,7 @@ def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool =
     """Queue an email for everyone whom a study asks and who can be reached by email, regardless of their decision.
 
     Args:
-        about: key of the row that the mail is about.
+        about: key of the row that the email is about.
         wishing: whether to include only people who want to hear about uses.
     """
     holders = DataHolder.objects.filter(study=study)
@@ -171,7 +172,7 @@ def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool =
 
 
 def mail_wishes(user: AbstractBaseUser) -> MailWishes:
-    """Return an account's email preferences; unsaved ones have the active language."""
+    """Return an account's email preferences; preferences not yet saved have the active language."""
     return MailWishes.objects.filter(user_id=user.pk).first() or MailWishes(
         user_id=user.pk, language=translation.get_language() or settings.LANGUAGE_CODE
     )
@@ -185,7 +186,7 @@ def language_note(user: AbstractBaseUser) -> None:
 
 
 def mail_render(mail: Mail) -> EmailMessage | None:
-    """Return the mail to deliver, in its reader's language; None without an address or if it is obsolete."""
+    """Return the email to deliver, in its reader's language; None without an address, or if it is obsolete."""
     kind = KINDS[mail.kind]
     address = kind.address(mail)
     wished, headers, left = "", {"Auto-Submitted": "auto-generated"}, ""
@@ -205,7 +206,7 @@ def mail_render(mail: Mail) -> EmailMessage | None:
 
 
 def address_link(address: HolderAddress) -> str:
-    """Return the link that confirms and deletes an address that was left. The link is not stored."""
+    """Return the link for confirming and deleting an address that a holder gave. The link is not stored."""
     return settings.SITE_URL.rstrip("/") + reverse("address", args=[_signer().sign(address.key)])
 
 
@@ -223,7 +224,7 @@ def _signer() -> Signer:
 
 
 def _voice(mail: Mail) -> AbstractContextManager[None]:
-    """Use the third person for a mail whose reader decides for one other person in the study and for no one else."""
+    """Use the third person for an email whose reader decides for one other person in the study and for no one else."""
     holders = list(mail_holders(mail)[:2]) if mail.study_id else []
     if len(holders) == 1 and answering_for(holders[0]).represents:
         return in_third_person(holders[0].known_as)
@@ -231,7 +232,7 @@ def _voice(mail: Mail) -> AbstractContextManager[None]:
 
 
 def mails_deliver() -> None:
-    """Deliver the mails that are due; failed ones are retried later."""
+    """Deliver the emails that are due; failed deliveries are retried later."""
     due = Mail.objects.filter(state=Mail.State.WAITING, due_at__lte=timezone.now()).order_by("due_at")
     for pk in list(due.values_list("pk", flat=True)[:_AT_ONCE]):
         _deliver(pk)
@@ -243,7 +244,7 @@ def _deliver(pk: int) -> None:
     now = timezone.now()
     mine = Mail.objects.filter(pk=pk, state=Mail.State.WAITING)
     if not mine.filter(due_at__lte=now).update(due_at=now + _LEASE, tries=F("tries") + 1):
-        return  # another worker has it
+        return  # another worker is delivering it
     mail = Mail.objects.select_related("study", "user", "address").get(pk=pk)
     try:
         message = mail_render(mail)
@@ -251,9 +252,9 @@ def _deliver(pk: int) -> None:
             mine.update(state=Mail.State.DROPPED)
             return
         message.send()
-    except Exception as error:  # a problem with one mail must not delay the others
+    except Exception as error:  # a problem with one email must not delay the others
         fault = type(error).__name__
-        # Only the class, because an error's message can contain the address and the mail.
+        # Only the class, because an error's message can contain the address and the text.
         logger.warning("Mail %s (%s) was not delivered at try %s: %s.", pk, mail.kind, mail.tries, fault)
         if mail.tries >= TRIES:
             mine.update(state=Mail.State.FAILED, fault=fault)
@@ -279,7 +280,7 @@ def news_send(*, study: Study, kind: str, about: str = "") -> News | None:
 
     Args:
         kind: one of :class:`consent.models.News.Kind`.
-        about: key of the result, for news about one.
+        about: key of the result, if the news is about a result.
 
     Returns:
         The news; None if the study is closed, or this news was already sent.
@@ -299,17 +300,17 @@ def news_send(*, study: Study, kind: str, about: str = "") -> News | None:
 
 #: How long an address may wait for its confirmation.
 WAITS = timedelta(days=7)
-#: Largest number of confirmation mails per day for one holder, and to one address.
+#: Largest number of confirmation emails per day for one holder, and to one address.
 _IN_A_DAY = 5
 
 
 def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
-    """Store an address at which a holder without an account wants to get mails, and send a confirmation mail to it.
+    """Store an address at which a holder without an account wants to get emails, and send a confirmation email to it.
 
-    A requested reminder to decide goes to it and replaces an earlier one.
+    A requested reminder to decide goes to this address and replaces an earlier reminder.
 
     Raises:
-        ValidationError: the holder has an account, or too many such mails were sent in a day.
+        ValidationError: the holder has an account, or too many such emails were sent in a day.
     """
     email = email.strip().lower()
     subjects = (str(holder.pk), email)
@@ -331,7 +332,7 @@ def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
 
 @transaction.atomic
 def way_wish(*, holder: DataHolder, way: str) -> HolderAddress:
-    """Record that a holder without an account wants letters, or no news, and delete an address that they left.
+    """Record that a holder without an account wants letters or no news, and delete any address that they gave.
 
     Args:
         way: ``LETTER`` or ``NOTHING`` of :class:`consent.models.HolderAddress.Way`.
@@ -357,7 +358,7 @@ def _kept(holder: DataHolder, way: str, email: str) -> HolderAddress:
 
 @transaction.atomic
 def address_confirm(*, address: HolderAddress) -> None:
-    """Confirm an address for the person who reads its mails, unless it was deleted or confirmed before."""
+    """Confirm an address for the person who reads its emails, unless it was deleted or confirmed before."""
     waiting = HolderAddress.objects.select_for_update().filter(pk=address.pk, confirmed_at=None)
     if waiting.exists():
         with changes_recorded([address], acting_user=None):
@@ -367,7 +368,7 @@ def address_confirm(*, address: HolderAddress) -> None:
 
 @transaction.atomic
 def addresses_forget(*, holders: Collection[int]) -> None:
-    """Delete the addresses and wishes that holders of one study left, with the mails to them, and log it."""
+    """Delete the addresses and wishes that holders of one study gave, with the emails to them, and log this."""
     rows = HolderAddress.objects.filter(holder__in=list(holders))
     with changes_recorded(rows, acting_user=None):
         rows.delete()
@@ -376,10 +377,10 @@ def addresses_forget(*, holders: Collection[int]) -> None:
 def addresses_sweep(*, study: Study | None = None) -> int:
     """Delete addresses not confirmed in time, and addresses of people whose records were erased, after notifying them.
 
-    An address left after the erasure stays, because its holder takes part again or wants to hear about the study.
+    An address given after the erasure stays, because its holder takes part again or wants to hear about the study.
 
     Args:
-        study: restrict this to the study, whose lock the caller holds.
+        study: only the addresses of this study, whose lock the caller holds; all by default.
 
     Returns:
         The number of deleted addresses.
@@ -399,17 +400,18 @@ def addresses_sweep(*, study: Study | None = None) -> int:
 
 
 KIND = "renewal"
-#: Kind of the mail requested by people who decide later.
+#: Kind of the email requested by people who decide later.
 LATER = "decide_later"
 
 
 def reminders_send() -> int:
     """Queue one email for each last decision that is due for renewal soon, if its holder can be reached by email.
 
-    No email is queued if a new decision would not be valid for longer; this needs a new form, which has its own email.
+    No email is queued if a new decision would not be valid for longer; then a new form is needed, which has its own
+    email.
 
     Returns:
-        The number of mails.
+        The number of emails.
     """
     now = timezone.now()
     soon = ConsentEvent.objects.filter(renew_by__gt=now, renew_by__lte=now + REMINDED, study__closed_at=None)
@@ -427,16 +429,16 @@ def reminders_send() -> int:
 
 
 def is_reached(holder: DataHolder) -> bool:
-    """Return whether a holder has an account, or left an address that is confirmed."""
+    """Return whether a holder has an account, or gave an address that is confirmed."""
     return any(each.exists() for each in holders_reached(DataHolder.objects.filter(pk=holder.pk)))
 
 
 @transaction.atomic
 def reminder_ask(*, holder: DataHolder, days: int) -> datetime:
-    """Schedule one mail that reminds a holder to decide, replacing any earlier one; this does not count as a decision.
+    """Schedule one email that reminds a holder to decide, replacing any earlier reminder; this is not a decision.
 
-    It goes to their account, or to the address they left. Nothing is sent if that address has not been confirmed by
-    then, if they have already decided, or if the study is closed.
+    The email goes to their account, or to the address that they gave. Nothing is sent if that address has not been
+    confirmed by then, if they have already decided, or if the study is closed.
 
     Returns:
         The time at which it will be sent.

@@ -1,4 +1,4 @@
-"""Roles in a study: given and taken away by two people, as defined in :mod:`consent.models.roles`, and recorded."""
+"""Roles in a study, which two people give and take away, as defined in :mod:`consent.models.roles`; all is recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from consent.services.mail import mails_send
 def membership_add(
     *, study: Study, user: AbstractBaseUser, role: str, acting_user: AbstractBaseUser | None
 ) -> Membership | None:
-    """Give ``user`` a role in ``study``, or propose it if a second person has to confirm it, and record this.
+    """Give ``user`` a role in ``study``, or propose this if a second person has to confirm it, and record the act.
 
     Args:
         user: The user who gets the role; giving it again changes nothing.
@@ -29,7 +29,7 @@ def membership_add(
         acting_user: The user who gives it; None for an administrator at the command line.
 
     Returns:
-        The membership; None if it needs a second person.
+        The membership; None if a second person has to confirm it.
 
     Raises:
         PermissionDenied: ``acting_user`` may not propose changes of this role.
@@ -51,7 +51,7 @@ def membership_add(
 
 @transaction.atomic
 def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser | None) -> bool:
-    """Take a role away, or propose this if a second person has to confirm it, and record this.
+    """Take a role away, or propose this if a second person has to confirm it, and record the act.
 
     Args:
         membership: The role; taking it away again changes nothing.
@@ -100,14 +100,15 @@ def people_appoint(
         leaves: Whether ``acting_user`` gives up their own roles in the study as soon as it has another operator.
 
     Returns:
-        The appointments that need a second person.
+        The appointments that a second person has to confirm.
 
     Raises:
         PermissionDenied: ``acting_user`` may not create accounts or propose one of the roles.
         ValidationError: An account cannot be created or get its role, or the study would have no operator.
     """
     waiting = []
-    # Once a study has a supervisor, further roles take two people, except for an administrator without a role in it.
+    # Once a study has a supervisor, giving further roles takes two people, except by an administrator without a role in
+    # it.
     for each in sorted(appointments, key=lambda each: each.role != Role.OPERATOR):
         if leaves and each.role != Role.OPERATOR:
             _leave(study, acting_user)
@@ -195,7 +196,7 @@ def _take(membership: Membership, acting_user: AbstractBaseUser | None, proposal
 
 
 def _propose(membership: Membership, kind: RoleChange.Kind, acting_user: AbstractBaseUser | None) -> None:
-    """Record a proposal, unless the same one is already pending."""
+    """Record a proposal, unless the same proposal is already pending."""
     waiting = selectors.role_changes_waiting(membership.study)
     if not any((each.user_id, each.role) == (membership.user_id, membership.role) for each in waiting):
         _record(membership, kind, acting_user)

@@ -1,9 +1,9 @@
-"""Decisions made on paper: who signed what and when, with the scan as proof. Each list is recorded in full or rejected.
+"""Decisions made on paper: signer, answer and day, with the scan as proof. A list is recorded in full or rejected.
 
 A decision on paper is bound to the version that was signed, and to the smallest ε that any policy has given the level
 since the day of the signature (rule 5). People with an earlier, stronger promise keep it, with its level, unless the
-paper has their separate agreement to a weaker one. No error mentions this, because it would reveal earlier choices to
-someone who tries out lists.
+paper has their separate agreement to a weaker promise. No error mentions this, because it would reveal earlier choices
+to someone who tries out lists.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ from consent.services.mail import mails_to_holders
 NOT_TAKING_PART = "NONE"
 ANSWERS = (*Level.values, NOT_TAKING_PART)
 COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
-#: Optional column: the role in which someone signed, if different from the recorded one for that day.
+#: Optional column: the role in which someone signed, if it differs from the role recorded for that day.
 SIGNED_BY = "answered_by"
 #: Optional column: "keep" if someone who withdraws wrote that their records may stay stored.
 RECORDS = "records"
@@ -74,7 +74,7 @@ class PaperConsent:
     """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` is the scan's file name.
 
     ``answered_by`` is the role in which someone signed, or empty for the recorded answerer. ``records`` is KEEP if
-    someone who withdraws wrote that their records may stay stored; otherwise they are erased. ``weaker`` is whether
+    someone who withdraws wrote that their records may stay stored; otherwise they are erased. ``weaker`` shows whether
     they agreed to a weaker promise than they had. ``authority`` is the right that a person who signed for someone else
     ticked next to the statement. ``text`` is the code of the signed text; empty if unknown.
     """
@@ -94,7 +94,7 @@ class PaperConsent:
 
 @dataclass(frozen=True)
 class Problem:
-    """Error in a row of a list, with what to do. ``row`` is numbered as in a spreadsheet; 0 is the whole list."""
+    """Error in a row of a list, with its correction. ``row`` is numbered as in a spreadsheet; 0 is the whole list."""
 
     row: int
     text: str
@@ -104,7 +104,7 @@ class Problem:
 
 
 class PaperError(Exception):
-    """Refusal of a whole list, with its errors in ``problems``, row by row."""
+    """Error that refuses a whole list; ``problems`` contains the list's errors, row by row."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -153,7 +153,7 @@ def _decisions(lines: Iterator[tuple[int, dict[str, str]]]) -> list[PaperConsent
         if marked is None:
             problems.append(Problem(row, _("weaker must be yes, no or empty.")))
             continue
-        # The same few texts occur in many rows; interning stores each once.
+        # The same few strings occur in many rows; interning stores each of them once.
         level, evidence = sys.intern(cells["level"].upper()), sys.intern(cells["evidence"])
         signed_by = sys.intern((fields.get(SIGNED_BY) or "").strip().lower())
         records = sys.intern((fields.get(RECORDS) or "").strip().lower())
@@ -228,8 +228,9 @@ def paper_consents_record(
 
     Args:
         scans: content by file name, as used in the rows.
-        dry_run: whether only to look for errors.
-        watch: wraps the iteration over the rows for checking and again for recording, such as a progress bar.
+        dry_run: whether to look only for errors, without recording anything.
+        watch: wraps the iterations over the rows, one for checking and one for recording, for example with a progress
+            bar.
 
     Returns:
         The number of decisions.
@@ -292,7 +293,7 @@ class _Paper:
         self._statement = cache(_statement_in)
 
     def _answering(self, holders: Iterable[int]) -> dict[int, Circumstance]:
-        """Return the last recorded circumstance by holder, for holders who have one."""
+        """Return the last recorded circumstance by holder, for holders with a circumstance."""
         return {each.holder_id: each for each in Circumstance.objects.filter(holder__in=list(holders))}
 
     def _last_decisions(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
@@ -312,7 +313,7 @@ class _Paper:
         return {event.holder_id: event for event in events}
 
     def _policies_from(self, day: date) -> list[EpsilonPolicy]:
-        """Return the policy in force when ``day`` began and all later ones; empty if none was in force on that day."""
+        """Return the policy in force when ``day`` began and all later policies; empty if none was in force."""
         begin = day_begin(day)
         dates = [policy.approval.effective_from for policy in self.policies]
         if not dates or dates[0] >= day_begin(day + timedelta(days=1)):
@@ -387,7 +388,7 @@ class _Paper:
         return events
 
     def _hold(self, event: ConsentEvent, last: ConsentEvent, *, accepts_weaker: bool) -> None:
-        """Keep the person's previous promise for a consent on paper, unless they explicitly accept a weaker one."""
+        """Keep the person's previous promise for a consent on paper, unless they explicitly accept a weaker promise."""
         assert event.policy is not None and last.policy_id is not None, "who gives consent does so under a policy"
         kept = self.rule.policy(last.policy_id, last.level, last.recorded_at)
         epsilon = kept.epsilon(last.level)

@@ -1,4 +1,4 @@
-"""ε policies: checks, proposals and approvals; also the approval of any proposal, counted towards the quorum."""
+"""ε policies: checks, proposals and approvals; also the approval of any proposal, which counts towards the quorum."""
 
 from datetime import date, datetime
 
@@ -59,7 +59,7 @@ def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
 
 
 def _name_reason(study: Study, *, high: float, average: float, low: float, reason: str) -> str:
-    """Return the reason for level names that promise more than their odds deliver; empty if none does.
+    """Return the reason for level names that promise more than their odds deliver; empty if no name does.
 
     Raises:
         ValidationError: a reason is needed but missing.
@@ -146,9 +146,9 @@ def epsilon_policy_approve(
         conditions: recorded conditions of the approval; may be empty.
 
     Raises:
-        ValidationError: the approver proposed it, operates the study or has a conflict of interest, the proposer's
-            account has been deleted, it is already approved or rejected, a newer policy is approved, more people have
-            to approve it, or the study has no example of harm.
+        ValidationError: the approver proposed the policy, operates the study or has a conflict of interest, the
+            proposer's account has been deleted, the policy is already approved or rejected, a newer policy is approved,
+            more people have to approve, or the study has no example of harm.
     """
     study = study_lock(policy.study_id)
     study_open_check(study)

@@ -3,7 +3,7 @@
 Decisions, circumstances and requests for erasure are recorded again as they were, with their time and the user who
 recorded them. People who have decided again since the restore keep their newest decision. Acts that refer to a person
 or row missing from the database cannot be recorded; people who made such a decision have to be asked again, and their
-previous consent is no longer valid. If the form was lost, a withdrawal or refusal is recorded without it.
+previous consent is no longer valid. If the form was lost, a withdrawal or refusal is recorded without a form.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from consent.people.circumstances import circumstance_last
 from consent.selectors import EpsilonRule, consent_current, is_weaker_unsaid, promise_last
 from consent.services.holders import circumstance_append, is_day_come
 
-#: Rows that a row refers to, and their time of creation, because the database reuses numbers that it has lost.
+#: Rows that a row refers to, with their times of creation, because the database reuses numbers that it has lost.
 _REFERENCES: dict[str, tuple[type[Any], str]] = {
     "holder_id": (DataHolder, "created_at"),
     "form_id": (ConsentForm, "published_at"),
@@ -37,7 +37,7 @@ class Lost:
     Attributes:
         rows: unsaved rows by model, oldest first.
         unrecordable: rows that refer to a person, form or policy that is also missing from the database.
-        is_complete: whether the journal still has all of them.
+        is_complete: whether the journal still has all lost rows.
         consents: unrecordable consents of people who are in the database, oldest first.
     """
 
@@ -113,8 +113,9 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
 def _circumstances_apply(records: Iterable[Circumstance]) -> None:
     """Append circumstances, then append again what has been recorded about their holders since the restore.
 
-    The lost circumstances show who answered when a decision was made, even if a newer one is in force. A circumstance
-    that only records that a date was reached does not count as newer, because a lost one may have set another date.
+    The lost circumstances show who answered when a decision was made, even if a newer circumstance is in force. A
+    circumstance that only records that a date was reached does not count as newer, because a lost circumstance may have
+    set another date.
     """
     lost: dict[int, list[Circumstance]] = defaultdict(list)
     for record in records:
@@ -126,14 +127,14 @@ def _circumstances_apply(records: Iterable[Circumstance]) -> None:
             for record in mine:
                 circumstance_append(record)
         else:
-            # The person who answers now keeps the link they have received since.
+            # The person who answers now keeps the link that they received after the restore.
             Circumstance.append([*mine, Circumstance.from_act(since.as_act())])
 
 
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
     """Append decisions, followed by another copy of what their holders have decided since the restore.
 
-    A decision is left out if it would give a weaker promise than the previous one and the holder did not agree to
+    A decision is left out if it would give a weaker promise than the previous decision and the holder did not agree to
     exactly that, because a restored database (possibly restored again since) could not show holders what they were
     giving up.
     """
@@ -149,9 +150,9 @@ def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
 
 
 def _consents_end(unknown: Iterable[ConsentEvent]) -> None:
-    """End consents whose holders later gave another consent that cannot be recorded.
+    """End consents of holders who later gave another consent that cannot be recorded.
 
-    The later one may have been for stronger protection. The consent in the database is recorded as valid until that
+    The later consent may have been for stronger protection. The consent in the database is recorded as valid until that
     time, and the person who answers is asked again, like everyone whose consent has ended.
     """
     for given in unknown:
@@ -172,7 +173,7 @@ def _weakens(event: ConsentEvent) -> bool:
 
 
 def _references_lost(row: Any) -> list[str]:
-    """Return the columns of a row whose references no longer exist, or did not exist before the row."""
+    """Return the columns of a row that refer to rows that no longer exist or are newer than the row."""
     gone = []
     for column, (model, moment) in _REFERENCES.items():
         key = getattr(row, column, None)

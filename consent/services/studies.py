@@ -24,10 +24,10 @@ _RESERVED_SLUGS = frozenset({"new"})
 
 
 def study_slug_check(slug: str) -> None:
-    """Check that a study with this short name would not have the address of one of the site's pages.
+    """Check that a study with this short name would not have the same URL as one of the site's pages.
 
     Raises:
-        ValidationError: the address is taken.
+        ValidationError: the URL is taken.
     """
     if slug in _RESERVED_SLUGS:
         raise ValidationError(_("This name is reserved. Choose another."))
@@ -40,7 +40,7 @@ def study_create(
     """Create a study whose operator (and, in a rehearsal study, data steward) is the acting user.
 
     Args:
-        members: Other people, with the role that each of them gets or is proposed for.
+        members: Other people, each with the role that they get or are proposed for.
         **fields: Fields of the study.
 
     Raises:
@@ -70,7 +70,7 @@ def study_begin(study: Study) -> None:
     """
     row_add(study)
     while is_noted(study.pk):
-        study.delete()  # which does not free its number
+        study.delete()  # this does not free its number
         study.save(force_insert=True)
     chains_begin(study.pk)
 
@@ -98,12 +98,12 @@ def is_study_fixed(study: Study) -> bool:
 
 
 def are_facts_fixed(study: Study) -> bool:
-    """Return whether the study's facts belong to a version of its consent form, so only a new version changes them."""
+    """Return whether the study's facts belong to a version of its consent form, so only a new version can alter them."""
     return consent_form_in_force(study) is not None
 
 
 def study_fixed(study: Study) -> list[str]:
-    """Return the names of settings that can no longer change; for texts in other languages, with the language."""
+    """Return the names of settings that can no longer change; names of texts in other languages include these."""
     if not are_facts_fixed(study):
         return []
     codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *languages_of_facts(study)])

@@ -1,8 +1,8 @@
 """Webhooks: signed notifications of a study's events to programs that its operators register.
 
-A delivery is a row with the body to send, which is the same at each attempt. It contains only information for every
-reader of the study's runs, such as names of studies and runs, states and links, but nothing about people. The secret is
-stored encrypted, shown once, and never logged.
+A delivery is a row with the body to send, which is the same at each attempt. It contains only information that every
+reader of the study's runs may see, such as names of studies and runs, states and links, and nothing about people. The
+secret is stored encrypted, shown once, and never logged.
 """
 
 import hashlib
@@ -148,7 +148,7 @@ def _deliver(pk: UUID) -> None:
 
 
 def _posted(delivery: WebhookDelivery) -> tuple[outbound.Response | None, str]:
-    """Return the response or the class of the error, without the error's message, which can contain the address."""
+    """Return the response, or the error's class without its message, because the message can contain the URL."""
     body, timestamp = delivery.body.encode(), int(time.time())
     try:
         secret = cipher(Purpose.FACTORS, "webhook").decrypt(delivery.endpoint.secret.encode()).decode()
@@ -182,8 +182,8 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
     """Notify a program of certain events of a study.
 
     Raises:
-        ValidationError: errors by field: the address is not allowed, events are missing or unknown, or there are too
-            many endpoints.
+        ValidationError: errors by field: the URL is not allowed, events are missing or unknown, or there are too many
+            endpoints.
     """
     study_open_check(study)
     errors = {}
