@@ -21,7 +21,7 @@ study_patterns = [
     path("receipts/<int:n>/receipt.json", records.receipt_as_json, name="receipt_json"),
     path("receipts/<int:n>/proof.json", records.receipt_proof, name="receipt_proof"),
     path("uses/", records.uses, name="uses"),
-    path("learned/", require_safe(RedirectView.as_view(pattern_name="consent:uses")), name="learned"),  # in old mails
+    path("learned/", require_safe(RedirectView.as_view(pattern_name="consent:uses")), name="learned"),  # in old emails
     path("later/", joining.later, name="later"),
     path("told/", joining.contact_way, name="contact_way"),
     path("export/", records.export, name="export"),

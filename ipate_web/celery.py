@@ -1,4 +1,4 @@
-"""The Celery application, which passes ids between the site and the workers and has no state, and its transports."""
+"""The Celery application, which passes ids between site and workers without keeping state, and its transports."""
 
 import os
 import uuid
@@ -49,8 +49,8 @@ def _use_django_logging(**_: object) -> None:
 class FileChannel(filesystem.Channel):
     """Channel that writes each message under a temporary name and then renames it.
 
-    Kombu's own (celery/kombu#1551) writes a message directly under its final name, so a worker that reads it at this
-    moment finds an empty file and exits.
+    Kombu's own channel (celery/kombu#1551) writes a message directly under its final name, so a worker that reads it at
+    this moment finds an empty file and exits.
     """
 
     # Kombu's two base classes have different names for the message.

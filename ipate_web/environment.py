@@ -55,9 +55,9 @@ def read(name: str, kind: Kind[T], *, default: T) -> T:
 
 
 def read_key(name: str) -> str:
-    """Return the secret key ``name``: its value, the file ``name_FILE``, or the output of the command ``name_COMMAND``.
+    """Return the secret key ``name``: the variable's value, the file ``name_FILE``, or the output of ``name_COMMAND``.
 
-    The command could call a key management service and is not run by a shell. Returns "" if none of the three is set.
+    The command, which may call a key management service, is not run by a shell. Returns "" if none of the three is set.
 
     Raises:
         ImproperlyConfigured: more than one is set, the file cannot be read, the command fails, or the key is short.
@@ -72,7 +72,7 @@ def read_key(name: str) -> str:
         if end == "_FILE":
             value = Path(value).read_text().strip()
         elif end == "_COMMAND":
-            done = subprocess.run(  # noqa: S603 - whoever sets the environment runs the site
+            done = subprocess.run(  # noqa: S603 - the environment is set by the site's own operators
                 shlex.split(value), capture_output=True, text=True, timeout=60, check=True
             )
             value = done.stdout.strip()
@@ -96,7 +96,7 @@ def file_of(suffixes: Collection[str]) -> Kind[str]:
 
 
 def all_or_none(values: dict[str, object]) -> None:
-    """Check that either all variables that belong together are set, or none.
+    """Check that variables that belong together are either all set or all unset.
 
     Raises:
         ImproperlyConfigured: some are missing; the message names them.
@@ -155,7 +155,7 @@ def _database(text: str) -> dict[str, Any]:
 
 
 def _mail(text: str) -> dict[str, Any]:
-    """Return Django's settings of a mail back end."""
+    """Return Django's settings for an email back end."""
     parts = urlsplit(text)
     if parts.scheme == "console":
         return {"BACKEND": "console"}

@@ -1,4 +1,4 @@
-"""Steps of a new study until its first run has finished: a list on its page and on the operators' home page."""
+"""Steps of a new study until its first run has finished, as listed on its page and on the operators' home page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +31,8 @@ class Step:
 def next_steps(study: Study, can: frozenset[str], *, makes_accounts: bool = False) -> list[Step]:
     """Return the steps until a first run has finished, in order, for a user with the permissions ``can``.
 
-    Users who can also create accounts appoint people on a separate page. Only users who see people learn whether anyone
-    was invited or has decided; others rely on the head counts.
+    Users who can also create accounts appoint people on a separate page. Only users who may see people learn whether
+    anyone was invited or has decided; other users only see the head counts.
     """
     counted = bool(head_counts(study))
     has_invited = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()

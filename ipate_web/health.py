@@ -3,13 +3,13 @@
 ``/healthz`` shows whether the site is alive, and ``/readyz`` whether everything it needs responds. For Prometheus,
 ``/metrics`` counts requests and background work, which it reads from database and broker on each request.
 
-No metric is about a holder or a single run: they are sums over the installation, durations in classes too wide to
-reveal the size of a batch, and public bounds on the use by studies' privacy groups. None changes with one person's
-decision, although decisions cause mails and tasks: mails to holders are left out, waiting tasks are counted in
+No metric is about a holder or a single run: metrics are sums across the installation, durations in classes too wide to
+reveal the size of a batch, and public bounds on the use by studies' privacy groups. No metric changes with one person's
+decision, although decisions cause emails and tasks: emails to holders are left out, waiting tasks are counted in
 hundreds, and silences in minutes.
 
 The number of page views by holders or data stewards depends on a study's people, because one more request may be one
-more withdrawal. Such requests are counted only if the site failed on them, and sizes of responses are not kept.
+more withdrawal. Such requests are counted only if the site failed, and sizes of responses are not kept.
 """
 
 import logging
@@ -84,7 +84,7 @@ def _storage() -> bool:
 
 
 def _styles() -> bool:
-    """Return whether the styles of the pages were collected; otherwise every page answers 500."""
+    """Return whether the pages' styles were collected; otherwise every page responds with 500."""
     try:
         return bool(static("css/ipate.css"))
     except (OSError, ValueError):
@@ -100,7 +100,7 @@ def _worker() -> bool:
         return False
 
 
-#: Parts that the site needs: the check and the message if it fails.
+#: Parts that the site needs: the check, and the message if the check fails.
 PARTS: dict[str, tuple[Callable[[], bool], str]] = {
     "database": (_database, "unreachable"),
     "broker": (_broker, "unreachable"),
@@ -126,7 +126,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Return 200 if all parts that the site needs respond, otherwise 503 with those that do not, but never the reason.
+    """Return 200 if all parts that the site needs respond, otherwise 503 and the parts that do not, but no reasons.
 
     Other problems are listed but do not change the status, because taking the site out of rotation would also prevent
     withdrawals and erasures, which holders need most when something is wrong.
@@ -145,16 +145,16 @@ def readyz(request: HttpRequest) -> JsonResponse:
 CLASSES = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0)
 
 
-#: Kinds of mail that do not depend on holders: optional mails to staff, and mails about the installation.
+#: Kinds of email that do not depend on holders: optional emails to staff, and emails about the installation.
 _STAFF_WISHES = ("approvals", "ends", "shares")
 _STAFF_KINDS = ("alarm", "checkpoint", "fault_found", "fault_found_committee", "installation_fault")
-#: Pages and API addresses that are counted individually; any other address may depend on a person.
+#: Pages and API endpoints that are counted individually; requests of any other URL may depend on a person.
 COUNTED = (
     *("staff:stud", "staff:run", "staff:polic", "staff:dataset", "staff:ledger", "healthz", "readyz"),
     *("api:aggregators", "api:learners", "api:methods", "api:model", "api:representations", "api:run", "api:schema"),
     *("api:students", "api:studies", "api:study-datasets", "api:study-encoders"),
 )
-#: The view name for all others, counted if the site failed on them.
+#: The view name for all other requests, counted if the site failed.
 OTHER = "other"
 #: Exceptions with which a page refuses a request; they are not failures of the site.
 _REFUSALS = ("Http404", "PermissionDenied")
@@ -185,7 +185,7 @@ def _mail_overdue() -> float:
 
 
 def _minutes(duration: timedelta) -> float:
-    """Return a duration rounded down to whole minutes, in seconds, at least 0."""
+    """Return a duration in seconds, rounded down to whole minutes and at least 0."""
     return max(0.0, duration // timedelta(minutes=1) * 60.0)
 
 
@@ -241,7 +241,7 @@ def _stages() -> Metric:
         counts[stage][bisect_left(CLASSES, duration.total_seconds())] += 1
     for stage, numbers in counts.items():
         ends = [*map(str, CLASSES), "+Inf"]
-        # No sum, because the difference between two sums is the exact duration of one stage of one run.
+        # No sum, because the difference between two sums would be the exact duration of one stage of one run.
         family.add_metric([stage], [(end, sum(numbers[: place + 1])) for place, end in enumerate(ends)], None)
     return family
 
@@ -324,7 +324,7 @@ class _Dropped:
 
 
 class RequestMetrics(Metrics):
-    """The metrics of django-prometheus that are kept; the others exist but have no values."""
+    """The metrics of django-prometheus that are kept; its other metrics exist but have no values."""
 
     def register_metric(
         self, metric_cls: type, name: str, documentation: str, labelnames: Any = (), **kwargs: Any

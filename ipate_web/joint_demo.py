@@ -30,8 +30,8 @@ class Installation:
         name: Name of the hub or the site.
         folder: Its database, files and logs.
         port: Port of its pages.
-        address: Address at which others reach its pages.
-        within: First words of each of its commands.
+        address: URL at which others reach its pages.
+        within: First words of each command in the installation.
         variables: Environment variables in addition to the common ones.
     """
 
@@ -44,7 +44,7 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of all of its processes, without those of this process's own installation."""
+        """Environment variables of all its processes, without the variables of this process's own installation."""
         return {
             "IPATE_VAR_DIR": str(self.folder),
             "IPATE_SITE_URL": self.address,
@@ -67,7 +67,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class StepsProcess:
-    """Process that carries out steps of ``manage.py demo_step`` in an installation, one after the other."""
+    """Process that carries out steps of ``manage.py demo_step`` in an installation, one after another."""
 
     at: Installation
     process: subprocess.Popen
@@ -95,7 +95,7 @@ class StepsProcess:
 
 @contextmanager
 def stepping(at: Installation) -> Iterator[StepsProcess]:
-    """Yield a process for the steps of an installation, which ends with the block."""
+    """Yield a process for the steps of an installation; it ends with the block."""
     at.logs.mkdir(exist_ok=True)
     with (at.logs / "steps.log").open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - our own command
@@ -134,7 +134,7 @@ def installations(sites: int, port: int) -> list[Installation]:
 def joint_demo(
     data: str, sites: int, port: int, write: Callable[[str], Any], *, serve: bool, mode: str = "together"
 ) -> list[dict[str, Any]]:
-    """Create an alliance, run across its sites, and show it; return how the run ended everywhere, the hub first.
+    """Create an alliance, do a run across its sites, and show it; return how the run ended everywhere, hub first.
 
     Raises:
         CommandError: A step failed, or a process stopped.
@@ -182,7 +182,7 @@ def databases_make(steps: list[StepsProcess]) -> None:
 
 
 def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], Any], certificate: str = "") -> None:
-    """Create an alliance that all sites join, and write who can sign in at each installation."""
+    """Create an alliance that all sites join, and print who can sign in at each installation."""
     hub, *clinics = steps
     hub_facts = hub.do("hub_found", data=data, names=[each.at.name for each in clinics], address=hub.at.address)
     hub.do("listened", port=hub.at.port)
@@ -202,7 +202,7 @@ def alliance_make(steps: list[StepsProcess], data: str, write: Callable[[str], A
 
 
 def run_begin(steps: list[StepsProcess], mode: str, share: float = 0.9) -> None:
-    """Propose a run at the hub, and have all approve it. This can be repeated after an error.
+    """Propose a run at the hub, and have all participants approve it. This can be repeated after an error.
 
     Raises:
         CommandError: Steps failed; all others have been carried out.

@@ -1,4 +1,4 @@
-"""Lists, each described once. Query, order, filters, cells, CSV file and API parameters are derived from it."""
+"""Lists, each described once. Query, order, filters, cells, CSV and API parameters are derived from the description."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from ipate_web.accounts.models import SavedList
 
 Text = str | Promise
 SIZES = (20, 50, 100, 200)
-"""Numbers of rows that a page of a list may have."""
+"""Allowed numbers of rows on a page of a list."""
 #: Fields of the form that do not filter rows.
 _LAYOUT = {"sort", "columns", "size"}
 
@@ -66,7 +66,7 @@ class FilterForm(forms.Form):
 
     @property
     def first(self) -> BoundField | None:
-        """The field for words, which is next to the list; the others are folded."""
+        """The field for search words, which is next to the list; other fields are folded."""
         return self["search"] if "search" in self.fields else None
 
     @property
@@ -88,7 +88,7 @@ class FilterForm(forms.Form):
 
 @dataclass(frozen=True)
 class Reader:
-    """The page that shows a list: its study, and the reader's permissions there."""
+    """Reader of a list: the study of its page, and the reader's permissions there."""
 
     study: Study
     can: Collection[str] = ()
@@ -99,7 +99,7 @@ class Filter:
     """A filter of a list.
 
     Attributes:
-        name: Parameter in addresses of pages and of the API.
+        name: Parameter in URLs of pages and of the API.
         condition: Lookup that must equal the value, or a function from the value to a condition.
         label: Label on the page; without it, only the API has the filter.
         help: Description in the API.
@@ -108,7 +108,7 @@ class Filter:
             any text.
         longest: Maximum length of a text.
         kind: ``text``, ``day`` or ``slug``.
-        is_private: Whether its value stands in no address, and so in no log and no history, because it may name people.
+        is_private: Whether its value is kept out of URLs, and so out of logs and histories, because it may name people.
     """
 
     name: str
@@ -160,13 +160,13 @@ class Column:
         title: Heading.
         cell: Function from a row and its reader to the content of a cell, which is escaped unless marked safe.
         fields: Fields of the model that ``cell`` reads. The query loads only the fields of visible columns.
-        values: Expressions that the query computes for ``cell``, by attribute.
-        orders: Orders by this column, by name: label, and expression of the query.
-        text: Content of a cell in a file; without it, the text of ``cell``.
+        values: Expressions that the query computes for ``cell``, by the name of the attribute.
+        orders: Orders by this column, each with a name, a label and an expression for the query.
+        text: Content of a cell in a file; by default the text of ``cell``.
         kind: Classes of its cells, such as ``number``.
         is_minor: Whether small screens hide it.
-        is_silent: Whether only screen readers get its heading; files omit the column.
-        is_head: Whether its cells name the rows.
+        is_silent: Whether only screen readers get the column's heading; files omit the column.
+        is_head: Whether its cells are the row headings.
         is_for: Function that returns whether a reader gets it.
     """
 
@@ -204,7 +204,7 @@ class Column:
 
 
 def piece(component: str) -> Callable[[Any, Reader], SafeString]:
-    """Return cells rendered by a component, with those of ``row``, ``study`` and ``can`` that it declares."""
+    """Return a cell rendered by a component, which gets those of ``row``, ``study`` and ``can`` that it declares."""
 
     def cell(row: Any, reader: Reader) -> SafeString:
         return component_render(component, row=row, study=reader.study, can=reader.can)
@@ -221,12 +221,12 @@ def day(moment: datetime | None, never: Text = "–") -> SafeString | Text:
 
 
 def day_column(name: str, title: Text, field: str, *, never: Text = "–", **about: Any) -> Column:
-    """Return the column with the date of a time field; ``never`` is shown for none."""
+    """Return the column with the date of a time field; ``never`` is shown for an empty field."""
     return Column(name, title, lambda row, _reader: day(getattr(row, field), never), fields=(field,), **about)
 
 
 def newest_or_oldest(name: str, field: str) -> dict[str, tuple[Text, Any]]:
-    """Return the orders of a column by a field that grows with time."""
+    """Return the orders of a column by a field whose values grow with time."""
     return {
         f"-{name}": (_("newest first"), F(field).desc()),
         name: (_("oldest first"), F(field).asc()),
@@ -234,7 +234,7 @@ def newest_or_oldest(name: str, field: str) -> dict[str, tuple[Text, Any]]:
 
 
 def action_link(address: str, text: str, of: object) -> SafeString:
-    """Return a cell that links to what can be done with a row, which screen readers name."""
+    """Return a cell that links to the actions for a row, which has a name for screen readers."""
     return format_html('<a href="{}">{}<span class="visually-hidden">: {}</span></a>', address, text, of)
 
 
@@ -245,7 +245,7 @@ class Listing:
     Attributes:
         columns: Its columns, from left to right.
         filters: Its filters.
-        ties: Order of rows that are otherwise equal, or of all rows if there is no ``default``.
+        ties: Order of rows that would otherwise be equal, or of all rows if there is no ``default``.
         default: Name of the initial order.
         fields: Fields that are loaded for any choice of columns.
         prefetched: Relations that are loaded by separate queries.
@@ -280,7 +280,7 @@ class Listing:
         return [column for column in self.columns if column.is_for(reader)]
 
     def table(self, rows: QuerySet, reader: Reader, names: Collection[str] = ()) -> "Table":
-        """Return rows from `select` as a table of the named columns, or of all; only fields they need are loaded."""
+        """Return rows from `select` as a table of the named columns or of all columns; load only the fields needed."""
         columns = [
             column
             for column in self._shown(reader)
@@ -320,14 +320,14 @@ class Listing:
         return type(name, (serializers.Serializer,), fields)
 
 
-#: Parameter of an address that stands for values in the session.
+#: URL parameter that refers to values in the session.
 _KEPT = "kept"
 
 
 def choices_keep(request: HttpRequest, page: str, private: str) -> str:
-    """Return the address of a page with the posted choices, except a ``private`` one, which the session keeps.
+    """Return the URL of a page with the posted choices, except a ``private`` choice, which the session keeps.
 
-    It keeps that of one page.
+    The session keeps the private choice of only one page.
     """
     sent = request.POST.copy()
     value = sent.pop(private, [""])[-1][:200]
@@ -340,13 +340,13 @@ def choices_keep(request: HttpRequest, page: str, private: str) -> str:
 
 
 def choices_kept(request: HttpRequest) -> dict[str, str]:
-    """Return the private choices that the session has for the page, if its address says that there are some."""
+    """Return the private choices that the session has for the page, if the page's URL refers to them."""
     kept = request.session.get(_KEPT, {}) if _KEPT in request.GET else {}
     return dict(kept["values"]) if kept.get("page") == request.path else {}
 
 
 def listed_query(sent: QueryDict) -> str:
-    """Return the query of a list's address without the page number and empty values."""
+    """Return the query part of a list's URL, without the page number and empty values."""
     kept = sent.copy()
     for name in ("page", "format"):
         kept.pop(name, None)
@@ -367,7 +367,7 @@ class Table:
         return [(column, "", "") for column in self.columns]
 
     def rendered(self, rows: Iterable[Any]) -> list[SafeString]:
-        """Return the cells of each given row as HTML; done here because a template takes twice as long."""
+        """Return the cells of each given row as HTML, which a template would take twice as long to render."""
         around = [each.tags for each in self.columns]
         try:
             return [
@@ -440,7 +440,7 @@ class ListPage(Table):
 
     @property
     def address(self) -> str:
-        """Name of the address of its page."""
+        """Name of its page's URL."""
         match = self._request.resolver_match
         return (match and match.url_name) or ""
 

@@ -98,7 +98,7 @@ def is_study_fixed(study: Study) -> bool:
 
 
 def are_facts_fixed(study: Study) -> bool:
-    """Return whether the study's facts belong to a version of its consent form, so only a new version can alter them."""
+    """Return whether the study's facts belong to a consent form version, so that only a new version can change them."""
     return consent_form_in_force(study) is not None
 
 

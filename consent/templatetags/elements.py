@@ -1,4 +1,4 @@
-"""Tags and filters for all pages: sections, tables, odds, days; navigation; texts about a study or another person.
+"""Tags and filters for all pages: sections, tables, odds, days, navigation, and texts about a study or another person.
 
 The tags ``translate`` and ``blocktranslate`` are Django's. Inside :func:`consent.wording.third_person.in_third_person`
 they use a text's third person, if it has one.
@@ -91,7 +91,7 @@ def icon_array(right: int) -> dict[str, Any]:
 
 @register.filter
 def times_high(options: Iterable[Option], level: str) -> int:
-    """Return how much more the study may learn at a level than at high protection, as a factor."""
+    """Return the factor by which a study may learn more at a level than at high protection."""
     return next(option.times_high for option in options if option.value == level)
 
 
@@ -169,7 +169,7 @@ def has_documents() -> bool:
 
 @register.simple_tag(name="words_of")
 def glossary_words(keys: str) -> list[tuple[str, str | Promise, str | Promise]]:
-    """Return key, word and meaning for each of these keys, which are separated by spaces."""
+    """Return key, word and meaning for each of the given keys, separated by spaces."""
     known = WORDS | WORDS_OF_STAFF
     return [(key, *known[key]) for key in keys.split()]
 
@@ -182,7 +182,7 @@ def words(keys: str) -> dict[str, Any]:
 
 @register.simple_tag(takes_context=True)
 def block_text(context: Context, name: str) -> str:
-    """Return the content of the page's block ``name``, to show it a second time."""
+    """Return the content of the page's block ``name``, so that it can be shown a second time."""
     return context.render_context[BLOCK_CONTEXT_KEY].get_block(name).render(context)
 
 
@@ -196,7 +196,7 @@ def visit_open(context: Context) -> Visit | None:
 
 @register.inclusion_tag("components/navigation.html", takes_context=True)
 def navigation(context: Context) -> dict[str, Any]:
-    """Return navigation links for the user of this request, without links to apps that are not installed."""
+    """Return navigation links for the user of this request, except links to apps that are not installed."""
     links = []
     by_invitation = visit_open(context) is not None
     user = context.get("user")
@@ -239,13 +239,13 @@ def text_in(study: Study, field: str, language: str | None = None) -> SafeString
 
 @register.filter
 def words_of(study: Study, field: str) -> str:
-    """Return a study's text for the reader, for places without markup: titles of pages, mails, addresses."""
+    """Return a study's text for the reader, for places without markup: page titles, emails, addresses."""
     return study_text(study, field).text
 
 
 @register.filter
 def contact_of(study: Study) -> str:
-    """Return the contact for holders, for places without markup: mails and letters."""
+    """Return the contact for holders, for places without markup: emails and letters."""
     return contact_text(study)
 
 
@@ -256,7 +256,7 @@ def together_of(study: Study) -> str:
 
 
 class Translate(TranslateNode):
-    """Text on one line; a variable is translated the way Django does it."""
+    """Text on one line; a variable is translated in the same way as by Django."""
 
     def render(self, context: Context) -> SafeString | str:
         text = getattr(self.filter_expression.var, "literal", None)

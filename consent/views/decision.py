@@ -59,12 +59,12 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
 
 
 def _keeps_records(request: HttpRequest) -> bool:
-    """Return whether someone who withdraws chooses to keep their records stored; without an answer they are erased."""
+    """Return whether a person who withdraws chose to keep their records stored; without an answer, they are erased."""
     return request.POST.get("records") == "keep"
 
 
 def closed_page(request: HttpRequest, study: Study, holder: DataHolder | None) -> HttpResponse:
-    """Show that a study is closed, or redirect people who have decided to their choice and receipts."""
+    """Show that a study is closed; redirect people who have decided to their choice and receipts."""
     decided = holder is not None and selectors.consent_current(holder) is not None
     return render(request, "consent/closed.html", {"study": study, "decided": decided}, status=410)
 
@@ -161,7 +161,7 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         return redirect("consent:check", holder.study.slug)
     answer = answer_kept(request, holder)
     draft = _decision_form(holder, answer) if answer else None
-    # If a level's meaning has changed, it is not the holder's choice any more.
+    # If a level's meaning has changed, it is no longer the holder's choice.
     is_complete = answer is not None and draft is not None and draft.is_valid()
     return _read(request, holder, form, chosen=answer["choice"] if answer and is_complete else None)
 
@@ -175,7 +175,7 @@ def _postpone(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_POST
 @holder_page
 def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Store whether the first answer to a check question was right, until it is counted; the response hides this."""
+    """Store whether the first answer to a check question was right until it is counted; the response hides this."""
     form = None if holder.study.is_closed else _decision_form(holder)
     if form is None:
         return HttpResponse(status=204)
@@ -191,7 +191,7 @@ def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_safe
 @holder_page
 def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Ask for confirmation of the submitted answer. If there is none, redirect to the form.
+    """Ask for confirmation of the submitted answer; without an answer, redirect to the form.
 
     A withdrawal does not need a form; if the study is closed or asks something new, a separate page asks for
     confirmation.
@@ -221,7 +221,7 @@ def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -
 def _check(
     request: HttpRequest, holder: DataHolder, form: DecisionForm, declaration: DeclarationForm | None, records: str
 ) -> HttpResponse:
-    """Return the page that repeats the valid form's answer and asks for a declaration or to accept a weaker promise."""
+    """Return the page that repeats the valid form's answer and asks for a declaration or agreement to a weaker promise."""
     chosen, last = form.chosen, form.last
     context = {
         "study": holder.study,
@@ -315,7 +315,7 @@ def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
 @require_safe
 @holder_page
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the current decision, its first day of validity, and earlier decisions."""
+    """Show the current decision, the day from which it is valid, and earlier decisions."""
     events = events_of(holder)
     status, current, usage = holder_status(holder), events[0] if events else None, usage_of(holder)
     context = {
@@ -357,7 +357,7 @@ def option_in_force(event: ConsentEvent) -> Option:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Explain and perform a withdrawal."""
+    """Explain a withdrawal, and carry it out."""
     current = selectors.consent_current(holder)
     if current is not None and current.grants:
         if request.method != "POST":
@@ -385,7 +385,7 @@ def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if request.method == "POST" and current is not None and (grants or not settled):
         try:
             erasure_ask(holder=holder, acting_user=acting_user(request))
-        except ValidationError:  # They decided to take part again in another window.
+        except ValidationError:  # The person decided in another window to take part again.
             messages.warning(
                 request, _("Your records were not erased, because you take part. To have them erased, withdraw first.")
             )

@@ -1,4 +1,4 @@
-"""Pages to open and leave an invitation, and to replace it by an account or an address for mails."""
+"""Pages to open and leave an invitation, and to replace it by an account or an email address."""
 
 from allauth.account.models import EmailAddress
 from allauth.account.utils import perform_login
@@ -44,7 +44,7 @@ from consent.views.visits import (
 
 
 def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
-    """Redirect a closed study's link: people who have decided see their choice, and everyone else sees a notice."""
+    """Redirect a closed study's link: to their choice for people who have decided, to a notice for everyone else."""
     if invitation.holder is None or consent_current(invitation.holder) is None:
         request.session["closed_study"] = invitation.study_id
         return redirect("closed")
@@ -53,7 +53,7 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 
 
 def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
-    """Return the page to confirm an answer that was sent too late, or to continue reading; empty if there is none."""
+    """Return the page to confirm an answer that was sent too late, or to continue reading; empty without one."""
     if answer_kept(request, holder):
         return "consent:study" if answer_is_postponed(holder) else "consent:check"
     return "consent:erase" if erasure_kept(request, holder) else ""
@@ -62,7 +62,7 @@ def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
 @never_cache
 @require_safe
 def closed(request: HttpRequest) -> HttpResponse:
-    """Show a notice that the study is closed, only to people who were invited but have not decided."""
+    """Show people who were invited but have not decided a notice that the study is closed."""
     study = Study.objects.filter(pk=request.session.get("closed_study", 0), closed_at__isnull=False).first()
     return redirect("join") if study is None else closed_page(request, study, None)
 
@@ -89,7 +89,7 @@ def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
 
 
 def _page_first(holder: DataHolder) -> str:
-    """Return the page that a link opens: the choice, if already decided and not asked again, or else the form."""
+    """Return the page that a link opens: the choice if the person has decided and need not again, or else the form."""
     status = holder_status(holder)
     return "consent:study" if status.current is None or status.asks else "consent:choice"
 
@@ -100,7 +100,7 @@ def _page_first(holder: DataHolder) -> str:
 def open_link(request: HttpRequest, code: str) -> HttpResponse:
     """Open an invitation's link. It always redirects, so that the code disappears from the address bar.
 
-    This also keeps the code out of the log, which contains the addresses of pages that respond with an error.
+    This also keeps the code out of the log, which contains the URLs of pages that respond with an error.
     """
     try:
         opened = _opened(request, code)
@@ -136,7 +136,7 @@ def join(request: HttpRequest) -> HttpResponse:
 @require_POST
 @own_page
 def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """Extend the visit and redirect back; for a script, return when the visit ends."""
+    """Extend the visit and redirect back; respond to a script with the time when the visit ends."""
     visit = visit_of(request)  # extended by every page of the visit
     if visit is None or request.accepts("text/html"):
         following = request.POST.get("next", "")
@@ -177,7 +177,7 @@ def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse
 
 
 def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResponse:
-    """Sign in to the account; if it has a second factor, link it to the holder only after that was given."""
+    """Sign in to the account; if it has a second factor, link it to the holder only after that factor was given."""
     visit_forget(request)
     request.session.set_expiry(None)
     choice = reverse("consent:choice", args=[holder.study.slug])
@@ -205,7 +205,7 @@ def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResp
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def contact_way(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Store an address or a wish for letters, or delete either; people with an account go to its preferences."""
+    """Store an address or a wish for letters, or delete either; redirect people with an account to its preferences."""
     form = HolderAddressForm(request.POST if request.POST.get("way") == HolderAddress.Way.MAIL else None)
     if request.method == "POST" and (not form.is_bound or form.is_valid()):
         try:
@@ -267,10 +267,10 @@ def _tell(holder: DataHolder, way: str, form: HolderAddressForm) -> str:
 
 
 @never_cache
-@csrf_exempt  # the link itself is secret, and mail programs send the form without having opened the page
+@csrf_exempt  # the link itself is secret, and email programs send the form without having opened the page
 @require_http_methods(["GET", "HEAD", "POST"])
 def address(request: HttpRequest, token: str) -> HttpResponse:
-    """Let the person who receives mail at an address confirm or delete it. The page names no study."""
+    """Let the person who receives emails at an address confirm or delete it. The page does not name the study."""
     owner = address_by_link(token)
     done = ""
     if request.method == "POST" and owner is not None:

@@ -45,7 +45,7 @@ from consent.wording.third_person import gettext as _
 def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Decorator for views of the holder's ``n``-th decision.
 
-    Each holder's decisions are numbered from 1, so a number reveals nothing about other people's decisions.
+    Each holder's decisions are numbered from 1, so that numbers reveal nothing about other people's decisions.
     """
 
     @require_safe
@@ -88,7 +88,7 @@ def receipt_proof(request: HttpRequest, events: list[ConsentEvent]) -> HttpRespo
 
 @_receipt_page
 def receipt_text(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
-    """Show the version of the information that was read for a decision, even if it is no longer the newest."""
+    """Show the version of the information that was read for a decision, even if there is a newer version."""
     event = events[-1]
     if event.form is None:
         raise Http404
@@ -133,7 +133,7 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "entries": timeline(usage.uses, results_of(holder.study)),
         "so_far": usage.right_guesses,
         "so_far_records": usage.right_record_guesses,
-        # After choosing a stronger level, people are not used if earlier releases exceed it.
+        # After choosing a stronger level, people's records are not used if earlier releases already exceed that level.
         "limit": max(option.right_guesses, usage.right_guesses) if option else None,
     }
     return render(request, "consent/uses.html", context)
@@ -212,7 +212,7 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _to(holder: DataHolder) -> Q:
-    """Return the condition for mails to a holder, about the study to their account or to the address that they left."""
+    """Return the condition for emails about the study to a holder's account, or to the address that they gave."""
     left = Q(address__holder=holder)
     return left | Q(study=holder.study, user=holder.user_id) if holder.user_id else left
 
@@ -220,7 +220,7 @@ def _to(holder: DataHolder) -> Q:
 def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
     """Return the part of the account that is shown: the promise, and a public bound on what was spent.
 
-    The amount itself depends on the holder's records, so anyone who made a holder show it would learn something that no
+    The amount itself depends on the holder's records, so people who made a holder show it would learn something that no
     release reveals. The bound depends only on public information and on the holder's choice; see docs/rights.md.
     """
     status = holder_status(holder)
@@ -239,7 +239,7 @@ def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
 
 
 def _answers(row: CheckAnswers) -> dict[str, Any]:
-    """Return whether the holder's first answers were right, as long as that is stored."""
+    """Return whether the holder's first answers were right, as long as this is stored."""
     answers = {key: bool(row.right >> place & 1) for place, key in enumerate(KEYS) if row.answered >> place & 1}
     return {"form_version": row.form.version, "first_answer_right": answers, "counted": row.counted}
 

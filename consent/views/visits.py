@@ -1,7 +1,7 @@
 """Holders whom a request is about, determined by an account or by a visit with an invitation.
 
-A visit ends some time after the last page. Then the session only stores which invitation it was. So an answer that
-arrives too late is kept for the same person, without being shown to anyone, until the link is opened again.
+A visit ends some time after the last page. After that, the session only stores which invitation was used. So an answer
+that arrives too late is kept for the same person, without being shown to anyone, until the link is opened again.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from consent.wording.third_person import in_third_person
 
 #: How long a visit lasts after the last page view.
 LASTS = timedelta(hours=2)
-#: How long a late answer is kept after that.
+#: How long a late answer is kept after the visit.
 REMEMBERED = timedelta(hours=22)
 _INVITATION, _ENDS, _ANSWER, _ERASURE = "invitation", "visit_ends", "answer", "erasure"
 _ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "records", "text", "talked")
@@ -39,7 +39,7 @@ _ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "record
 
 @dataclass(frozen=True)
 class Visit:
-    """Visit by invitation; ``is_over`` if the person has to open the link again."""
+    """Visit by invitation; ``is_over`` means that the person has to open the link again."""
 
     invitation_id: int
     ends: datetime
@@ -82,7 +82,7 @@ def visit_forget(request: HttpRequest) -> None:
 
 
 def answer_keep(request: HttpRequest, holder_id: int) -> None:
-    """Store the submitted answer, valid or not, in the session, because it must not appear in an address."""
+    """Store the submitted answer, valid or not, in the session, because it must not appear in a URL."""
     if "choice" in request.POST:
         data = {name: request.POST.get(name, "") for name in _ANSWER_FIELDS}
         request.session[_ANSWER] = {"holder": holder_id, "data": data}
@@ -103,7 +103,7 @@ def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:
-    """Return the decision form's data that the holder sent, here or to decide later, but did not confirm; or None."""
+    """Return the decision form's data that the holder sent (here or to decide later) but did not confirm, or None."""
     answer = request.session.get(_ANSWER)
     return answer["data"] if answer and answer["holder"] == holder.pk else answer_draft_of(holder)
 
@@ -116,7 +116,7 @@ def answer_postpone(request: HttpRequest, holder: DataHolder) -> None:
 
 
 def answer_is_postponed(holder: DataHolder) -> bool:
-    """Return whether the person wanted to decide later, so that they are redirected to all the information."""
+    """Return whether the person wanted to decide later and so is redirected to all the information."""
     return answer_draft_of(holder) is not None
 
 
@@ -142,7 +142,7 @@ def erasure_forget(request: HttpRequest) -> None:
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
-    """Return the holders for whom this session may decide; None without sign-in and without a visit by invitation.
+    """Return the holders for whom this session may decide; None without a sign-in or a visit by invitation.
 
     This excludes holders whose guardian or proxy no longer answers.
     """
@@ -199,7 +199,7 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def _late_answer_keep(request: HttpRequest, holder: DataHolder) -> None:
-    """Store a request to one of the holder's pages after the visit: an answer, a withdrawal or an erasure request."""
+    """Store a request made after the visit on one of the holder's pages: an answer, a withdrawal or an erasure."""
     if request.method == "POST" and request.path == reverse("consent:withdraw", args=[holder.study.slug]):
         withdrawal_keep(request, holder)
     elif request.method == "POST" and request.path == reverse("consent:erase", args=[holder.study.slug]):

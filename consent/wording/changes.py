@@ -1,4 +1,4 @@
-"""Changes of a study's configuration as pages show them, in words."""
+"""Changes of a study's configuration in words, as shown on pages."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models
 from consent.people.exports import holder_mark
 
-#: Names of fields of any model that no form shows.
+#: Names of fields, in any model, that no form shows.
 _FIELDS = {
     "approved_at": _("approved at"),
     "approved_by": _("approved by"),
@@ -68,7 +68,7 @@ class Value:
 
 @dataclass(frozen=True)
 class ListedChange:
-    """Change and its row, in words; for a sealed change, ``values`` is empty and ``fields`` lists the names."""
+    """Change and its row, in words; for a sealed change, ``values`` is empty and ``fields`` lists the fields' names."""
 
     change: Change
     what: str
@@ -90,7 +90,7 @@ def changes_of(
     """Return changes of a study that match all given arguments, newest first.
 
     Args:
-        sealed: select changes that concern people and secrets instead of the open ones.
+        sealed: select changes that concern people and secrets instead of open changes.
         model: label of the model whose rows were changed.
         by: name of the user who changed them.
     """
@@ -104,7 +104,7 @@ def changes_of(
 
 
 def models_recorded(*, sealed: bool = False) -> list[tuple[str, str]]:
-    """Return the label and name of every model whose rows have open fields or, with ``sealed``, sealed fields."""
+    """Return the label and name of every model with open fields or, if ``sealed``, with sealed fields."""
     models = [model for model in recorded_models() if (model.sealed_fields if sealed else model.open_fields)]
     return [(model._meta.label_lower, capfirst(str(model._meta.verbose_name))) for model in models]
 
@@ -117,7 +117,7 @@ def changers(study: Study, *, sealed: bool = False) -> list[str]:
 
 
 def change_lines(changes: Iterable[Change]) -> list[ListedChange]:
-    """Return changes in words, with one query for each kind of object that they name."""
+    """Return changes in words; this takes one query for each kind of object that they name."""
     changes = list(changes)
     models = {model._meta.label_lower: model for model in recorded_models()}
     wanted: dict[type, set[str]] = {get_user_model(): {str(each.changed_by_id) for each in changes}}

@@ -1,4 +1,4 @@
-"""Information that people get about a study: its texts in each of its languages, and the facts of its consent form.
+"""Information that people get about a study: texts in each of its languages, and the facts in its consent form.
 
 The study's own fields are in the site's first language; ``Study.translations`` has the others. A text that is missing
 in the reader's language is shown in the first language and marked as such.
@@ -53,7 +53,7 @@ FACTS = (
 )
 #: Facts that tell people where they can turn.
 TURNED_TO = {"controller_address", "contact", "data_protection_officer", "without_officer", "supervisory_authority"}
-#: Facts on which people rely when they decide. People who consented to other facts are asked again before these apply.
+#: Facts on which people rely when they decide. If such facts change, people who consented are asked again first.
 RELIED_ON = {name for name in FACTS if name not in TURNED_TO}
 #: Facts with a text in each language of a study.
 TRANSLATED_FACTS = tuple(name for name in TRANSLATED if name in FACTS)
@@ -73,7 +73,7 @@ REQUIRED = {
     "supervisory_authority": "13(2)(d), 14(2)(e)",
     "data_source": "14(2)(f)",
 }
-#: Words for someone who processes records for the controller.
+#: Words for a person or company that processes records for the controller.
 _PROCESSORS = re.compile(
     r"\bprocessors?\b|\bservice providers?\b|\b(?:sub)?contractors?\b|\bon (?:our|its|their) behalf\b|"
     r"\bAuftrags(?:daten)?verarbeite\w*|\bDienstleister\w*|\b(?:Sub|Nach)unternehme[rn]\w*|"
@@ -112,7 +112,7 @@ def contact_text(study: Study) -> str:
 
 
 def texts_missing(study: Study) -> dict[str, list[str]]:
-    """Return fields with a text in the first language but none in another language of the study, by language."""
+    """Return fields, by language, with a text in the first language but not in this other language of the study."""
     missing = {}
     for language in study.languages:
         if language != settings.LANGUAGE_CODE and not is_variant(language):
@@ -136,7 +136,7 @@ def facts_of(study: Study) -> dict[str, Any]:
 
 
 def study_with(study: Study, facts: Mapping[str, Any]) -> Study:
-    """Return a copy of a study with other facts, which must not be saved."""
+    """Return a copy of a study with other facts; the copy must not be saved."""
     changed = copy(study)
     for name in FACTS:
         if name in facts:
@@ -189,7 +189,7 @@ def fact_label(name: str) -> str:
 
 
 def fact_words(study: Study, language: str | None = None) -> list[tuple[str, str]]:
-    """Return the facts of a study in words, with their names, without those that are not stated."""
+    """Return the stated facts of a study in words, with their names."""
     words = []
     for name in FACTS:
         text = _words(study, name, language)
@@ -228,7 +228,7 @@ def together(alliance: Mapping[str, Any]) -> str:
 
 
 def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return names of facts that differ. A text in a newly added language does not count; it means the same."""
+    """Return names of facts that differ. A text in a newly added language does not count as a difference."""
     changed = [name for name in FACTS if before.get(name) != after.get(name)]
     translations = after.get("translations", {})
     for language, texts in before.get("translations", {}).items():
@@ -237,7 +237,7 @@ def changed_facts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[s
 
 
 def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
-    """Yield words of a form's texts that name a processor although the facts deny that others see raw records."""
+    """Yield words in a form's texts that refer to a processor although the facts deny that others see raw records."""
     if study.recipients:
         return
     for text in texts.values():
@@ -245,12 +245,12 @@ def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
 
 
 def languages_of_facts(study: Study) -> list[str]:
-    """Return the languages in which a study's facts are written, its first language first."""
+    """Return the languages in which a study's facts are written, beginning with its first language."""
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *study.translations]))
 
 
 def fact_differences(older: Study, newer: Study) -> list[DiffLine]:
-    """Return facts that differ, under their names: first those in the reader's language, then in other languages."""
+    """Return facts that differ, by name: first texts in the reader's language, then texts in other languages."""
     lines: list[DiffLine] = []
     for language in (None, *languages_of_facts(newer)):
         before, now = dict(fact_words(older, language)), dict(fact_words(newer, language))

@@ -1,4 +1,4 @@
-"""Terms that pages explain: all of them on one page, and some as pop-ups where they occur."""
+"""Terms that pages explain: all terms on one page, and some as pop-ups where they occur."""
 
 from typing import Final
 

@@ -25,13 +25,13 @@ _TOP_HEADING = 3  # A form is displayed under a heading of level 2.
 _SHORT = 300
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 DiffKind = Literal["same", "added", "removed"]
-#: A line that shares less than this with another is a different line rather than a changed one.
+#: A line that shares less than this with another line is a different line, not a changed line.
 _ALIKE = 0.5
 
 
 @dataclass(frozen=True)
 class ConsentText:
-    """Rendered text of a form, with its language and the code under which the form has it.
+    """Rendered text of a form, with its language and its code in the form.
 
     A page shows the ``opening`` of a long text and folds the ``rest``, which is empty for a short text; ``html`` is the
     whole text.
@@ -128,7 +128,7 @@ def _read(inline: Token) -> str:
 
 
 def consent_text(form: ConsentForm, language: str) -> ConsentText:
-    """Return the form's text with a code, or else the text in the site's first language."""
+    """Return the form's text with this code, or else the text in the site's first language."""
     code = language if language in form.texts else settings.LANGUAGE_CODE
     tokens = _parsed(form.texts[code])
     end = _opening_end(tokens) if len(form.texts[code]) > _SHORT else len(tokens)
@@ -143,7 +143,7 @@ def _opening_end(tokens: list[Token]) -> int:
 
 @dataclass(frozen=True)
 class DiffPart:
-    """Part of a line that is in both versions, only in the newer, or only in the older one."""
+    """Part of a line that is in both versions, only in the newer, or only in the older version."""
 
     change: DiffKind
     text: str

@@ -1,11 +1,11 @@
-"""Third person: texts of pages, receipts and mails for someone who answers for another person.
+"""Third person: texts of pages, receipts and emails for someone who answers for another person.
 
 Guardians and proxies read “Anna Example's records” where everyone else reads “your records”. The text is chosen during
 translation: by :func:`gettext` and :func:`gettext_lazy` of this module, and by the tags ``translate`` and
 ``blocktranslate`` of every template (:mod:`consent.templatetags.elements`), but not by ``_("…")`` in other tags. So
-templates and services need each text only once, addressed to the reader. The catalogues ``person`` of each language,
-including English, have the same texts about another person, whose name is ``%(person)s``. A text missing there is about
-the reader and stays unchanged.
+templates and services need each text only once, addressed to the reader. Each language, including English, has a
+catalogue ``person`` with the same texts about another person, whose name is ``%(person)s``. A text that this catalogue
+lacks is about the reader and stays unchanged.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _spoken_about: ContextVar[str | None] = ContextVar("spoken about", default=None)
 def in_third_person(person: str) -> Iterator[None]:
     """Make the texts inside the block refer to ``person``.
 
-    If it is empty because the pseudonym was erased, a general name that fits every text is used.
+    If ``person`` is empty because the pseudonym was erased, a general name that fits every text is used.
     """
     token = _spoken_about.set(person)
     try:
@@ -50,7 +50,7 @@ def texts_in(language: str) -> NullTranslations:
 
 
 def third_person(message: str) -> str | None:
-    """Return a text about the person, in the active language; None if there is none, or the reader is addressed."""
+    """Return a text about the person, in the active language; None if the text is missing or addresses the reader."""
     person = _spoken_about.get()
     if person is None or not message:
         return None

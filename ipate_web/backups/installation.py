@@ -284,7 +284,7 @@ def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[st
             files.check()
             with database_staged(dump):
                 call_command("migrate", verbosity=0)
-                # Users who were signed in at the time of the backup may have been locked out since.
+                # Users who were signed in at the time of the backup may have lost access since.
                 Session.objects.all().delete()
                 WorkerHeartbeat.objects.all().delete()
                 # Pending imports have to be uploaded again, because backups do not contain their files.

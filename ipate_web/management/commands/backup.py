@@ -1,7 +1,7 @@
 """Copy the database, private storage and the models into a new file in a folder while site and workers run.
 
 The file is encrypted to IPATE_BACKUP_RECIPIENT (ipate backup_key makes the keys). Backups in that folder that are older
-than IPATE_BACKUP_DAYS are deleted. The file does not contain the secret keys and the journal (docs/operations.md). The
+than IPATE_BACKUP_DAYS are deleted. The file contains neither the secret keys nor the journal (docs/operations.md). The
 keys of people's records are written to a separate file next to it, which replaces the previous one.
 """
 
@@ -85,7 +85,7 @@ class Command(BaseCommand):
             try:
                 keys_check()
                 path, digest = backup_make(folder, recipients)
-                # After the backup, because it needs the keys of everything in it.
+                # After the backup, because the copy must contain the keys of everything in the backup.
                 keys = keys_copy(folder, recipients)
             finally:
                 # Also after a failure, so that old backups are deleted by the promised time.
