@@ -91,7 +91,7 @@ def icon_array(right: int) -> dict[str, Any]:
 
 @register.filter
 def times_high(options: Iterable[Option], level: str) -> int:
-    """Return the factor by which a study may learn more at a level than at high protection."""
+    """Return how many times more the study may learn at a level than at high protection."""
     return next(option.times_high for option in options if option.value == level)
 
 

@@ -221,7 +221,7 @@ def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -
 def _check(
     request: HttpRequest, holder: DataHolder, form: DecisionForm, declaration: DeclarationForm | None, records: str
 ) -> HttpResponse:
-    """Return the page that repeats the valid form's answer and asks for a declaration or agreement to a weaker promise."""
+    """Return the page that repeats the valid form's answer and asks to declare authority or accept a weaker promise."""
     chosen, last = form.chosen, form.last
     context = {
         "study": holder.study,
@@ -315,7 +315,7 @@ def _is_recorded(holder: DataHolder, form: DecisionForm) -> bool:
 @require_safe
 @holder_page
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Show the current decision, the day from which it is valid, and earlier decisions."""
+    """Show the current decision, the first day on which it is valid, and earlier decisions."""
     events = events_of(holder)
     status, current, usage = holder_status(holder), events[0] if events else None, usage_of(holder)
     context = {
