@@ -18,7 +18,6 @@ from django.core.management.commands import flush
 from django.db import connection
 from django.utils import translation
 from hypothesis import settings as hypothesis_settings
-from pytest_django.plugin import DjangoDbBlocker
 
 from common.append_only import triggers_remove
 from ipate_web.backups import STORAGES
@@ -104,9 +103,7 @@ def _migrated(request: pytest.FixtureRequest) -> MigratedFile | MigratedTemplate
 
 
 @pytest.fixture(scope="session")
-def _is_migrated(
-    django_db_modify_db_settings: None, django_db_blocker: DjangoDbBlocker, _migrated: MigratedFile | MigratedTemplate
-) -> bool:
+def _is_migrated(django_db_modify_db_settings, django_db_blocker, _migrated) -> bool:
     """Return whether the test's database starts as a copy, so that no migrations remain to be run."""
     with django_db_blocker.unblock():
         return _migrated.fetch()
@@ -119,12 +116,7 @@ def django_db_keepdb(_is_migrated: bool) -> bool:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(
-    _is_migrated: bool,
-    django_db_setup: None,
-    django_db_blocker: DjangoDbBlocker,
-    _migrated: MigratedFile | MigratedTemplate,
-) -> None:
+def django_db_setup(_is_migrated, django_db_setup, django_db_blocker, _migrated) -> None:
     """Migrate the test's database, once for all processes."""
     if connection.vendor == "postgresql":
         # For the class, because with a browser's event loop in the thread there are several connections.

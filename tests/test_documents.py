@@ -11,7 +11,6 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import ipate_client
 import polib
@@ -19,7 +18,6 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command, get_commands, load_command_class
-from django.test import Client
 
 import ipate_web.staff.urls
 from common import __version__
@@ -49,9 +47,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.exhaustive
 @pytest.mark.django_db
-def test_documents_are_served_where_they_are_built_and_help_leads_to_them(
-    built: Path, settings: Any, client: Client
-) -> None:
+def test_documents_are_served_where_they_are_built_and_help_leads_to_them(built, settings, client) -> None:
     assert client.get("/docs/").status_code == 404 and b"/docs/" not in client.get("/").content
     settings.DOCUMENTS = built
     assert b'href="/docs/"' in client.get("/").content
@@ -215,9 +211,7 @@ def test_the_check_finds_banned_words_and_beginnings(check: ModuleType) -> None:
     assert len(check.ALLOWED) <= 40
 
 
-def test_a_budget_is_for_what_is_left(
-    check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_is_for_what_is_left(check, monkeypatch, capsys) -> None:
     monkeypatch.setattr(check, "code_faults", lambda: ([], ["module.py:1: begin with a verb"], []))
     monkeypatch.setattr(check, "document_faults", lambda: iter(()))
     monkeypatch.setattr(check, "text_faults", lambda: iter(()))

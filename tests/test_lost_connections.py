@@ -6,13 +6,12 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 import pytest
 from celery import current_app
-from django.conf import LazySettings, settings
+from django.conf import settings
 from django.db import connection
 from django.urls import reverse
 from django.utils import timezone
@@ -108,9 +107,7 @@ def test_worker_beat_and_pages_are_well_again_after_a_cut(lost: str, tmp_path: P
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.exhaustive
-def test_sites_go_on_when_their_hub_was_cut(
-    live_server: Any, settings: LazySettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sites_go_on_when_their_hub_was_cut(live_server, settings, monkeypatch) -> None:
     """By real connections, which sites keep open: they break in the middle of a run, and are made again."""
     settings.SITES_WAIT = 0
     with monkeypatch.context() as building:

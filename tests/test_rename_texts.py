@@ -141,9 +141,7 @@ def test_texts_are_renamed_everywhere_once(files: dict[str, Path], tool: ModuleT
         ('new_plural = "We tell %(n)s people."\n', "", "has a plural in only one"),
     ],
 )
-def test_a_table_that_cannot_be_applied_in_full_changes_nothing(
-    files: dict[str, Path], tool: ModuleType, old: str, new: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_cannot_be_applied_in_full_changes_nothing(files, tool, old, new, told, capsys) -> None:
     assert old in TABLE and tomllib.loads(TABLE.replace(old, new))
     files["table.toml"].write_text(TABLE.replace(old, new))
     before = {name: path.read_text() for name, path in files.items()}

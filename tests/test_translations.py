@@ -57,9 +57,7 @@ def test_translations_fill_in_the_same_values(texts: Texts) -> None:
             assert set(VALUES.findall(translated)) == set(VALUES.findall(text)), text
 
 
-def test_catalogues_hold_every_translation_but_fuzzy_ones(
-    catalogue: polib.POFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_catalogues_hold_every_translation_but_fuzzy_ones(catalogue, tmp_path, monkeypatch) -> None:
     copy = shutil.copytree(ROOT / "locale", tmp_path / "locale", ignore=shutil.ignore_patterns("*.mo")) / "de"
     monkeypatch.setattr(catalogues, "FOLDER", copy.parent)
     (source,) = copy.glob("LC_MESSAGES/django.po")

@@ -599,9 +599,7 @@ def _a_run_begins_beside_another(patch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_a_leak_that_is_planted_before_anything_happens_is_found(
-    plant: Plant, history: list[Step], page: str, levels: str
-) -> None:
+def test_a_leak_that_is_planted_before_anything_happens_is_found(plant, history, page, levels) -> None:
     whole, planted = (
         differences(*both([*history, ("look", page)], plant=each, levels=levels)) for each in (None, plant)
     )

@@ -1,7 +1,6 @@
 """Pages, API, periodic tasks and backups work without PyTorch, and training says what it lacks."""
 
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,9 +37,7 @@ def images_with_networks() -> tuple[Study, list[Run]]:
     return images, runs
 
 
-def test_all_but_training_works_without_pytorch(
-    parts: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_all_but_training_works_without_pytorch(parts, request, tmp_path) -> None:
     images, runs = images_with_networks()
     training = student_ask(run=runs[0], acting_user=factories.user_create("olga"), **STUDENT)
     draft = run_draft(images, **ASKED)

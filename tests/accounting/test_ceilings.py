@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -115,9 +114,7 @@ def charge_beyond(study: Study, kind: str = Release.Kind.HEAD_COUNTS, charge: fl
 
 
 @pytest.mark.parametrize("fields", [LOUD, pytest.param(SAMPLED_RUN, marks=pytest.mark.exhaustive)])
-def test_all_studies_of_a_person_together_stay_within_the_ceiling(
-    settings: Any, pair: tuple[Study, Study], fields: dict
-) -> None:
+def test_all_studies_of_a_person_together_stay_within_the_ceiling(settings, pair, fields) -> None:
     settings.PERSON_CEILING = 1.3 * CAP
     for study in pair:
         assert run_ask(run_start(study, **fields)).status != Run.Status.FAILED
@@ -132,9 +129,7 @@ def test_all_studies_of_a_person_together_stay_within_the_ceiling(
 @pytest.mark.parametrize(
     ("ceiling", "takes_part"), [pytest.param(2 * CAP, True, marks=pytest.mark.exhaustive), (1.5 * CAP, False)]
 )
-def test_holder_without_room_for_a_whole_share_joins_no_teacher(
-    settings: Any, pair: tuple[Study, Study], ceiling: float, takes_part: bool
-) -> None:
+def test_holder_without_room_for_a_whole_share_joins_no_teacher(settings, pair, ceiling, takes_part) -> None:
     settings.PERSON_CEILING = ceiling
     for study in pair:
         run = run_finish(run_start(study, **TEACHERS))
@@ -146,9 +141,7 @@ def test_holder_without_room_for_a_whole_share_joins_no_teacher(
     assert spent(one) + spent(two) <= ceiling
 
 
-def test_head_counts_are_charged_within_the_ceiling_and_a_charge_beyond_it_is_found(
-    settings: Any, pair: tuple[Study, Study]
-) -> None:
+def test_head_counts_are_charged_within_the_ceiling_and_a_charge_beyond_it_is_found(settings, pair) -> None:
     settings.PERSON_CEILING = CAP
     one, two = pair
     run_ask(run_start(one, **LOUD))
@@ -177,9 +170,7 @@ def check_answers_give(study: Study) -> None:
 
 
 @pytest.mark.parametrize("draw", [head_counts_draw, pytest.param(check_answers_count, marks=pytest.mark.exhaustive)])
-def test_what_is_drawn_in_the_middle_of_a_vote_leaves_room_for_the_rest_of_the_vote(
-    settings: Any, pair: tuple[Study, Study], draw: Callable[..., object]
-) -> None:
+def test_what_is_drawn_in_the_middle_of_a_vote_leaves_room_for_the_rest_of_the_vote(settings, pair, draw) -> None:
     """Nobody looks at the ceiling again before a vote of teachers ends."""
     one, two = pair
     with_ceiling = 0.5 * CAP * (1 + 1e-4)
@@ -197,9 +188,7 @@ def test_what_is_drawn_in_the_middle_of_a_vote_leaves_room_for_the_rest_of_the_v
         assert list(study_faults(study)) == []
 
 
-def test_a_charge_that_takes_the_room_of_a_vote_is_found_before_the_vote_ends(
-    settings: Any, pair: tuple[Study, Study]
-) -> None:
+def test_a_charge_that_takes_the_room_of_a_vote_is_found_before_the_vote_ends(settings, pair) -> None:
     settings.PERSON_CEILING = 0.6 * CAP
     one, two = pair
     run = vote_over_half_a_cap(two)
@@ -211,9 +200,7 @@ def test_a_charge_that_takes_the_room_of_a_vote_is_found_before_the_vote_ends(
     assert BEYOND in list(study_faults(two))
 
 
-def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
-    settings: Any, pair: tuple[Study, Study], hanna: User
-) -> None:
+def test_room_under_the_ceiling_follows_from_links_and_public_numbers(settings, pair, hanna) -> None:
     """Or a study would tell who takes part in another, at which level, and what they were charged there."""
     settings.PERSON_CEILING = 1.2 * CAP
     one, two = pair
@@ -237,9 +224,7 @@ def test_room_under_the_ceiling_follows_from_links_and_public_numbers(
     assert ceilings_left(two, others).tolist() == [np.inf] * 5
 
 
-def test_a_share_that_another_study_opens_counts_from_the_next_batch_on(
-    settings: Any, pair: tuple[Study, Study]
-) -> None:
+def test_a_share_that_another_study_opens_counts_from_the_next_batch_on(settings, pair) -> None:
     settings.PERSON_CEILING = CAP
     one, two = pair
     run, other = run_start(one, share=0.5, **LOUD), uuid4()
@@ -282,9 +267,7 @@ def test_charges_before_the_ceiling_are_no_fault_and_count(settings: Any, pair: 
 
 
 @pytest.mark.exhaustive
-def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(
-    settings: Any, pair: tuple[Study, Study]
-) -> None:
+def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(settings, pair) -> None:
     """Nobody falls silent in the middle of a vote of teachers."""
     settings.PERSON_CEILING = 2 * CAP
     one, two = pair
@@ -302,9 +285,7 @@ def test_a_vote_that_was_under_way_when_the_ceiling_was_lowered_is_no_fault(
 
 
 @pytest.mark.parametrize("ceiling", [1.2 * CAP, None])
-def test_an_ended_study_still_counts_where_there_is_a_ceiling(
-    settings: Any, pair: tuple[Study, Study], hanna: User, ceiling: float | None
-) -> None:
+def test_an_ended_study_still_counts_where_there_is_a_ceiling(settings, pair, hanna, ceiling) -> None:
     settings.PERSON_CEILING = ceiling
     one, two = pair
     run_ask(run_start(one, **LOUD))
@@ -325,9 +306,7 @@ def test_an_ended_study_still_counts_where_there_is_a_ceiling(
 @pytest.mark.parametrize(
     "kind", ["both", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("teachers", "every holder"))]
 )
-def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(
-    settings: Any, pair: tuple[Study, Study], kind: str
-) -> None:
+def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(settings, pair, kind) -> None:
     settings.PERSON_CEILING = 1.1 * CAP
     fields = {"teachers": (TEACHERS, TEACHERS), "every holder": (LOUD, LOUD), "both": (TEACHERS, LOUD)}[kind]
     runs = [run_start(study, **own) for study, own in zip(pair, fields, strict=True)]
@@ -391,9 +370,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
     assert sum(spent(study) > 0 for study in pair) == 1
 
 
-def test_a_ceiling_is_on_by_default_and_is_a_number_above_0_or_none(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ceiling_is_on_by_default_and_is_a_number_above_0_or_none(settings, monkeypatch) -> None:
     assert settings.PERSON_CEILING == 1.8
     assert right_guesses_at(math.sqrt(1.8)) == 75
     for given in ("none", "0", "-1", "inf", "nan", "high"):

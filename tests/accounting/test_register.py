@@ -13,7 +13,6 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
-from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting import accounts, services, tasks
 from accounting.accounts import Balances, balances, balances_store, charges_of
@@ -153,8 +152,8 @@ def test_a_charge_above_a_limit_is_refused_and_nothing_is_written(study: Study) 
         charge(study, everybody, [1e-6, *nothing], limits=lowered)
 
 
-def test_file_and_row_are_both_the_old_ones_after_a_rollback_and_the_new_ones_after_a_commit(
-    study: Study, django_capture_on_commit_callbacks: Commits
+def test_file_and_row_are_old_after_a_rollback_and_new_after_a_commit(
+    study, django_capture_on_commit_callbacks
 ) -> None:
     earlier = files(study)
     charge(study, ids(study), np.full(9, 0.001))
@@ -173,9 +172,7 @@ def test_file_and_row_are_both_the_old_ones_after_a_rollback_and_the_new_ones_af
     assert files(study) - earlier - orphans == named(study), "the book before is deleted after the commit"
 
 
-def test_a_book_that_is_replaced_meanwhile_is_read_again_and_a_lost_one_is_not_taken_for_empty(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replaced_book_is_read_again_and_a_lost_one_is_not_taken_for_empty(study, monkeypatch) -> None:
     charge(study, ids(study), np.full(9, 0.001))
     real, first = accounts._book_load, iter([True])
 

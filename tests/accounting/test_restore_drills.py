@@ -7,7 +7,6 @@ from collections import Counter
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -149,9 +148,7 @@ def test_a_consent_counts_no_more_after_a_stricter_one_that_cannot_be_recorded(t
 
 
 @pytest.mark.exhaustive
-def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_good(
-    tmp_path: Path, settings: Any
-) -> None:
+def test_a_policy_that_a_backup_forgot_counts_for_the_ceiling_at_once_and_for_good(tmp_path, settings) -> None:
     """What the person was charged under it must fit, though the study is locked, or has another policy since."""
     one, two = study_open("one"), study_open("two")
     caps = {epsilon: float(caps_of(epsilon, one.delta)) for epsilon in (3.0, 6.0)}

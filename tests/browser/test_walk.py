@@ -20,7 +20,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from ipate_client import LocalModel
-from pytest_django.live_server_helper import LiveServer
 
 from consent.models import Study
 from tests import factories
@@ -101,9 +100,7 @@ class Installation:
 
 
 @pytest.fixture
-def installation(
-    visit: Callable[..., Site], live_server: LiveServer, settings: Any, tmp_path: Path
-) -> Iterator[Installation]:
+def installation(visit, live_server, settings, tmp_path) -> Iterator[Installation]:
     assert not User.objects.exists() and not Study.objects.exists()
     settings.SITE_URL = live_server.url
     environment = {"IPATE_SITE_URL": live_server.url, "IPATE_MAIL": f"file://{tmp_path / 'mail'}"}

@@ -1,9 +1,6 @@
 """Runs over sites through the client, at the hub and at sites."""
 
-from collections.abc import Callable
-
 import pytest
-from django.conf import LazySettings
 from ipate_client import ProblemError, Site
 
 from consent.models import Role
@@ -21,9 +18,7 @@ STEPS = {"method": "sgd", "choices": {"steps": 3, "sigma": 10.0}, "student_learn
 
 
 @pytest.fixture
-def people(
-    site_of: Callable[[str], Site], monkeypatch: pytest.MonkeyPatch, settings: LazySettings
-) -> tuple[Site, Site]:
+def people(site_of, monkeypatch, settings) -> tuple[Site, Site]:
     """Two operators of everything."""
     monkeypatch.setattr(Hub, "transport", InThisProcess())
     settings.SITES_WAIT = 0

@@ -79,9 +79,7 @@ def test_a_draft_from_its_plan_to_its_end(study: Study, site: Site, site_of: Cal
     assert operator.cancel(run).status == "cancelled"
 
 
-def test_an_operator_gives_a_model_a_stage_and_withdraws_it(
-    run: Run, site: Site, site_of: Callable[[str], Site]
-) -> None:
+def test_an_operator_gives_a_model_a_stage_and_withdraws_it(run, site, site_of) -> None:
     operator, pk = site_of("operator"), str(run.pk)
     assert [each["id"] for each in site.models(study="ward")] == [pk]
     found = site.run(pk)
@@ -122,9 +120,7 @@ def number(name: str, maximum: int) -> dict[str, object]:
 
 
 @pytest.mark.exhaustive
-def test_data_and_decisions_of_a_study_that_asks_people(
-    study: Study, site_of: Callable[[str], Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_and_decisions_of_a_study_that_asks_people(study, site_of, tmp_path, monkeypatch) -> None:
     steward, operator = site_of("steward"), site_of("operator")
 
     def work(_seconds: float) -> None:
@@ -262,9 +258,7 @@ def test_tables_have_the_types_of_the_schema() -> None:
     assert found["age"].tolist()[0] == 1.5 and np.isnan(found["age"][1])
 
 
-def test_the_model_predicts_here_what_the_site_does(
-    run: Run, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_predicts_here_what_the_site_does(run, site, tmp_path, monkeypatch) -> None:
     model = site.model(str(run.pk))
     model.save(tmp_path / "student.onnx")
     here = LocalModel.load(tmp_path / "student.onnx").predictions([YOUNG, OLD])
@@ -312,14 +306,7 @@ def test_site_and_model_refuse_the_same_rows_with_the_same_words(run: Run, site:
         assert site.predict(pk, rows).probabilities == pytest.approx(model.predict_proba(rows), abs=1e-6)
 
 
-def test_the_command(
-    run: Run,
-    token: str,
-    site: Site,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command(run, token, site, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("IPATE_SITE", str(site._http.base_url).removesuffix("/api/v1/"))
     monkeypatch.setenv("IPATE_TOKEN", token)
     assert main(["runs", "--study", "ward"]) == 0 and "finished" in capsys.readouterr().out

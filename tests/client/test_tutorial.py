@@ -5,14 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
-from pytest_django.live_server_helper import LiveServer
 
-from consent.models import Study
 from tests.client.notebooks import NOTEBOOKS, program_lines
 from tests.factories import user_create
 from tests.training.asking import run_ask
@@ -39,9 +36,7 @@ def test_the_page_of_the_notebook_is_current() -> None:
 
 
 @pytest.mark.parametrize("document", [pytest.param("notebook", marks=pytest.mark.exhaustive), "tutorial", "R"])
-def test_the_programs_lead_from_token_to_student(
-    study: Study, live_server: LiveServer, token: str, tmp_path: Path, document: str
-) -> None:
+def test_the_programs_lead_from_token_to_student(study, live_server, token, tmp_path, document) -> None:
     installation: dict[str, Any] = {"site": live_server.url, "token": token, "study": study.slug, "folder": tmp_path}
     if document == "notebook":
         driver = (sys.executable, str(NOTEBOOKS / "executed.py"))

@@ -222,9 +222,7 @@ def account(holder: DataHolder) -> User:
 
 
 @pytest.mark.parametrize("meanwhile", ["an account", "decided", "unconfirmed", "handed over"])
-def test_a_reminder_goes_where_it_reaches_somebody_who_has_not_decided(
-    browser: Client, holder: DataHolder, study: Study, monkeypatch: pytest.MonkeyPatch, meanwhile: str
-) -> None:
+def test_a_reminder_goes_to_somebody_who_has_not_decided(browser, holder, study, monkeypatch, meanwhile) -> None:
     if meanwhile != "unconfirmed":
         confirmed(browser)
     browser.post(LATER, {"days": "3", "email": "hanna@example.org"})

@@ -329,9 +329,7 @@ def test_a_forged_entry_or_signature_is_found(history: list[Path]) -> None:
     assert list(log_faults()) == ["Checkpoint 1 is missing."]
 
 
-def test_a_database_that_was_put_back_is_found_and_the_log_says_so_from_then_on(
-    history: list[Path], study: Study, clock: Clock, public: str, tmp_path: Path
-) -> None:
+def test_a_database_that_was_put_back_is_found_and_logged(history, study, clock, public, tmp_path) -> None:
     # Database and journal are what they were after the first checkpoint, as older copies have them.
     shutil.rmtree(settings.JOURNAL_DIR, ignore_errors=True)
     raw(Checkpoint).filter(number=2).delete()
@@ -374,9 +372,7 @@ def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Stu
     assert Mail.objects.filter(kind="checkpoint").count() == 2 * len(readers)
 
 
-def test_a_file_that_the_second_place_lacks_is_written_again_and_a_changed_one_is_found(
-    study: Study, key: SigningKey, clock: Clock, tmp_path: Path
-) -> None:
+def test_a_missing_file_of_the_second_place_is_written_and_a_changed_one_found(study, key, clock, tmp_path) -> None:
     made = signed(clock)
     assert checkpoint_make(key=key) is None, "another process was faster"
     for path in (tmp_path / "2nd").iterdir():

@@ -267,9 +267,7 @@ def forgotten(study: Study, *acts: Callable[[], Any]) -> Lost:
 
 
 @pytest.mark.parametrize("kind", ["guardian", "proxy", "incapable", "died"])
-def test_no_consent_counts_that_was_given_by_the_link_of_a_person_who_answered_no_longer(
-    study: Study, holder: DataHolder, give: Decide, clock: Clock, kind: str
-) -> None:
+def test_no_consent_by_the_link_of_a_person_who_no_longer_answered_counts(study, holder, give, clock, kind) -> None:
     """The restored database knows neither the guardian nor that the person's own link has ended."""
     lost = forgotten(study, lambda: record(holder, kind))
     give(holder, "LOW")

@@ -99,9 +99,7 @@ def test_all_pages_show_the_same_odds(browser: Client, hanna: User) -> None:
     assert ["High protection", "1", f"{right}"] in [row[:3] for row in rows(page)]
 
 
-def test_one_of_four_equal_answers_is_needed_and_none_is_preselected(
-    browser: Client, holder: DataHolder, give: Decide
-) -> None:
+def test_one_of_four_equal_answers_is_needed_and_none_is_preselected(browser, holder, give) -> None:
     html = browser.get(url("study", holder.study)).text
     assert re.findall(r'type="radio" name="choice"[^>]*?\svalue="(\w+)"', html) == ["HIGH", "AVERAGE", "LOW", "NONE"]
     assert " checked" not in html

@@ -78,9 +78,7 @@ def test_two_roles_add_up_and_list_a_study_once(study: Study, holder, hanna: Use
     assert hanna.has_perm("consent.view_dashboard", holder), "of an object as in its study"
 
 
-def test_strangers_holders_and_closed_accounts_may_nothing_and_superusers_all(
-    study: Study, holder, hanna: User
-) -> None:
+def test_strangers_holders_and_closed_accounts_may_nothing_and_superusers_all(study, holder, hanna) -> None:
     closed = user_create("closed", is_active=False)
     services.membership_add(study=study, user=closed, role="operator", acting_user=None)
     for user in (AnonymousUser(), hanna, closed):

@@ -37,9 +37,7 @@ def study(db: None) -> Study:
     return factories.study_open(**FIELDS)
 
 
-def test_a_receipt_says_what_was_decided_on_which_words_and_has_a_code_to_read_out(
-    browser: Client, study: Study, holder: DataHolder, give: Decide
-) -> None:
+def test_a_receipt_says_what_was_decided_and_has_a_code_to_read_out(browser, study, holder, give) -> None:
     event = give(holder, "HIGH")
     page = text(browser.get(url("receipt", study, 1)))
     sentence = f"you allowed University Hospital to learn from your records for the study “{study.title}”"
@@ -103,9 +101,7 @@ def test_the_json_follows_the_standards_parts(browser: Client, study: Study, hol
 
 
 @pytest.mark.parametrize(("language", "title"), [("en", "手書き"), ("de", "Zażółć – ε, Ж, “x” ≤ ß # *not* markup")])
-def test_the_pdf_is_tagged_and_whole_in_every_alphabet_it_promises(
-    browser: Client, study: Study, holder: DataHolder, give: Decide, language: str, title: str, caplog
-) -> None:
+def test_the_pdf_is_tagged_and_whole_in_every_alphabet(browser, study, holder, give, language, title, caplog) -> None:
     """Letters that the font lacks cost the standard, and not the receipt."""
     services.study_update(study=study, title=title)
     give(holder, "HIGH")

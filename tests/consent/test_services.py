@@ -175,9 +175,7 @@ def test_a_pseudonym_and_a_user_are_one_holder_of_a_study(study: Study, hanna: U
 
 
 @pytest.mark.parametrize("before", [[], ["A", "7.0"]], ids=["empty", "known"])
-def test_owners_of_records_are_registered_in_parts(
-    study: Study, monkeypatch: pytest.MonkeyPatch, before: list[str]
-) -> None:
+def test_owners_of_records_are_registered_in_parts(study, monkeypatch, before) -> None:
     monkeypatch.setattr(holders, "_REGISTERED_AT_ONCE", 2)
     old = services.holders_register(study=study, pseudonyms=before)
     steps: list[tuple[int, int]] = []

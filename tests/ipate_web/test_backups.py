@@ -505,9 +505,7 @@ def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
 @pytest.mark.both
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("step", ["_locked", "call_command", "FilesBeside.settle"])
-def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(
-    tmp_path: Path, identity: Path, step: str
-) -> None:
+def test_a_killed_restoration_leaves_a_whole_database_and_can_be_repeated(tmp_path, identity, step) -> None:
     """While the copy is beside, before it takes the live one's place, and right after that."""
     made = study_since(tmp_path / "backups")
     before = installation()
@@ -552,9 +550,7 @@ def older(made: Path, **ago: float) -> Path:
     return copy
 
 
-def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(tmp_path, monkeypatch) -> None:
     forgotten: list[float] = []  # ages in days from which acts leave the journal
     monkeypatch.setattr(
         "ipate_web.backups.installation.acts_forget", lambda _, age: forgotten.append(age / timedelta(days=1))
@@ -596,9 +592,7 @@ def test_old_backups_are_deleted_and_the_last_only_after_an_erasure(
         backup_say(folder, "--keep-days", "0")
 
 
-def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(tmp_path, monkeypatch) -> None:
     """A run's row names a file that is there at the moment of the copy and gone before it is looked for."""
     from ipate_web.backups import installation as backups
     from ipate_web.backups.databases import snapshot

@@ -56,9 +56,7 @@ from training.engine.records import records_load
         (env.MAIL_ADDRESS, "iPATE <noreply@ipate.example>", "iPATE <noreply@ipate.example>"),
     ],
 )
-def test_variables_are_read_as_their_kind(
-    monkeypatch: pytest.MonkeyPatch, kind: env.Kind[Any], text: str, value: Any
-) -> None:
+def test_variables_are_read_as_their_kind(monkeypatch, kind, text, value) -> None:
     monkeypatch.setenv("IPATE_X", text)
     assert env.read("IPATE_X", kind, default=None) == value
 
@@ -81,9 +79,7 @@ WRONG: list[tuple[env.Kind[Any], tuple[str, ...]]] = [
 ]
 
 
-def test_settings_of_the_wrong_kind_are_refused_by_name_and_not_printed(
-    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_settings_of_the_wrong_kind_are_refused_by_name_and_not_printed(monkeypatch, recwarn) -> None:
     for kind, text in ((kind, text) for kind, texts in WRONG for text in texts):
         monkeypatch.setenv("IPATE_X", text)
         with pytest.raises(ImproperlyConfigured) as error:
@@ -166,9 +162,7 @@ def test_one_key_opens_nothing_of_another(installed: Any) -> None:
         call_command("rotate_keys", stdout=StringIO())
 
 
-def test_a_key_stands_in_the_environment_in_a_file_or_comes_from_a_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_key_stands_in_the_environment_in_a_file_or_comes_from_a_command(monkeypatch, tmp_path) -> None:
     file = tmp_path / "key"
     file.write_text("k" * 40 + "\n")
     for end, value in (("", "k" * 40), ("_FILE", str(file)), ("_COMMAND", f"cat {file}")):

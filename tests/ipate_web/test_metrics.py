@@ -122,9 +122,7 @@ def test_the_age_of_the_last_checkpoint(ask: Callable[[], dict[Sample, float]], 
     assert ask()[age] == pytest.approx(30 * 3600, abs=60)
 
 
-def test_metrics_are_independent_of_who_takes_part(
-    ask: Callable[[], dict[Sample, float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_are_independent_of_who_takes_part(ask, monkeypatch) -> None:
     """The same run over other levels, fewer people, and with some who leave in the middle of it; and no label tells."""
     # One class of durations: how long a stage takes here depends on what else the machine does.
     monkeypatch.setattr("ipate_web.health.CLASSES", (math.inf,))
@@ -231,9 +229,7 @@ def test_what_each_privacy_group_has_used_and_has_left(ask: Callable[[], dict[Sa
     assert found == expected and len(found) == 6
 
 
-def test_the_dashboard_and_the_alerts_ask_for_metrics_that_are_there(
-    ask: Callable[[], dict[Sample, float]], client: Client
-) -> None:
+def test_the_dashboard_and_the_alerts_ask_for_metrics_that_are_there(ask, client) -> None:
     client.get("/readyz")
     panels = json.loads(DASHBOARD.read_text())["panels"]
     requests = [target["expr"] for panel in panels for target in panel.get("targets", [])]

@@ -196,9 +196,7 @@ def test_the_time_to_wait_is_until_the_oldest_of_the_counted_failures_expires(se
         ("", "", False, ""),
     ],
 )
-def test_the_address_is_the_proxys_word_only_behind_a_proxy(
-    settings, remote: str, forwarded: str, behind_proxy: bool, address: str
-) -> None:
+def test_the_address_is_the_proxys_word_only_behind_a_proxy(settings, remote, forwarded, behind_proxy, address) -> None:
     settings.BEHIND_PROXY = behind_proxy
     headers = {"HTTP_X_FORWARDED_FOR": forwarded} if forwarded else {}
     assert client_address(RequestFactory().get("/", REMOTE_ADDR=remote, **headers)) == address

@@ -40,9 +40,7 @@ def test_programs_read_a_problem_document_while_the_database_is_away(broken: Cli
     assert "Send the request again later" in response.json()["detail"]
 
 
-def test_programs_read_a_problem_document_after_any_other_failure(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_read_a_problem_document_after_any_other_failure(client, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> Any:
         raise RuntimeError("a defect")
 

@@ -46,9 +46,7 @@ def precise_divergence(p: Sequence[mpmath.mpf], q: Sequence[mpmath.mpf], order: 
     ],
     ids=["even", "tie, low order", "high order", "heavy vote", "largest order"],
 )
-def test_a_label_costs_the_largest_divergence(
-    votes: list[float], scale: float, weight: float, order: float, laplace: bool
-) -> None:
+def test_a_label_costs_the_largest_divergence(votes, scale, weight, order, laplace) -> None:
     """Both directions, with thirty digits, over every move from a class that can hold the weight."""
     with mpmath.workdps(30):
         moves = displacements(len(votes)) - {(0,) * len(votes)}

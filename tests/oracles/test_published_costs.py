@@ -9,7 +9,6 @@ from scipy.stats import norm
 
 from accounting.privacy import epsilon_from_rdp, gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.checks import Method
-from accounting.privacy.papers.curves import Conversion
 
 ORDERS = np.concatenate([np.arange(1.5, 11.0, 0.5), np.arange(11.0, 65.0)])
 
@@ -47,9 +46,7 @@ def test_expected_number_of_answers_is_the_published_one() -> None:
         ("exact", "improved", 1.7, 1.7056, 10.5),
     ],
 )
-def test_confident_gnmax_on_mnist(
-    method: Method, conversion: Conversion, sensitivity: float, epsilon: float, order: float
-) -> None:
+def test_confident_gnmax_on_mnist(method, conversion, sensitivity, epsilon, order) -> None:
     got, best = epsilon_from_rdp(confident_cost(method, sensitivity), 1e-5, ORDERS, conversion)
     digits = 3 if method == "data_independent" else 4
     assert round(float(got), digits) == epsilon

@@ -112,9 +112,7 @@ def test_smooth_sensitivity_looks_at_every_distance() -> None:
     ("name", "queries", "threshold", "deviation", "mean", "spread"),
     [("mnist", 640, 200.0, 150.0, 2.516, 0.385), ("adult", 1_500, 300.0, 200.0, 2.086, 0.263)],
 )
-def test_published_epsilons(
-    name: str, queries: int, threshold: float, deviation: float, mean: float, spread: float
-) -> None:
+def test_published_epsilons(name, queries, threshold, deviation, mean, spread) -> None:
     votes = published(f"{name}_250_teachers")[:queries]
     found = published_epsilon(
         votes, sigma=40.0, threshold=threshold, sigma_threshold=deviation, delta=1e-5, orders=ORDERS

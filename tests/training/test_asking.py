@@ -375,9 +375,7 @@ def test_half_written_coordinates_and_files_that_only_a_restored_database_names_
 
 
 @pytest.mark.parametrize("end", ["cancel", "fail"])
-def test_a_run_that_ends_in_mid_batch_keeps_what_was_released_and_nothing_else(
-    end: str, django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_a_run_that_ends_in_mid_batch_keeps_what_was_released(end, django_capture_on_commit_callbacks) -> None:
     study = small_study()
     run = attempt(commit(begun(study)))
     late = run.shards.get()
@@ -456,9 +454,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
         ({"choices": {"kernel": "gauss"}}, "choices.kernel", "gauss"),
     ],
 )
-def test_a_proposal_that_cannot_be_carried_out_is_refused_by_field(
-    fields: dict[str, Any], field: str, message: str
-) -> None:
+def test_a_proposal_that_cannot_be_carried_out_is_refused_by_field(fields, field, message) -> None:
     whitened = {"representation": "whitened"} if "representation_parameters" in fields["choices"] else {}
     assert_refused(field, message, **ASKING_RUN | {"choices": whitened | fields["choices"]})
     assert not Run.objects.exists()

@@ -276,9 +276,7 @@ def _text(sentence: Any) -> str:
 
 
 @pytest.mark.parametrize("work_at", ["draft", pytest.param("check", marks=pytest.mark.exhaustive)])
-def test_a_file_that_takes_all_memory_is_stopped_in_a_process_of_its_own(
-    study: Study, settings: Any, monkeypatch: pytest.MonkeyPatch, work_at: str
-) -> None:
+def test_a_file_that_takes_all_memory_is_stopped_in_a_process_of_its_own(study, settings, monkeypatch, work_at) -> None:
     """Columns of 4 GB of text each, in some kilobytes, at the site and at a worker."""
     monkeypatch.undo()  # of what reads here
     settings.READER_MEMORY = 250
@@ -317,9 +315,7 @@ def test_sound_files_come_in(study: Study, name: str, content: bytes, schema: di
     assert not [path for path in FOLDERS[1].rglob("*") if path.is_file()]
 
 
-def test_a_name_longer_than_a_file_system_takes_is_cut_and_a_report_is_bounded_and_counts_the_rest(
-    study: Study,
-) -> None:
+def test_a_name_longer_than_a_file_system_takes_is_cut_and_a_report_is_bounded_and_counts_the_rest(study) -> None:
     """Of 200 letters that are 400 bytes, Django lets all through."""
     begun = begin(study, "ü" * 196 + ".csv", (HEADER + "ada,x,f,no\n" * 10_001).encode(), TABLE, declared=True)
     assert begun.file.endswith("ü.csv")
@@ -328,9 +324,7 @@ def test_a_name_longer_than_a_file_system_takes_is_cut_and_a_report_is_bounded_a
 
 
 @pytest.mark.parametrize("broken", ["training.services.datasets.records_store", "training.models.Dataset.save"])
-def test_an_import_that_fails_in_the_middle_leaves_nothing_and_can_be_repeated(
-    study: Study, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
+def test_an_import_that_fails_in_the_middle_leaves_nothing_and_can_be_repeated(study, monkeypatch, broken) -> None:
     begun = begin(study, "a.csv", (HEADER + GOOD).encode(), TABLE, declared=True)
     work(begun)
     confirm(begun)

@@ -85,9 +85,7 @@ def test_counts_are_the_true_ones_and_gaussian_noise() -> None:
     assert kstest(deviations, norm.cdf).pvalue > 0.001
 
 
-def test_a_second_drawing_takes_another_share_and_spares_those_without_consent(
-    study: Study, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_second_drawing_takes_another_share_and_spares_those_without_consent(study, caplog) -> None:
     """Plans use the newest one; nothing is logged."""
     draw(study, 1)
     leaver = study.holders.earliest("pk")

@@ -97,9 +97,7 @@ def faults(study: Study) -> list[str]:
     return [fault for check in [*checks_of(study), *checks] for fault in check.faults()]
 
 
-def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(
-    django_capture_on_commit_callbacks: Commits,
-) -> None:
+def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(django_capture_on_commit_callbacks) -> None:
     study = small_study(after_withdrawal=AfterWithdrawal.ERASED, levels="-AL")
     digest = scan_add(study, "p-000")
     run = run_ask(run_start(study, **ASKING_RUN))
@@ -143,9 +141,7 @@ def _owned(dataset: Dataset) -> tuple[list[int], list[tuple[float, ...]]]:
     return arrays["holder"].tolist(), [tuple(row) for row in arrays["x"].tolist()]
 
 
-def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(
-    django_capture_on_commit_callbacks: Commits,
-) -> None:
+def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(django_capture_on_commit_callbacks) -> None:
     study = small_study()
     first, second, third = DataHolder.objects.filter(study=study).order_by("pk")[:3]
     user = user_create("hanna")
@@ -167,9 +163,7 @@ def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(
     assert faults(study) == []
 
 
-def test_returning_holder_keeps_their_account_and_is_stored_only_with_consent(
-    django_capture_on_commit_callbacks: Commits,
-) -> None:
+def test_returning_holder_keeps_their_account(django_capture_on_commit_callbacks) -> None:
     study = small_study()
     run_ask(run_start(study, share=0.5, **ASKING_RUN))
     holder = holder_of(study)
@@ -197,9 +191,7 @@ def test_returning_holder_keeps_their_account_and_is_stored_only_with_consent(
     [(ASKING_RUN, True), (ASKING_RUN, False), pytest.param(SAMPLED_RUN, True, marks=pytest.mark.exhaustive)],
     ids=["votes", "unanswered votes", "samples"],
 )
-def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
-    kind: dict[str, Any], answered: bool, django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_records_erased_between_a_batch_and_its_release(kind, answered, django_capture_on_commit_callbacks) -> None:
     """And a late worker leaves no coordinates of whoever has left."""
     study = small_study()
     run = run_start(study, share=0.5, **kind)
@@ -228,9 +220,7 @@ def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
 
 
 @pytest.mark.parametrize("moment", ["training", "voting", pytest.param("finished", marks=pytest.mark.exhaustive)])
-def test_a_vote_goes_on_without_anything_learned_from_erased_records(
-    moment: str, django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_a_vote_goes_on_without_what_was_learned_from_erased(moment, django_capture_on_commit_callbacks) -> None:
     study = small_study()
     run = run_start(study, share=0.5, **TABLE_RUN)
     holder = holder_of(study)
@@ -278,9 +268,7 @@ def test_a_removed_dataset_leaves_its_row_and_takes_its_file(django_capture_on_c
     assert faults(study) == []
 
 
-def test_a_closed_study_asks_nobody_learns_nothing_and_is_kept_until_the_announced_day_at_most(
-    django_capture_on_commit_callbacks: Commits,
-) -> None:
+def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_callbacks) -> None:
     last, olga = timezone.localdate() + timedelta(days=30), user_create("olga")
     study = small_study(levels="HA-", retention_until=last)
     draft, close = run_draft(study, **ASKING_RUN), partial(erasures.study_close, study=study, acting_user=olga)
@@ -322,9 +310,7 @@ def test_a_closed_study_asks_nobody_learns_nothing_and_is_kept_until_the_announc
 
 
 @pytest.mark.exhaustive
-def test_after_their_last_day_no_private_record_is_left(
-    django_capture_on_commit_callbacks: Commits, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_their_last_day_no_private_record_is_left(django_capture_on_commit_callbacks, capsys) -> None:
     today = timezone.localdate()
     study = small_study(levels="-AL", retention_until=today)
     other = study_with_table("other", holders=6)
@@ -369,9 +355,7 @@ def test_after_their_last_day_no_private_record_is_left(
     assert erasures.records_expire(study=study, today=tomorrow) == 0, "once is enough"
 
 
-def test_verification_finds_what_was_not_erased_and_without_a_key_nobody_is_taken_for_new(
-    django_capture_on_commit_callbacks: Commits,
-) -> None:
+def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbacks) -> None:
     study = small_study()
     holder, dataset = holder_of(study), private(study)
     before = dataset.artifact

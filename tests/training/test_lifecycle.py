@@ -1,6 +1,5 @@
 """From draft to the end: what is refused, what is repeated, what is left behind."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -88,9 +87,7 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
         ({"title": ""}, "title", "blank"),
     ],
 )
-def test_a_run_that_could_not_be_carried_out_is_refused_by_field(
-    fields: dict[str, Any], field: str, message: str
-) -> None:
+def test_a_run_that_could_not_be_carried_out_is_refused_by_field(fields, field, message) -> None:
     found = errors(study_with_table(), **fields)
     assert field in found
     assert message in " ".join(found[field])
@@ -166,9 +163,7 @@ def to_student(study: Any) -> Run:
 
 
 @pytest.mark.parametrize("reach", [lambda study: run_draft(study, **TABLE_RUN), to_training, to_voting, to_student])
-def test_a_run_can_be_cancelled_until_it_ends(
-    reach: Callable[[Any], Run], django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_a_run_can_be_cancelled_until_it_ends(reach, django_capture_on_commit_callbacks) -> None:
     run = reach(study_with_table())
     before, entries = Run.objects.get(pk=run.pk), Release.objects.count()
     with django_capture_on_commit_callbacks(execute=True):
@@ -256,9 +251,7 @@ PICKY = {"name": "confident_gnmax", "sigma": 20.0, "sigma_threshold": 10.0, "thr
         ({"wanted_labels": 1}, 1, "1 label was released"),
     ],
 )
-def test_a_run_with_too_few_labels_finishes_without_a_model_says_so_and_forgets(
-    fields: dict[str, Any], labels: int, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_too_few_labels_finishes_without_a_model_and_forgets(fields, labels, said, monkeypatch) -> None:
     monkeypatch.setattr(questions, "noise_of", lambda run: SimulationNoise(1))
     run = run_finish(run_start(study_with_table(), **TABLE_RUN | fields))
     assert (run.status, run.labels, run.students.count()) == (Run.Status.FINISHED, labels, 0)
@@ -275,9 +268,7 @@ def test_a_run_with_too_few_labels_finishes_without_a_model_says_so_and_forgets(
 @pytest.mark.parametrize(
     "trouble", [ZeroDivisionError("P-17 has label 3"), OSError("disk full"), DatabaseError("gone")]
 )
-def test_an_unexpected_error_ends_a_run_without_details_and_a_busy_storage_or_database_does_not(
-    trouble: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unexpected_error_ends_a_run_without_details_and_a_busy_storage_does_not(trouble, monkeypatch) -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
     with monkeypatch.context() as patch:
         patch.setitem(METHODS["pate"].steps, Run.Status.APPROVED, Mock(side_effect=trouble))

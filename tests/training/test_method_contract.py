@@ -9,7 +9,6 @@ import pytest
 from celery import current_app
 from django.db import IntegrityError, transaction
 from django.utils.module_loading import import_string
-from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.accounts import balances
 from accounting.caps import caps_of
@@ -84,9 +83,7 @@ def test_messages_that_come_twice_release_and_charge_once(name: str) -> None:
 
 
 @each_engine()
-def test_a_batch_whose_commit_fails_leaves_neither_release_nor_charge(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_whose_commit_fails_leaves_neither_release_nor_charge(name, monkeypatch) -> None:
     """The last statement of a batch fails, after release and charges have been written."""
     recipe = RECIPES[name]
     study = recipe.study()
@@ -139,9 +136,7 @@ def test_each_batch_of_each_rehearsal_has_noise_of_its_own() -> None:
 
 
 @each_engine()
-def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_withdraws_before_a_release_is_as_one_who_never_took_part(name, monkeypatch) -> None:
     """Without noise, and with the same lots, a run that began without them releases the same and charges the same."""
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())
     monkeypatch.setattr(pate_teachers, "token_bytes", lambda size: b"k" * size)
@@ -232,9 +227,7 @@ def test_a_plan_follows_from_choices_and_public_numbers_alone(name: str) -> None
 
 
 @each_engine()
-def test_what_a_run_says_on_its_way_tells_nothing_of_its_people(
-    name: str, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_what_a_run_says_tells_nothing_of_its_people(name, monkeypatch, django_capture_on_commit_callbacks) -> None:
     """Messages, progress and tasks are the same when all but one have withdrawn."""
     sent: list[tuple[str, int]] = []
     app = current_app._get_current_object()

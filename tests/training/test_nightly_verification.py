@@ -77,9 +77,7 @@ def state() -> str:
     return Client().get("/readyz").json()["verification"]
 
 
-def test_a_planted_fault_leads_to_a_row_a_metric_mails_and_banners(
-    study: Study, metric: Callable[[str], float]
-) -> None:
+def test_a_planted_fault_leads_to_a_row_a_metric_mails_and_banners(study, metric) -> None:
     task()
     outcome = Verification.objects.get(study=study)
     assert (outcome.faults, outcome.locked, outcome.found) == (0, False, [])
@@ -120,9 +118,7 @@ def night_before(study: Study) -> None:
     Verification.objects.filter(study=study).update(verified_at=day_ago, claimed_at=day_ago)
 
 
-def test_deciders_never_see_a_holders_choice(
-    study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deciders_never_see_a_holders_choice(study, metric, monkeypatch) -> None:
     """An erasure that was asked for and not done is a fault that follows from one person's choice."""
     consent_withdraw(holder=study.holders.first(), acting_user=None)
     monkeypatch.setattr("training.verification.LONGEST_WAIT", timedelta(0))
@@ -150,9 +146,7 @@ def test_rows_without_a_study_are_verified_too(study: Study, metric: Callable[[s
         assert "Not part of any study" not in text(as_(role).get("/"))
 
 
-def test_a_verification_that_did_not_run_is_shown(
-    study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verification_that_did_not_run_is_shown(study, metric, monkeypatch) -> None:
     assert state() == "ok", "a new study is not overdue"
     with monkeypatch.context() as later:
         later.setattr("training.watch.OVERDUE", timedelta(0))

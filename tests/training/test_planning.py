@@ -223,9 +223,7 @@ def test_a_plan_says_where_no_area_is_forecast(of: str, classes: int, says: int)
 
 @pytest.mark.parametrize("classes", [2, 100])
 @pytest.mark.parametrize("teachers", [20, 250])
-def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement_does(
-    classes: int, teachers: int
-) -> None:
+def test_suggested_values_warn_of_nothing_and_a_check_that_cannot_tell_agreement_does(classes, teachers) -> None:
     for aggregator in AGGREGATORS.values():
         values = {each.name: each.suggested(teachers, classes) for each in aggregator.fields()}
         if not aggregator.asks_student:  # whose thresholds are of another kind
@@ -279,9 +277,7 @@ def test_what_a_proposal_leaves_open_the_plan_chooses_by_forecast() -> None:
     [(TABLE_RUN, ["labels"]), (ASKING_RUN, ["labels"]), (STEPS_RUN, ["model"])],
     ids=["teachers", "votes", "steps"],
 )
-def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(
-    recipe: dict[str, Any], of: list[str], settings: Any
-) -> None:
+def test_every_method_forecasts_in_one_form_and_is_held_against_what_came(recipe, of, settings) -> None:
     run = run_start(study_with_table(points=30), share=0.5, **recipe)
     kept = run.plan["forecasts"]
     assert [each["of"] for each in kept] == of and all(each["judged"] > 0 for each in kept)

@@ -175,9 +175,7 @@ def broker(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: 
 
 
 @pytest.mark.exhaustive
-def test_a_small_run_does_not_wait_until_another_studys_large_one_is_done(
-    broker: Broker, django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_a_small_run_does_not_wait_for_another_studys_large_one(broker, django_capture_on_commit_callbacks) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         large = run_start(study_with_table("large"), **TABLE_RUN | {"teachers": 12})
     broker.deliver()
@@ -213,9 +211,7 @@ NETWORK = {"student_learner": "consistency", "student_parameters": {"steps": 200
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("of_the_run", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
-def test_a_students_training_steps_aside_and_goes_on(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits, of_the_run: bool
-) -> None:
+def test_a_students_training_steps_aside(broker, monkeypatch, django_capture_on_commit_callbacks, of_the_run) -> None:
     """The student of a run, or another version of it, trains; a run of another study is approved meanwhile."""
     study = study_with_data(levels="LLLL")
     run = run_start(study, **EVERYBODY, choices={"rounds": 1}, batch_size=300, **NETWORK)
@@ -265,9 +261,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
     return given
 
 
-def test_a_task_is_sent_with_ids_alone_after_the_commit_and_exists(
-    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_a_task_is_sent_with_ids_alone_after_the_commit_and_exists(sent, django_capture_on_commit_callbacks) -> None:
     with django_capture_on_commit_callbacks(execute=True), pytest.raises(ZeroDivisionError), transaction.atomic():
         send("run_advance", 1)
         raise ZeroDivisionError
@@ -286,9 +280,7 @@ def test_a_task_is_sent_with_ids_alone_after_the_commit_and_exists(
 
 
 @pytest.mark.parametrize("trouble", [OperationalError("away"), OSError("disk full")])
-def test_an_unreachable_broker_undoes_nothing_and_the_sweep_resends(
-    trouble: Exception, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_an_unreachable_broker_undoes_nothing(trouble, monkeypatch, django_capture_on_commit_callbacks) -> None:
     with monkeypatch.context() as patch, django_capture_on_commit_callbacks(execute=True):
         patch.setattr(current_app._get_current_object(), "send_task", Mock(side_effect=trouble))
         run = run_start(study_with_table(), **TABLE_RUN)
@@ -298,9 +290,7 @@ def test_an_unreachable_broker_undoes_nothing_and_the_sweep_resends(
     assert advance.runs_sweep() == [str(run.pk)]
 
 
-def test_a_task_that_is_delivered_twice_does_not_multiply(
-    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_a_task_that_is_delivered_twice_does_not_multiply(sent, django_capture_on_commit_callbacks) -> None:
     study = study_with_table(points=12, delta=4e-5)
     many = dict.fromkeys(Level.values, 8_000)  # as if public: a batch is asked in several shards
     head_counts_enter(study=study, acting_user=user_create("olga"), counts=many)

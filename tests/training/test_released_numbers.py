@@ -246,9 +246,7 @@ def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("begun", "fields"), [(ask, {}), (vote, {"weight_scheme": "proportional"})])
-def test_a_share_settles_to_the_largest_possible_use(
-    watched: Watched, begun: Callable[..., Run], fields: dict[str, Any]
-) -> None:
+def test_a_share_settles_to_the_largest_possible_use(watched, begun, fields) -> None:
     study = small_study()
     run = begun(study, share=0.9, **fields)
     used = np.array(run.spent) / caps_of([1.0, 2.0, 3.0], study.delta)
@@ -328,9 +326,7 @@ def test_the_records_of_one_person_fill_no_memory_but_their_own(method: str, set
 
 
 @pytest.mark.parametrize("method", ["neighbours", pytest.param("individual steps", marks=pytest.mark.exhaustive)])
-def test_records_beyond_the_public_number_change_nothing(
-    method: str, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_beyond_the_public_number_change_nothing(method, settings, monkeypatch) -> None:
     """Whoever gives 40 records more than count is asked, and charged, as if they had not; so is everybody else."""
     settings.MOST_RECORDS = 10
     monkeypatch.setattr(questions, "noise_of", lambda run: NoNoise())

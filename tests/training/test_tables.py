@@ -131,9 +131,7 @@ def test_a_withdrawn_table_stays_on_record_and_downloaders_are_warned() -> None:
         (DENIABLE_RUN, {}, "variant"),
     ],
 )
-def test_tables_that_cannot_be_carried_out_are_refused(
-    recipe: dict[str, Any], fields: dict[str, Any], wrong: str
-) -> None:
+def test_tables_that_cannot_be_carried_out_are_refused(recipe, fields, wrong) -> None:
     study = study_with_table()
     named = {each: study.datasets.get(kind=kind) for each, kind in fields.items() if each.endswith("_dataset")}
     with pytest.raises(ValidationError) as refused:

@@ -70,9 +70,7 @@ def taught(run: Run, lessons: dict[int, np.ndarray]) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize(("variant", "copies"), [("weighting", {1}), ("standard", {1}), ("upsampling", {1, 2, 3})])
-def test_all_records_of_a_holder_go_to_the_same_teachers(
-    variant: str, copies: set[int], lessons: dict[int, np.ndarray]
-) -> None:
+def test_all_records_of_a_holder_go_to_the_same_teachers(variant, copies, lessons) -> None:
     study = study_with_table(records=4)
     run = run_teach(run_start(study, **TABLE_RUN | {"variant": variant}))
     teachers = defaultdict(set)
@@ -84,9 +82,7 @@ def test_all_records_of_a_holder_go_to_the_same_teachers(
     assert {len(places) for places in teachers.values()} == copies
 
 
-def test_teacher_learns_from_one_group_alone_in_weighting_and_without_those_who_left(
-    lessons: dict[int, np.ndarray],
-) -> None:
+def test_teacher_learns_from_one_group_alone_in_weighting_and_without_those_who_left(lessons) -> None:
     study = study_with_table()
     run = run_start(study, **TABLE_RUN)
     pate_teachers.run_prepare(run)
@@ -223,9 +219,7 @@ def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeyp
     assert written == [chunk.artifact.rpartition("/")[2]], "what the other wrote is deleted"
 
 
-def test_teachers_that_kill_every_worker_end_their_run_and_a_storage_that_does_not_answer_kills_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_teachers_that_kill_every_worker_end_their_run_and_a_silent_storage_does_not(monkeypatch) -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
     advance.run_advance(run.pk)
     silent, chunk = run.chunks.order_by("start")[:2]
@@ -285,9 +279,7 @@ def test_an_approval_leaves_the_people_of_its_moment_to_a_worker(study: Study, m
 
 
 @pytest.mark.parametrize("people", [0, 1, 15])
-def test_progress_steps_are_independent_of_the_number_of_people_and_pages_and_the_api_tell_them(
-    study: Study, people: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_independent_of_the_number_of_people_on_pages_and_in_the_api(study, people, monkeypatch) -> None:
     for holder in study.holders.exclude(consent_events=None).order_by("pk")[people:]:
         services.consent_withdraw(holder=holder, acting_user=None)
     run, client, told = run_start(study, **TABLE_RUN), as_("olga"), []
@@ -303,9 +295,7 @@ def test_progress_steps_are_independent_of_the_number_of_people_and_pages_and_th
     assert told == [(True, "preparing", 0.8), (True, "preparing", 0.9)]
 
 
-def test_a_preparation_can_be_cancelled(
-    study: Study, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_a_preparation_can_be_cancelled(study, monkeypatch, django_capture_on_commit_callbacks) -> None:
     run = run_start(study, **TABLE_RUN)
 
     def cancel() -> None:

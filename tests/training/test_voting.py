@@ -218,9 +218,7 @@ def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize("variant", ["weighting", "upsampling"])
-def test_a_withdrawal_silences_the_holders_teachers_from_the_next_batch(
-    silenced: list[list[int]], variant: str
-) -> None:
+def test_a_withdrawal_silences_the_holders_teachers_from_the_next_batch(silenced, variant) -> None:
     """All of them, in upsampling, and also if the holder comes back."""
     study = study_with_table()
     run = run_voting(study, variant=variant, aggregator=CHEAP)
@@ -382,9 +380,7 @@ def ask_again(study, renewal: str, silent: int) -> list:
 @pytest.mark.parametrize(
     "kind", ["guardian", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("required", "died", "asked"))]
 )
-def test_a_death_a_guardian_or_a_required_new_answer_silence_as_a_withdrawal_does(
-    silenced: list[list[int]], kind: str
-) -> None:
+def test_a_death_a_guardian_or_a_required_new_answer_silence_as_a_withdrawal_does(silenced, kind) -> None:
     """In a running vote their teachers fall silent, and in a later one they are in no teacher and pay nothing."""
     study = study_with_table(points=40)
     run = run_voting(study, aggregator={"name": "gnmax", "sigma": 100.0}, share=0.3)

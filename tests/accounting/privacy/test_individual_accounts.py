@@ -85,9 +85,7 @@ def test_it_is_the_definition_in_real_numbers_however_it_is_cut(batch, cut: int)
     st.sampled_from(SIGMAS),
     st.lists(st.integers(0, 60), max_size=5),
 )
-def test_storing_and_opening_an_account_never_gives_anything_away(
-    norms: list[float], sigma: float, stops: list[int]
-) -> None:
+def test_storing_and_opening_an_account_never_gives_anything_away(norms, sigma, stops) -> None:
     cap, spent = 5.0 / sigma**2, np.zeros(1)
     total = Fraction(0)
     for step, value in enumerate(norms):

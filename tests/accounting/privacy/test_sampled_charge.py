@@ -40,9 +40,7 @@ def delta_from_below(q: float, sigma: float, steps: int, adding: bool, points: n
 
 
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.3, 4.0, 10), (0.01, 0.7, 8)])
-def test_slack_and_gaussian_dominate_the_run_and_a_smaller_gaussian_does_not(
-    q: float, sigma: float, steps: int
-) -> None:
+def test_slack_and_gaussian_dominate_the_run_and_a_smaller_gaussian_does_not(q, sigma, steps) -> None:
     slack = 1e-6
     mu = sampled_gaussian_mu(q, sigma, steps, slack)
     points = np.linspace(0, 6 * mu + mu**2 / 2, 60)
@@ -56,9 +54,7 @@ def test_slack_and_gaussian_dominate_the_run_and_a_smaller_gaussian_does_not(
 @pytest.mark.parametrize(
     ("sigma", "classic", "improved", "pld"), [(3.42529, 1.222, 1.004, 0.917), (1.032, 5.710, 5.085, 4.678)]
 )
-def test_renyi_and_loss_distribution_of_the_published_runs(
-    sigma: float, classic: float, improved: float, pld: float
-) -> None:
+def test_renyi_and_loss_distribution_of_the_published_runs(sigma, classic, improved, pld) -> None:
     q, steps = MNIST[0], MNIST[2]
     rdp = sampled_gaussian_rdp(q, sigma, steps)
     assert epsilon_from_rdp(rdp, 1e-5, conversion="classic")[0] == pytest.approx(classic, abs=3e-3)

@@ -165,8 +165,8 @@ def test_an_account_is_found_by_its_confirmed_address(client: Client, organisati
     ("address", "confirmed", "verified"),
     [("hanna@example.org", False, True), ("hanna@example.org", True, False), ("stranger@example.org", True, True)],
 )
-def test_an_address_that_one_side_does_not_vouch_for_opens_nothing(
-    client: Client, organisation: str, address: str, confirmed: bool, verified: bool
+def test_an_address_that_one_side_does_not_confirm_opens_none(
+    client, organisation, address, confirmed, verified
 ) -> None:
     hanna_create(confirmed=confirmed)
     answer = sign_on(client, organisation, address, verified=verified)

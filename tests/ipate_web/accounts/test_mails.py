@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
-from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -77,9 +76,7 @@ def test_a_receipt_comes_after_each_decision(mailbox: Mailbox, holder: DataHolde
     assert mailbox.deliver() == []
 
 
-def test_mails_are_in_the_language_of_their_reader_or_page(
-    mailbox: Mailbox, holder: DataHolder, client: Client
-) -> None:
+def test_mails_are_in_the_language_of_their_reader_or_page(mailbox, holder, client) -> None:
     client.cookies["django_language"] = "de"
     client.post(reverse("account_reset_password"), {"email": "hanna@example.org"})
     assert list(map(subject, mailbox.deliver())) == ["Wählen Sie ein neues Passwort"]
@@ -220,9 +217,7 @@ def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
     assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), "cause the new kind above, too"
 
 
-def test_a_server_that_does_not_answer_is_tried_again_later(
-    mailbox: Mailbox, holder: DataHolder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_that_does_not_answer_is_tried_again_later(mailbox, holder, caplog) -> None:
     decide(holder, "LOW")
     mailbox.refuses = True
     waits = []

@@ -119,9 +119,7 @@ def close(person: User) -> str:
     return reverse("staff_account_close", args=[person.pk])
 
 
-def test_a_closed_account_is_out_at_once_and_comes_back_without_what_ended(
-    administrator: Client, mailbox: Mailbox, ada: User, olga: User
-) -> None:
+def test_a_closed_account_is_out_at_once_and_comes_back_without_what_ended(administrator, mailbox, ada, olga) -> None:
     EmailAddress.objects.create(user=olga, email="olga@example.org", verified=True)
     hers = Client()
     sign_in(hers, "olga")

@@ -99,9 +99,7 @@ def test_a_text_or_a_truth_value_is_no_number(client: Client, written: str) -> N
 
 
 @pytest.mark.parametrize("sign_in", ["token", "browser"])
-def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(
-    client: Client, sign_in: str, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_up_to_the_limit_are_read_and_larger_ones_refused(client, sign_in, settings, monkeypatch) -> None:
     """Django reads the body of a browser's request before the API does."""
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 2**18
     monkeypatch.setattr(requests, "MAX_BYTES", 2**18)

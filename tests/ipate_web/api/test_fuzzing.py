@@ -10,17 +10,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
-from pytest_django.live_server_helper import LiveServer
 from rest_framework.throttling import SimpleRateThrottle
 
-from consent.models import Role, Study
+from consent.models import Role
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
-from training.models import Run
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +43,7 @@ def _no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 # Others who watch a study or administer the installation can only read.
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("role", [Role.RESEARCHER, Role.OPERATOR, Role.STEWARD, "stranger"])
-def test_every_answer_is_one_that_the_schema_tells_of(
-    role: str, study: Study, run: Run, live_server: LiveServer, tmp_path: Path, record_property: Any
-) -> None:
+def test_every_answer_is_one_that_the_schema_tells_of(role, study, run, live_server, tmp_path, record_property) -> None:
     _, secret = ApiToken.objects.create(user_create(role), name="fuzzing")
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{live_server.url}/api/schema?format=json"),

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_django.live_server_helper import LiveServer
 from rest_framework.test import APIClient
 
 from consent.models import Study
@@ -107,9 +106,7 @@ def token(study: Study) -> str:
 
 @pytest.mark.exhaustive
 @needs("openapi-python-client")
-def test_a_generated_python_client_proposes_every_method(
-    live_server: LiveServer, proposals: list[dict[str, Any]], document: Path, token: str
-) -> None:
+def test_a_generated_python_client_proposes_every_method(live_server, proposals, document, token) -> None:
     folder, program = document.parent, shutil.which("openapi-python-client", path=PATH)
     assert program is not None
     made = run_program(
@@ -128,9 +125,7 @@ def test_a_generated_python_client_proposes_every_method(
 
 @pytest.mark.exhaustive
 @needs("openapi-generator-cli", "java", "node", "tsc")
-def test_a_generated_typescript_client_proposes_every_method(
-    live_server: LiveServer, proposals: list[dict[str, Any]], document: Path, token: str
-) -> None:
+def test_a_generated_typescript_client_proposes_every_method(live_server, proposals, document, token) -> None:
     folder = document.parent / "client"
     folder.mkdir()
     generate = ("openapi-generator-cli", "generate", "-i", str(document), "-g", "typescript-fetch", "-o", ".")

@@ -18,11 +18,10 @@ import pytest
 from django.test import Client
 from rest_framework.throttling import SimpleRateThrottle
 
-from consent.models import Role, Study
+from consent.models import Role
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
 from tests.ipate_web.api.documents import addresses
-from training.models import Run
 
 logger = logging.getLogger(__name__)
 
@@ -153,9 +152,7 @@ def _body(draw: random.Random, names: list[str]) -> bytes:
 
 
 @pytest.mark.exhaustive
-def test_no_hostile_request_is_answered_with_an_error_of_the_server(
-    study: Study, run: Run, monkeypatch: pytest.MonkeyPatch, record_property: Any
-) -> None:
+def test_no_hostile_request_is_answered_with_an_error_of_the_server(study, run, monkeypatch, record_property) -> None:
     monkeypatch.setattr(SimpleRateThrottle, "allow_request", lambda *_: True)
     tokens = {
         role: ApiToken.objects.create(user_create(role), name="hostile")[1] for role in (*Role.values, "stranger")

@@ -182,9 +182,7 @@ def test_each_row_can_belong_to_its_own_person(rehearsal: Study, ada: Any) -> No
     assert errors(ada.post(DATASETS, {**sent, "kind": "public", "file": rows(3)})).keys() == {"holder_prefix"}
 
 
-def test_a_wrong_file_or_field_is_named_and_nothing_is_stored(
-    rehearsal: Study, ada: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_file_or_field_is_named_and_nothing_is_stored(rehearsal, ada, monkeypatch) -> None:
     good = {"name": "rows", "kind": "private", "schema": FLOWERS}
     content = b"who,size,kind\nP-1,large,low\nP-2,0.5,middle\n,0.5,low\n"
     answer = ada.post(DATASETS, good | {"file": SimpleUploadedFile("rows.csv", content)})

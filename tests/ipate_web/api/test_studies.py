@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,9 +20,7 @@ STUDIES = "/api/v1/studies"
 SCHEMAS = Path(learning.formats.__file__).parent / "schemas"
 
 
-def test_only_studies_in_which_one_has_a_role_are_listed(
-    study: Study, client: Client, django_assert_num_queries: Any
-) -> None:
+def test_only_studies_in_which_one_has_a_role_are_listed(study, client, django_assert_num_queries) -> None:
     study_open("other")
     researcher = client("researcher")
     with django_assert_num_queries(4):

@@ -44,9 +44,7 @@ def made(study: Study, receiver: Receiver, **fields: Any) -> int:
     return endpoint_create(study=study, acting_user=user_create("operator"), **entries).endpoint.pk
 
 
-def test_webhook_from_creation_to_removal(
-    ward: Study, receiver: Receiver, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_webhook_from_creation_to_removal(ward, receiver, client, caplog) -> None:
     operator = client("operator")
     fields = {"url": receiver.url, "events": ["run.finished", "run.failed"]}
     with caplog.at_level(logging.DEBUG):

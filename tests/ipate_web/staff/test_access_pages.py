@@ -78,9 +78,7 @@ def test_a_receipt_is_found_by_what_is_read_out_and_tells_no_choice(study: Study
     assert not LevelAccess.objects.exists()
 
 
-def test_a_refusal_and_a_consent_look_the_same_and_an_older_receipt_is_said_to_be_older(
-    study: Study, event: ConsentEvent
-) -> None:
+def test_a_refusal_and_a_consent_look_the_same_and_an_older_receipt_is_said_to_be_older(study, event) -> None:
     other = factories.holder_create(study, "P-3")
     refusal = services.consent_refuse(holder=other, form=study.consent_forms.get(), acting_user=None)
 
@@ -109,9 +107,7 @@ def test_a_misheard_code_or_a_receipt_of_another_study_is_not_found(study: Study
     assert "P-9" not in text(answer)
 
 
-def test_exact_numbers_and_their_course_are_for_those_who_handle_consents(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exact_numbers_and_their_course_are_for_those_who_handle_consents(study, monkeypatch) -> None:
     def page_for(role: str) -> str:
         html = as_(role).get("/studies/digits/recruitment/").text
         return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.replace("</script>", "")))

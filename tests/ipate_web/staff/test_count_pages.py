@@ -37,9 +37,7 @@ def counted(study: Study) -> dict[str, int]:
     return {count.level: count.count for count in head_counts(study)}
 
 
-def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(
-    table: Study, operator: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_says_what_a_drawing_costs_and_shows_what_was_drawn(table, operator, monkeypatch) -> None:
     HeadCount.objects.all().delete()
     address = url("head_counts", table)
     assert "uses 1.0 % of the smallest cap and cannot be undone; 100.0 % is free" in operator.get(address).text

@@ -207,9 +207,7 @@ FLAGS |= {"columns-3-spellings": "n = 0\ny = 1"}
     ],
     ids=["numbers", "times", "labels"],
 )
-def test_other_targets_are_declared_without_json(
-    client: Client, study: Study, content: str, answers: Any, wrong: Any, target: Any, learned: list[str]
-) -> None:
+def test_other_targets_are_declared_without_json(client, study, content, answers, wrong, target, learned) -> None:
     url, begun = begin(client, content)
     answers = answers | {"columns-1-minimum": 0, "columns-1-maximum": 100}
     refused = client.post(url, declared(client, begun, **answers | wrong))
@@ -351,9 +349,7 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
     assert begun.schema["columns"][3] == before["columns"][3]
 
 
-def test_a_page_shows_how_many_people_are_registered(
-    client: Client, study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_shows_how_many_people_are_registered(client, study, monkeypatch) -> None:
     begun = DatasetImport.objects.create(study=study, name="p", kind="private", file="p.csv", state="importing")
     DatasetImport.objects.filter(pk=begun.pk).update(progress=0.3)
     page = f"/studies/ward/datasets/import/{begun.pk}/live/"

@@ -335,9 +335,7 @@ def drawn() -> Run:
 
 
 @pytest.mark.parametrize("made", ["run", "drawn"])
-def test_a_file_stays_as_it_was_released_however_tables_are_written_later(
-    made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_stays_as_it_was_released_however_tables_are_written_later(made, request, monkeypatch) -> None:
     result = request.getfixturevalue(made).result
     for kind in (CountTable, SyntheticRows):
         monkeypatch.setattr(kind, "to_csv", lambda _table: "as a later version writes it")

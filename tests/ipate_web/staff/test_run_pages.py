@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.urls import reverse
-from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 from rest_framework.test import APIClient
 
 from accounting.models import Release
@@ -96,9 +95,7 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
 # --- Approving and cancelling ---------------------------------------------------------------------------------------
 
 
-def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
-    study: Study, django_capture_on_commit_callbacks: Commits
-) -> None:
+def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(study, django_capture_on_commit_callbacks) -> None:
     run = run_draft(study, **TABLE_RUN, purpose="Tell the three classes apart.")
     client = as_("operator")
     page = client.get(url("run_approve", run))

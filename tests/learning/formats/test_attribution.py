@@ -110,9 +110,7 @@ def test_addresses_of_a_bundle_and_of_two_servers_are_told_apart(tmp_path: Path)
 
 @given(order=st.permutations(range(12)), spelled=st.lists(st.sampled_from(sorted(SUBJECTS)), min_size=10, max_size=10))
 @settings(max_examples=40, deadline=None)
-def test_no_order_and_no_spelling_gives_a_record_to_another_person(
-    tmp_path_factory: pytest.TempPathFactory, order: list[int], spelled: list[str]
-) -> None:
+def test_no_order_and_no_spelling_gives_a_record_to_another_person(tmp_path_factory, order, spelled) -> None:
     observations = [glucose(SUBJECTS[name][0], number) for number, name in enumerate(spelled)]
     resources = [patient("a"), patient("b"), *observations]
     facts, balance = read(tmp_path_factory.mktemp("fhir"), *(resources[place] for place in order))

@@ -333,9 +333,7 @@ ODD = [[], ["# no row"], ["", "", "", "", ""], ["ada"], ["ada", "1", "1", "true"
     st.sampled_from(["", "#"]),
     st.sampled_from([1 << 22, 60]),
 )
-def test_whole_blocks_read_like_single_lines(
-    tmp_path_factory: pytest.TempPathFactory, rows: Any, mark: str, end: str, quote: str, comment: str, block: int
-) -> None:
+def test_whole_blocks_read_like_single_lines(tmp_path_factory, rows, mark, end, quote, comment, block) -> None:
     schema = TabularSchema(COLUMNS, ("no", "yes"), delimiter=mark, comment=comment)
     path, found = tmp_path_factory.mktemp("rows") / "a.csv", []
     cells = [[quote + each + quote if quote or mark in each else each for each in row] for row in [WRITTEN, *rows]]

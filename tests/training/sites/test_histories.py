@@ -243,9 +243,7 @@ class History:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happens_every_total_was_paid_for_at_each_site(
-    monkeypatch: pytest.MonkeyPatch, settings: Any, seed: int
-) -> None:
+def test_whatever_happens_every_total_was_paid_for_at_each_site(monkeypatch, settings, seed) -> None:
     history = History(renewed_make(monkeypatch), seed)
     for _ in range(40):
         history.act()

@@ -1,7 +1,6 @@
 """Joint runs from their proposal to their end, through services and requests."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -151,9 +150,7 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda value: value["method"] if isinstance(value, dict) else value,
 )
-def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(
-    fields: dict[str, Any], mode: str, count: int
-) -> None:
+def test_noise_set_aside_a_joint_run_releases_what_a_central_one_does(fields, mode, count) -> None:
     there, taught = Installations(count), "student_learner" in fields
     runs = finished(there.start(mode=mode, asks=taught, **fields))
     alone = central(there, **fields | {"batch_size": runs[0].batch_size})
@@ -262,9 +259,7 @@ def test_a_table_over_sites_counts_the_noise_of_their_head_counts() -> None:
 @pytest.mark.parametrize(
     ("fields", "is_left"), [(STEPS, True), (COUNTS, False)], ids=["model, left", "counts, in the alliance"]
 )
-def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(
-    fields: dict[str, Any], is_left: bool, settings: Any
-) -> None:
+def test_what_a_hub_withdraws_is_withdrawn_at_its_sites_however_late(fields, is_left, settings) -> None:
     settings.SITES_INTERVAL = 0
     there = Installations()
     hub, *sites = finished(there.start(**fields, asks="student_learner" in fields))
@@ -314,9 +309,7 @@ def test_a_withdrawal_that_the_hub_has_not_signed_is_refused() -> None:
     assert joint.withdrawn == {}
 
 
-def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(
-    monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_a_hub_hears_of_a_site_that_left_however_late_and_waits_for_it_no_more(monkeypatch, settings) -> None:
     settings.SITES_INTERVAL = 0
     there = Installations()
     run = there.propose(**STEPS)
@@ -392,9 +385,7 @@ def test_a_site_whose_answer_is_lost_sends_the_same_bytes_and_charges_once(monke
         pytest.param(lambda seconds: http_date(time.time() + seconds), id="date"),
     ],
 )
-def test_a_hub_whose_disk_is_full_is_asked_again_when_it_says(
-    monkeypatch: pytest.MonkeyPatch, settings: Any, header_of: Callable[[int], str]
-) -> None:
+def test_a_hub_whose_disk_is_full_is_asked_again_when_it_says(monkeypatch, settings, header_of) -> None:
     header, asked = header_of(10_000), []
 
     class FullHub(InThisProcess):
@@ -474,9 +465,7 @@ def test_a_proposal_is_taken_or_declined_once_whatever_the_hub_says_meanwhile() 
 
 
 @pytest.mark.exhaustive
-def test_answers_are_kept_until_their_run_ends_and_those_whose_commit_has_failed_by_nobody(
-    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_answers_are_kept_until_their_run_ends(monkeypatch, django_capture_on_commit_callbacks) -> None:
     def sums_kept(run: Run) -> set[str]:
         """Files of sums of a run that no row of questions names."""
         named = {name for names in run.joint.questions.values_list("answer", "total") for name in names if name}

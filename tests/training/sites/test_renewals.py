@@ -190,9 +190,7 @@ def test_a_site_confirms_before_it_takes_up_another_run(renewed: Renewed) -> Non
         joint_run_take(alliance=alliance, number=run.pk.hex, private_dataset=private, acting_user=user_create("otto"))
 
 
-def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replayed(
-    renewed: Renewed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_that_do_not_follow_are_refused_and_old_ones_cannot_be_replayed(renewed, monkeypatch) -> None:
     forgery = {}
     site = renewed.there.sites[1]
     former = renewed.contact(1)

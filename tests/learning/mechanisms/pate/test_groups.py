@@ -113,9 +113,7 @@ def planned(holders: list[int], variant: str, teachers: int):
     variant=st.sampled_from(pate.VARIANTS),
     seed=st.integers(0, 1000),
 )
-def test_every_holder_goes_where_their_group_belongs_and_teachers_have_equal_parts(
-    holders, teachers, variant, seed
-) -> None:
+def test_holders_go_where_their_group_belongs_and_teachers_have_equal_parts(holders, teachers, variant, seed) -> None:
     plan, group_of_holder = planned(holders, variant, teachers)
     holder, teacher = pate.assign(plan, group_of_holder, np.random.default_rng(seed))
     pairs = list(zip(holder.tolist(), teacher.tolist(), strict=True))

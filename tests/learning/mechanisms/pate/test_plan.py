@@ -117,9 +117,7 @@ def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_s
     variant=st.sampled_from(["weighting", "vanishing"]),
     small_groups=st.sampled_from(["merge", "leave_out"]),
 )
-def test_every_teacher_has_holders_and_every_budget_holds(
-    groups: list[PrivacyGroup], teachers: int, variant: str, small_groups: str
-) -> None:
+def test_every_teacher_has_holders_and_every_budget_holds(groups, teachers, variant, small_groups) -> None:
     if sum(group.holders for group in groups) < teachers:
         return
     plan = plan_of(groups, variant, teachers, small_groups=small_groups)

@@ -58,9 +58,7 @@ def trained(question: SampledQuestion, x: np.ndarray, y: np.ndarray) -> list[Sam
 @pytest.mark.parametrize(
     ("network", "shape"), [("linear", (8,)), ("mlp", (8,)), pytest.param("cnn", (16, 16), marks=pytest.mark.exhaustive)]
 )
-def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(
-    network: str, shape: tuple[int, ...]
-) -> None:
+def test_a_network_of_clipped_steps_is_too_sure_before_and_calibrated_after(network, shape) -> None:
     question = question_of(network, shape)
     states = trained(question, *people_like(shape, PEOPLE, 0))
     public, _unknown = people_like(shape, 1000, 1)
