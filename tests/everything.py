@@ -73,7 +73,7 @@ NO_PAGES = {
         "staff:study_budget_file staff:run_student_model staff:run_student_onnx mfa_download_recovery_codes"
     ),
     "the form of account_reset_password_from_key": "account_set_password",
-    "needs a key: browser/test_keys.py": "mfa_reauthenticate_webauthn mfa_edit_webauthn mfa_remove_webauthn",
+    "needs a key: browser/test_budgets.py": "mfa_reauthenticate_webauthn mfa_edit_webauthn mfa_remove_webauthn",
 }
 _NAMES_OF_NO_PAGES = " ".join(NO_PAGES.values()).split()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Follow docs/install.md, "One machine with systemd" and "Signed checkpoints", on a fresh machine: REPOSITORY VENV|-
 #
-# Called by tests/test_fresh_machine.py, as root. The machine is a copy of this one's files that forgets everything
+# Called by tests/test_deploy.py, as root. The machine is a copy of this one's files that forgets everything
 # (overlay), with mounts, a network, processes and a systemd of its own. What the chapters say is run as it stands.
 # VENV: folder whose packages stand for those of `make install`; -: install.
 set -euo pipefail

@@ -368,3 +368,32 @@ def test_holders_are_answered_while_all_other_processes_are_taken(installation: 
             assert proxy.client.get(address).status_code == status, address
         with pytest.raises(httpx.ReadTimeout):
             proxy.client.get("/studies/", timeout=2)
+
+
+PROGRAMS = ("unshare", "nsenter", "chroot", "adduser", "setpriv", "git", "curl", "openssl", "nginx", "redis-server")
+
+
+def missing() -> str:
+    """Why it cannot be tried here; empty where it can."""
+    if os.geteuid() != 0:
+        return "it needs root, for a root folder and a network of its own"
+    lacking = [name for name in (*PROGRAMS, "/lib/systemd/systemd") if not shutil.which(name)]
+    if lacking or not list(Path("/usr/lib/postgresql").glob("*/bin/initdb")):
+        return f"not installed: {', '.join(lacking) or 'postgresql'}"
+    namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup")
+    if subprocess.run(["unshare", *namespaces, "--fork", "true"], check=False).returncode:
+        return "this machine gives no namespaces"
+    if not os.access("/sys/fs/cgroup", os.W_OK):
+        return "this machine gives no control groups"
+    return ""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.worker
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_the_documented_commands_bring_up_an_installation() -> None:
+    venv = "-" if os.environ.get("IPATE_FRESH_MACHINE") == "install" else sys.prefix
+    script = Path(__file__).with_name("fresh_machine.sh")
+    command = ["bash", script, settings.BASE_DIR, venv]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "THE FRESH MACHINE IS WHOLE" in done.stdout, done.stdout + done.stderr

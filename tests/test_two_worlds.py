@@ -509,9 +509,6 @@ def test_deciders_see_the_same_after_answers_a_release_and_a_withdrawal() -> Non
     assert compare([*answers, *asked, ("i_withdraw",), ("vote",), ("look", *SHARPEST)]) > 10 * len(SHARPEST)
 
 
-# --- Planted leaks: the comparison finds them ------------------------------------------------------------------------
-
-
 def _a_chain_of_people_is_public(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(permissions, "PUBLIC_CHAINS", permissions.PUBLIC_CHAINS | {"consent.circumstance"})
 

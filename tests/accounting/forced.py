@@ -600,9 +600,6 @@ def world_play(
     return world
 
 
-# --- The comparison -------------------------------------------------------------------------------------------------
-
-
 def loss(ours: Draw, theirs: Draw) -> float:
     """Worth of the difference of two exact answers, in μ²; noise of that scale hides no more."""
     difference = ours.exact - theirs.exact

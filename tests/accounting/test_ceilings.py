@@ -298,9 +298,6 @@ def test_an_ended_study_still_counts_where_there_is_a_ceiling(settings, pair, ha
     assert left(two) == (np.inf if ceiling is None else pytest.approx(ceiling - reached))
 
 
-# --- Two studies at once --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.both
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(

@@ -63,9 +63,6 @@ PHASES = (Phase.generate,)
 EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (1.5, 2.0, 4.0), (0.9, 2.5, 2.6)]
 
 
-# --- The mathematics, once more -------------------------------------------------------------------------------------
-
-
 @cache
 def cap(epsilon: float) -> float:
     """The μ² at which δ(ε) is DELTA: Dong, Roth and Su 2022, Corollary 2.13."""
@@ -83,9 +80,6 @@ def cost(aggregator: dict[str, Any], moved: float, queries: int, labels: int) ->
         return labels * (2 * norm.ppf(1 / (1 + math.exp(-pure)))) ** 2
     check = (moved / aggregator.get("sigma_threshold", math.inf)) ** 2
     return queries * check + labels * 2 * (moved / aggregator["sigma"]) ** 2
-
-
-# --- The books ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -120,8 +114,6 @@ class Books:
         self.spent[holder] = self.spent.get(holder, 0.0) + charge
         assert self.spent[holder] <= limit * (1 + 1e-7), "more than the share of what was promised"
 
-
-# --- The site, and what is done to it -------------------------------------------------------------------------------
 
 holders = st.integers(0, HOLDERS - 1)
 teachers = st.fixed_dictionaries(

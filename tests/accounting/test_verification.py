@@ -107,9 +107,6 @@ def test_untouched_records_are_whole_and_the_report_says_so(study: Study) -> Non
         call_command("verify_ledger", "--study", "nowhere")
 
 
-# --- Every column of every chained table ----------------------------------------------------------------------------
-
-
 def another(field: models.Field, value: Any) -> Any:
     """A value that the column may hold and does not."""
     if field.choices and field.model is not ShareRecord:  # one that ended has a row of every kind already
@@ -238,9 +235,6 @@ def test_a_hash_noted_outside_proves_that_a_whole_old_state_was_put_back(study: 
     ]
 
 
-# --- Files ----------------------------------------------------------------------------------------------------------
-
-
 def rewrite(name: str, **arrays: np.ndarray) -> None:
     """Another content under the same name."""
     arrays_save(name, **{**arrays_load(name), **arrays})
@@ -287,9 +281,6 @@ def test_a_file_that_was_changed_is_found(study: Study) -> None:
     digest = arrays_save(book_name(), holder=spent.holders, spent=spent.spent * 0.5, salt=np.zeros(32, np.uint8))
     AccountBook.objects.update(digest=digest)
     assert any("not the sum of the charges" in fault for fault in verify())
-
-
-# --- What is not chained but follows from what is -------------------------------------------------------------------
 
 
 def run_update(**fields: Any) -> None:
@@ -366,9 +357,6 @@ def test_nothing_is_replayed_of_a_run_that_ended_before_its_study_kept_votes() -
     assert {run.status, later.status} == {Run.Status.FINISHED}
     assert verify("--replay") == []
     assert {batch.run_id for batch in batches_kept(study)} == {later.pk}
-
-
-# --- Runs in which every holder votes -------------------------------------------------------------------------------
 
 
 def round_update(**fields: Any) -> None:

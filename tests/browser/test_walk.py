@@ -108,9 +108,6 @@ def installation(visit, live_server, settings, tmp_path) -> Iterator[Installatio
         yield Installation(visit, tmp_path)
 
 
-# --- The study and its people -----------------------------------------------------------------------------------------
-
-
 def study_make(installation: Installation) -> None:
     """The administrator sets a study up, appoints its people, and has no part in it any more."""
     site = installation.come("ada", "/sign-in/")
@@ -147,9 +144,6 @@ def password_set(installation: Installation, name: str) -> Site:
     site.press("Set the password")
     site.says("Waiting for you")
     return site
-
-
-# --- What holders read and are promised ------------------------------------------------------------------------------
 
 
 def form_propose(installation: Installation) -> None:
@@ -197,9 +191,6 @@ def both_approve(installation: Installation) -> None:
         site.open(installation.link_for("clara", path))
         site.press(button)
         site.says(told)
-
-
-# --- Data and people -------------------------------------------------------------------------------------------------
 
 
 def records(number: int, seed: int) -> list[list[Any]]:
@@ -265,9 +256,6 @@ def people_decide(installation: Installation) -> None:
     site.page.locator("[name=scans]").set_input_files(scan)
     site.press("Record all")
     site.says(f"{len(signed)} decisions were recorded.")
-
-
-# --- Runs ------------------------------------------------------------------------------------------------------------
 
 
 def run_make(installation: Installation, title: str) -> Site:

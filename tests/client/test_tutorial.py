@@ -1,16 +1,19 @@
 """The notebook and the tutorial of the client as programs, while an operator and a worker do their part."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
 
-from tests.client.notebooks import NOTEBOOKS, program_lines
 from tests.factories import user_create
 from tests.training.asking import run_ask
 from tests.training.runs import run_approve
@@ -57,3 +60,31 @@ def test_the_programs_lead_from_token_to_student(study, live_server, token, tmp_
                 run_ask(run_approve(run=run, acting_user=user_create("olga"), share=0.5))
     assert "finished" in "".join(reports)
     assert (tmp_path / "student.onnx").stat().st_size > 1000
+
+
+NOTEBOOKS = settings.BASE_DIR / "client" / "notebooks"
+
+
+@contextmanager
+def program_lines(
+    code: str, *, site: str, token: str, study: str, folder: Path, program: tuple[str, ...] = (sys.executable, "-c")
+) -> Iterator[Iterator[str]]:
+    """Context in which a program runs in ``folder``, with the lines that it prints; fails where it fails."""
+    environment = {
+        **os.environ,
+        **{"IPATE_SITE": site, "IPATE_TOKEN": token, "IPATE_STUDY": study, "IPATE_EVERY": "0.2"},
+        **{"PYTHONPATH": str(settings.BASE_DIR / "client"), "no_proxy": "*"},
+    }
+    command, pipe = [*program, code], subprocess.PIPE
+    with (
+        (folder / "errors").open("w") as errors,
+        subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=errors, text=True) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            yield iter(process.stdout)
+        except BaseException:
+            process.kill()  # or it would wait for ever for what did not happen
+            raise
+    if process.returncode:
+        pytest.fail((folder / "errors").read_text()[-2000:])

@@ -6,9 +6,13 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import services
-from consent.models import DataHolder, Study
+from consent.documents import receipts
+from consent.models import ConsentEvent, DataHolder, Study
+from consent.people import exports
 from consent.wording.facts import facts_of
 from tests import factories
+from tests.consent.conftest import answer
+from tests.factories import user_create
 from tests.snapshots import built_once
 
 TEXTS = {"en": "We ask.", "de": "Wir fragen.", "fr": "Nous demandons."}
@@ -87,3 +91,63 @@ def test_after_a_decision_translations_can_be_added_and_not_changed(study: Study
     changed = added | {"translations": facts["translations"] | {"de": {"purpose": "Mehr."}}}
     with pytest.raises(ValidationError, match=r"People consented to different facts \(Purpose"):
         factories.form_publish(study, TEXTS, facts=changed)
+
+
+LANGUAGES = ["en", "de", "en-x-easy", "de-x-young"]
+GERMAN = dict.fromkeys(("title", "purpose", "data_categories", "data_source", "retention"), "Z")
+VARIANTS = {"en": "We ask.", "de": "Wir fragen.", "en-x-easy": "We ask you. Short.", "de-x-young": "Wir fragen dich."}
+
+
+@pytest.fixture
+@built_once
+def varied(db: None) -> Study:
+    varied = factories.study_create(languages=LANGUAGES, translations={"de": GERMAN})
+    factories.policy_approve(varied)
+    factories.form_publish(varied, VARIANTS)
+    return varied
+
+
+@pytest.fixture
+def reader(varied: Study, client: Client) -> Client:
+    client.force_login(factories.holder_create(varied, user=user_create("hanna")).user)
+    return client
+
+
+def page(client: Client, **query: str) -> str:
+    return " ".join(client.get(reverse("consent:study", args=["digits"]), query).text.split())
+
+
+def test_readers_choose_a_variant_and_the_main_text_stays_binding(reader: Client) -> None:
+    main = page(reader)
+    assert "<p>We ask.</p>" in main
+    assert '<a href="?text=en-x-easy" lang="en-x-easy" hreflang="en-x-easy">English, easy to read</a>' in main
+    assert main.index("?text=en-x-easy") < main.index("<p>We ask.</p>"), "before the text"
+    assert "This text is meant to help you understand" not in main
+    easy = page(reader, text="en-x-easy")
+    assert '<div class="prose" lang="en"><p>We ask you. Short.</p>' in easy
+    assert "This text is meant to help you understand" in easy and '<a href="?text=en">Read the main text</a>' in easy
+    reader.cookies["django_language"] = "de"
+    young = page(reader, text="de-x-young")
+    assert 'lang="de"><p>Wir fragen dich.</p>' in young
+    assert "Dieser Text soll beim Verstehen helfen" in young and "English, leicht zu lesen" in young
+
+
+def test_it_is_recorded_which_text_was_read(reader: Client, varied: Study) -> None:
+    field = '<input type="hidden" name="text" value="en-x-easy">'
+    assert field in page(reader, text="en-x-easy")
+    reader.post(reverse("consent:decide", args=["digits"]), answer(varied, "NONE", text="xx"))
+    assert ConsentEvent.objects.get().text_read == "", "the form has no such text"
+    sent = answer(varied, text="en-x-easy")
+    reader.post(reverse("consent:study", args=["digits"]), sent)
+    assert field in reader.get(reverse("consent:check", args=["digits"])).text
+    reader.post(reverse("consent:decide", args=["digits"]), sent)
+    event = ConsentEvent.objects.latest("sequence")
+    assert event.text_read == "en-x-easy"
+    assert dict(receipts.receipt_facts(event))["Text you read"] == "English, easy to read"
+    assert receipts.receipt_json([event])["consent_record"]["events"][0]["extension"]["text_read"] == "en-x-easy"
+    rows = list(exports.decisions(varied))
+    assert [row["text_read"] for row in rows] == ["", "en-x-easy"] and exports.export_faults(varied, rows) == []
+    read = reader.get(reverse("consent:receipt_text", args=["digits", 2])).text
+    assert "We ask you. Short." in read, "what was read then"
+    assert services.consent_withdraw(holder=event.holder, acting_user=None).text_read == ""
+    assert list(ConsentEvent.chain_faults(varied.pk)) == []

@@ -14,7 +14,7 @@ from consent import selectors, services
 from consent.models import DataHolder, DecisionCount, Study
 from consent.people import counts
 from consent.people.circumstances import day_of
-from consent.people.counts import holders_per_level, recruitment_history, recruitment_overview
+from consent.people.counts import holders_per_level, recruitment_history
 from consent.promises.status import holder_status
 from consent.selectors import consent_current, lapses_at
 from tests import factories
@@ -266,14 +266,3 @@ def test_the_course_follows_each_decision(clock: Clock, db: None, give: Decide) 
         (date(2026, 1, 2), [0, 0, 2, 0, 1]),
         (date(2026, 1, 4), [1, 0, 0, 1, 1]),
     ]
-
-
-def test_the_overview_counts_where_holders_stand(study: Study, give: Decide) -> None:
-    holders = [factories.holder_create(study, f"P-{number}") for number in range(5)]
-    give(holders[0], "HIGH")
-    give(holders[1], "LOW")
-    services.consent_withdraw(holder=holders[1], acting_user=None)
-    services.consent_refuse(holder=holders[2], acting_user=None)
-    overview = recruitment_overview(study)
-    assert (overview.people, overview.invited, overview.decided) == (5, 0, 3)
-    assert overview.counts == {"HIGH": 1, "AVERAGE": 0, "LOW": 0, "WITHDRAWN": 1, "REFUSED": 1, "SUSPENDED": 0}

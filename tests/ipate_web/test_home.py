@@ -1,10 +1,16 @@
 """The home page, sign-in, the language; name, logo and notices of the installation, and the zone of shown times."""
 
+import csv
+import errno
+import io
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from django.http import HttpRequest, HttpResponse
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.loader import render_to_string
 from django.test import Client, RequestFactory
 from django.urls import reverse
@@ -15,9 +21,14 @@ from django.views import defaults
 from consent import services
 from consent.models import Study
 from consent.services.accounts import administrator_set
+from ipate_web.lists import Column, Reader
 from ipate_web.middleware import COOKIE, reader_zone
+from ipate_web.run_list import RUNS
 from tests import factories
-from tests.pages import as_
+from tests.factories import user_create
+from tests.pages import as_, url
+from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from training.models import Run
 
 pytestmark = pytest.mark.django_db
 
@@ -144,3 +155,118 @@ def test_an_unknown_zone_is_the_sites(cookie: str | None) -> None:
 def test_no_reader_takes_the_day_for_the_month(language: str, said: str) -> None:
     with translation.override(language):
         assert date_format(NOON, "SHORT_DATETIME_FORMAT") == said
+
+
+@pytest.fixture
+def broken(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client of a site whose database has gone away."""
+
+    def away(*_: object, **__: object) -> Any:
+        raise OperationalError("connection refused")
+
+    client.raise_request_exception = False
+    monkeypatch.setattr("django.db.models.sql.compiler.SQLCompiler.execute_sql", away)
+    return client
+
+
+def test_pages_say_that_the_database_is_away(broken: Client) -> None:
+    broken.cookies["sessionid"] = "a" * 32
+    for response in (
+        broken.get("/my/"),
+        broken.post("/sign-in/", {"login": "ada", "password": "a long password"}),
+        broken.post("/join/", {"code": "AAAA"}),
+    ):
+        assert (response.status_code, response["Retry-After"]) == (503, "30")
+        assert "database is not responding" in response.content.decode()
+
+
+def test_programs_read_a_problem_document_while_the_database_is_away(broken: Client) -> None:
+    response = broken.get("/api/v1/studies", headers={"Authorization": "Bearer ipate_0123456789abcdef"})
+    assert (response.status_code, response["Retry-After"]) == (503, "30")
+    assert response["Content-Type"] == "application/problem+json"
+    assert "Send the request again later" in response.json()["detail"]
+
+
+def test_programs_read_a_problem_document_after_any_other_failure(client, monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise RuntimeError("a defect")
+
+    client.raise_request_exception = False
+    monkeypatch.setattr("ipate_web.api.models.KeyList.get", fail)
+    response = client.get("/api/v1/keys")
+    assert (response.status_code, response["Content-Type"]) == (500, "application/problem+json")
+    assert "a defect" not in response.content.decode()
+
+
+def test_a_full_disk_is_no_defect(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    client.raise_request_exception = False
+    for address, name in (
+        ("/api/v1/keys", "ipate_web.api.models.KeyList.get"),
+        ("/glossary/", "consent.wording.glossary.render"),
+    ):
+        monkeypatch.setattr(name, fail)
+        response = client.get(address)
+        assert (response.status_code, response["Retry-After"]) == (503, "30"), address
+        assert "disk is full" in response.content.decode()
+
+
+@pytest.mark.parametrize("address", ["/api/", "/api/v2/studies", "/api/nothing"])
+def test_programs_read_a_problem_document_for_an_address_that_leads_nowhere(client: Client, address: str) -> None:
+    response = client.get(address)
+    assert (response.status_code, response["Content-Type"]) == (404, "application/problem+json")
+
+
+def test_the_schema_is_rendered_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = client.get("/api/schema?format=json")
+    monkeypatch.setattr("drf_spectacular.generators.SchemaGenerator.get_schema", None)
+    again = client.get("/api/schema?format=json")
+    assert first.content == again.content and first["ETag"] == again["ETag"]
+    unchanged = client.get("/api/schema?format=json", headers={"If-None-Match": first["ETag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+
+
+@pytest.fixture
+def drafts() -> list[Run]:
+    study = study_with_table()
+    return [run_draft(study, title=title, **TABLE_RUN) for title in ("Bee", "ant", "=cat")]
+
+
+def test_a_column_is_described_in_one_place(drafts: list[Run], django_assert_num_queries: Any) -> None:
+    """The query loads what its cells read, and it is on the page and in the file."""
+    seed = Column("seed", "Seed", lambda run, _reader: f"<{run.batch_size}>", fields=("batch_size",))
+    listing = replace(RUNS, columns=(*RUNS.columns, seed))
+    study, request = drafts[0].study, RequestFactory().get("/", {"columns": ["seed"], "sort": "title"})
+    with django_assert_num_queries(3):  # names of proposers, how many rows, the rows
+        page = listing.page(request, study.runs.all(), Reader(study))
+        assert [column.name for column, _order, _direction in page.headings] == ["title", "seed"]
+        assert all(row.endswith(f"<td>&lt;{drafts[0].batch_size}&gt;</td>") for row in page.rows)
+    assert [re.sub("<.*?>", "", row.split("</th>")[0]) for row in page.rows] == ["=cat", "ant", "Bee"]
+    assert "plan" in page.objects[0].get_deferred_fields()
+    rows = list(csv.reader(io.StringIO("".join(page.csv()))))
+    assert [row[0] for row in rows] == ["Run", "'=cat", "ant", "Bee"]
+
+
+def test_a_reader_chooses_columns_order_rows_and_a_file(drafts: list[Run]) -> None:
+    client, address = Client(), url("runs", drafts[0].study)
+    client.force_login(user_create("olga"))
+    page = client.get(address, {"sort": "proposed", "columns": ["status", "proposed"], "size": "20"}).text
+    assert re.findall(r'aria-sort="(\w+)"', page) == ["ascending"] and "sort=-proposed" in page
+    assert ">Method</th>" not in re.sub(r"\s+", "", page) and page.index("Bee") < page.index("=cat")
+    assert client.get(address, {"sort": "-proposed"}).status_code == 200, "the order at first, too, has a name"
+    for wrong in ({"sort": "seed"}, {"columns": "plan"}, {"size": "1000000"}, {"status": "lost"}):
+        answer = client.get(address, wrong)
+        assert answer.status_code == 422 and "Bee" in answer.text, wrong
+    file = client.get(address, {"format": "csv", "search": "ant"})
+    assert file["Content-Disposition"] == f'attachment; filename="{drafts[0].study.slug}-runs.csv"'
+    rows = [row.split(",")[:2] for row in file.getvalue().decode().splitlines()]
+    assert rows == [["Run", "Status"], ["ant", "draft"]]
+
+
+def test_filters_of_a_page_and_of_the_api_are_the_same(drafts: list[Run]) -> None:
+    runs = drafts[0].study.runs.all()
+    form, parameters = RUNS.form(QueryDict(), runs, Reader(drafts[0].study)), RUNS.parameters("Parameters", "")().fields
+    assert set(parameters) - set(form.fields) == {"study", "variant"}
+    assert set(form.fields) - set(parameters) == {"columns", "size"}

@@ -120,9 +120,6 @@ def files(run: Run) -> list[str]:
     return sorted(path.name for path in (Path(settings.PRIVATE_DIR) / "runs" / str(run.pk)).glob("*"))
 
 
-# --- From the approval to the end -----------------------------------------------------------------------------------
-
-
 def test_every_planned_point_is_asked_once_and_what_it_cost_is_charged(exact: None) -> None:
     study = small_study(retain_votes=False)
     run = run_finish(approved_run(study))
@@ -211,9 +208,6 @@ def test_a_wanted_number_of_labels_is_all_that_is_asked() -> None:
     assert (run.status, run.stop_reason, run.labels, run.position) == ("finished", Run.StopReason.ENOUGH, 5, 5)
     assert shares(study)[run.pk].used == pytest.approx(5 / 900 / caps_of(1.0, study.delta))
     assert_whole(run)
-
-
-# --- Who is heard ---------------------------------------------------------------------------------------------------
 
 
 def test_who_joins_withdraws_or_returns_in_a_batch_is_heard_as_their_new_choice_says(exact: None) -> None:
@@ -305,9 +299,6 @@ def test_single_holders_absent_classes_bad_records_and_holders_without_any_are_o
     assert run.status == Run.Status.FINISHED, run.message
     assert set(charged(run, 0)) == {holder(study, 0).pk, holder(study, 11).pk}
     assert_whole(run)
-
-
-# --- Crashes --------------------------------------------------------------------------------------------------------
 
 
 def test_a_shard_whose_worker_died_is_asked_again_but_not_for_ever_and_one_that_is_held_is_not(settings: Any) -> None:
@@ -411,9 +402,6 @@ def test_a_locked_study_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert run_finish(commit(run)).status == Run.Status.FINISHED
 
 
-# --- Beside other runs ----------------------------------------------------------------------------------------------
-
-
 def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     study = small_study()
     holders, teachers = approved_run(study, share=0.3), run_start(study, share=0.3, **TABLE_RUN)
@@ -433,9 +421,6 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
         run = run_finish(Run.objects.get(pk=run.pk))
         assert run.status == Run.Status.FINISHED
         assert_whole(run)
-
-
-# --- Plans and proposals --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from scipy.io import savemat
 
 from consent.models import DataHolder, Study
 from tests.factories import holder_create, study_create, user_create
-from tests.learning.formats.files import unfolding
 from tests.reading import read_here  # noqa: F401
 from training.engine.records import records_load
 from training.models import Dataset, DatasetImport
@@ -339,8 +338,6 @@ def test_an_import_that_fails_in_the_middle_leaves_nothing_and_can_be_repeated(s
     assert begun.state == "done" and Dataset.objects.count() == 1
 
 
-# --- ``manage.py import_dataset`` ---
-
 WARD = {**TABLE, "columns": [column for column in TABLE["columns"] if column["name"] != "sex"]}
 CSV = "who,age,back\nada,50,no\nben,25,yes\nada,75,yes\n"
 
@@ -417,3 +414,11 @@ def test_all_errors_of_several_files_are_reported_at_once_and_none_is_imported(s
     digests = [hashlib.sha256(each.encode()).hexdigest() for each in (CSV, "who,age,back\ncleo,10,no\n")]
     run(packed, folder / "more.csv", schema=schema, sha256=digests)
     assert Dataset.objects.get().rows == 4
+
+
+def unfolding(**columns: int) -> pa.Table:
+    """Table whose columns have so many times the same text of 4 MB; written without its schema it stays small."""
+    text = pa.array(["a" * 4_000_000])
+    return pa.table(
+        {name: pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), text) for name, rows in columns.items()}
+    )

@@ -20,9 +20,8 @@ from consent.promises.questions import KEYS
 from consent.selectors import consent_form_in_force
 from consent.services import holders_register
 from consent.services.erasures import erasure_ask
-from tests.accounting.counting import study_of_many
 from tests.factories import FORM, form_publish, holder_create, policy_approve, study_create, user_create
-from tests.training.runs import TABLE_RUN, run_start, study_with_consents, study_with_table
+from tests.training.runs import TABLE_RUN, consents_give, run_start, study_with_consents, study_with_table
 from training.services.drawings import (
     SHARE,
     answer_counts,
@@ -256,3 +255,13 @@ def test_the_interval_holds_the_true_share_as_often_as_it_says(share: float) -> 
     # Bounds are rounded outwards, to whole numbers.
     assert 0.94 < covered < 0.985
     assert all(each.low <= each.right <= each.high for each in found if each.right is not None)
+
+
+def study_of_many(holders: int) -> Study:
+    """A study whose promises are so weak that a count of its holders stands out of the noise."""
+    study = study_create("many", delta=0.01)
+    form_publish(study)
+    policy_approve(study, 5.0, 6.0, 7.0)
+    services.holders_register(study=study, pseudonyms=[f"p-{place:03}" for place in range(holders)])
+    consents_give(study, "HAL")
+    return study

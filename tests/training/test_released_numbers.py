@@ -114,9 +114,6 @@ def counts(run: Run) -> np.ndarray:
     return np.array(list(run.queries.order_by("pk").values_list("counts", flat=True)))
 
 
-# --- From noisy numbers ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("begun", [ask, vote])
 def test_a_label_is_that_of_the_noisy_numbers(watched: Watched, begun: Callable[..., Run]) -> None:
     run = begun(small_study())
@@ -136,9 +133,6 @@ def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(m
         run = ask(small_study())
     (fault,) = release_faults(run)
     assert "its labels do not follow from the counts that were released" in fault
-
-
-# --- Under all of their noise ---------------------------------------------------------------------------------------
 
 
 def test_releases_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
@@ -176,9 +170,6 @@ def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.Monk
     drawn = (shares[1] - shares[0]).ravel()
     low, high = chi2.ppf([0.5e-9, 1 - 0.5e-9], len(drawn))
     assert len(drawn) == 300 and low < (drawn**2).sum() / 60.0**2 < high
-
-
-# --- Of those who pay -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -242,9 +233,6 @@ def test_charges_beside_a_batch_reduce_its_room(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(arrays_load(run.batches.get().attempt)["spent"], before.of(charged.holders))
 
 
-# --- What a share was used for --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("begun", "fields"), [(ask, {}), (vote, {"weight_scheme": "proportional"})])
 def test_a_share_settles_to_the_largest_possible_use(watched, begun, fields) -> None:
     study = small_study()
@@ -254,8 +242,6 @@ def test_a_share_settles_to_the_largest_possible_use(watched, begun, fields) -> 
     run_cancel(run=run, acting_user=user_create("olga"))
     assert shares(study)[run.pk].used == pytest.approx(used.max())
 
-
-# --- One person with very many records ---
 
 RECORDS = int(os.environ.get("IPATE_RECORDS", "30000"))
 #: What blocks, libraries that are loaded, and a student may take.

@@ -192,8 +192,6 @@ def test_predictions_are_classes_with_probabilities_and_other_rows_are_refused_w
             student_predict(run.student, rows)
 
 
-# --- Versions of a run's student ---
-
 Student = dict[str, Any]
 BOOSTED: Student = {"student_learner": "boosting", "student_parameters": {"iterations": 3, "leaf": 1}}
 
@@ -266,9 +264,6 @@ def test_trainings_end_where_the_public_points_were_removed_before_a_worker_came
         assert "The public points were removed" in training.message
 
 
-# --- Assessment -----------------------------------------------------------------------------------------------------
-
-
 def test_a_version_is_assessed_by_held_out_releases_and_beside_true_labels() -> None:
     study = study_with_table(points=30)
     run = run_finish(run_start(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 30.0}}))
@@ -289,9 +284,6 @@ def test_a_version_is_assessed_by_held_out_releases_and_beside_true_labels() -> 
     right = (taught.predict(lessons.points_of(test)) == students.truth_of(test)).mean()
     assert version.reference["accuracy"] == pytest.approx(right, abs=0.005)
     assert not run_versions(run).busy
-
-
-# --- Publication ----------------------------------------------------------------------------------------------------
 
 
 def test_publisher_of_another_version_is_on_record_and_tampering_is_found(run: Run) -> None:
@@ -320,9 +312,6 @@ def test_publisher_of_another_version_is_on_record_and_tampering_is_found(run: R
     assert any("not the one that was chosen" in fault for fault in faults(run))
 
 
-# --- Progress and checkpoints ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.exhaustive
 def test_a_resumed_student_equals_the_uninterrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker dies between two steps: the checkpoint stays, and nothing else."""
@@ -347,9 +336,6 @@ def test_a_resumed_student_equals_the_uninterrupted_one(monkeypatch: pytest.Monk
     first, second = run.students.order_by("version")
     assert model_fetch(first.artifact) == model_fetch(second.artifact)
     assert arrays_list(checkpoints_folder(run)) == []
-
-
-# --- Published accuracies ---
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,13 @@
 """The vote: what stops it, what it charges, who is heard, and that labels and charges are one."""
 
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
-from django.utils import timezone
 from scipy.stats import norm
 
-from accounting.accounts import balances, charges_of
+from accounting.accounts import balances
 from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares
@@ -18,14 +16,11 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
-from consent.selectors import consent_current
-from consent.services import consent_give
-from consent.services.holders import circumstance_record
 from learning.mechanisms.pate import NO_VOTE, REJECTED
 from learning.mechanisms.pate.ballots import VoteBudget
 from learning.mechanisms.pate.partition import public_participation
 from learning.mechanisms.protocol import PlanError
-from tests.factories import consent_choose, form_publish, policy_approve, user_create
+from tests.factories import consent_choose, policy_approve, user_create
 from tests.training.asking import asking_of, vote_batch
 from tests.training.runs import (
     TABLE_RUN,
@@ -84,9 +79,6 @@ def account(holder: DataHolder) -> float:
     return float(balances(holder.study).of(np.array([holder.pk]))[0])
 
 
-# --- Stopping -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("fields", "reason", "labels"),
     [
@@ -134,9 +126,6 @@ def test_stop_is_independent_of_consents_and_spending(variant: str) -> None:
         ends.append((run.stop_reason, run.position, run.spent, run.plan))
     assert ends[0] == ends[1]
     assert ends[0][0] == Run.StopReason.SHARE
-
-
-# --- Charging -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variant", [pytest.param("standard", marks=pytest.mark.exhaustive), "weighting", "upsampling"])
@@ -212,9 +201,6 @@ def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
     run.refresh_from_db()
     assert (run.position, run.status) == (12, Run.Status.LEARNING)
     assert_labels_and_register_agree(run)
-
-
-# --- Who is heard ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variant", ["weighting", "upsampling"])
@@ -296,41 +282,6 @@ def test_the_vote_opens_only_after_affected_teachers_were_retrained(monkeypatch:
     assert run.status == Run.Status.FINISHED
 
 
-# --- Room -----------------------------------------------------------------------------------------------------------
-
-
-def test_holder_without_room_for_the_whole_share_joins_no_teacher() -> None:
-    """They once stood at a weaker protection, and have spent more than theirs allows now."""
-    study = study_with_table()
-    holder = holder_of(study, "LOW")
-    first = run_finish(run_start(study, share=0.5, **TABLE_RUN))
-    spent = account(holder)
-    level_change(holder, "HIGH")
-    second = run_finish(run_start(study, share=0.4, **TABLE_RUN))
-    assert (first.status, second.status) == (Run.Status.FINISHED,) * 2
-    assert second.labels
-    assert account(holder) == spent > caps_of(1.0, study.delta)
-    assert account(holder_of(study, "AVERAGE")) == pytest.approx(first.spent[1] + second.spent[1])
-
-
-def test_a_run_whose_teachers_learn_anew_keeps_its_turn() -> None:
-    study = study_with_table()
-    first = run_teach(run_start(study, share=0.5, **TABLE_RUN))
-    consent_services.consent_withdraw(holder=holder_of(study, "HIGH"), acting_user=None)
-    assert vote_open(first)
-    assert Run.objects.get(pk=first.pk).status == Run.Status.PREPARING
-    second = run_finish(run_start(study, share=0.5, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 8.0}}))
-    assert (second.status, second.message) == (Run.Status.APPROVED, commits.WAITS)
-    first = run_finish(first)
-    assert first.status == Run.Status.FINISHED
-    assert run_finish(second).stop_reason == Run.StopReason.SHARE
-    charged = charges_of(Release.objects.get(run=first.pk, batch=0))
-    assert len(charged.holders) == 29, "nobody else had to leave"
-    assert list(study_faults(study)) == []
-
-
-# --- Exhaustion -----------------------------------------------------------------------------------------------------
-
 PROPORTIONS = {"variant": "weighting", "weight_scheme": "proportional", "batch_size": 5}
 
 
@@ -363,46 +314,6 @@ def test_the_noise_of_a_real_vote_cannot_be_repeated() -> None:
         votes.append(list(run.queries.values_list("label", flat=True)))
         run_commands.run_cancel(run=run, acting_user=user_create("olga"))
     assert votes[0] != votes[1]
-
-
-# --- A new form without whose answer a consent does not count ---
-
-
-def ask_again(study, renewal: str, silent: int) -> list:
-    """Publish a new form that all but the first ``silent`` holders answer as they did before. Returns those."""
-    form = form_publish(study, {"en": "We ask for more."}, renewal=renewal)
-    holders = list(study.holders.order_by("pk"))
-    for holder in holders[silent:]:
-        consent_give(holder=holder, level=consent_current(holder).level, form=form, acting_user=None)
-    return holders[:silent]
-
-
-@pytest.mark.parametrize(
-    "kind", ["guardian", *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in ("required", "died", "asked"))]
-)
-def test_a_death_a_guardian_or_a_required_new_answer_silence_as_a_withdrawal_does(silenced, kind) -> None:
-    """In a running vote their teachers fall silent, and in a later one they are in no teacher and pay nothing."""
-    study = study_with_table(points=40)
-    run = run_voting(study, aggregator={"name": "gnmax", "sigma": 100.0}, share=0.3)
-    vote_batch(run)
-    waiting = run_teach(run_start(study, share=0.3, **TABLE_RUN))
-    who = study.holders.order_by("pk").first()
-    if kind in ("died", "guardian"):
-        until = timezone.now().date() + timedelta(days=900) if kind == "guardian" else None
-        fields = {"until": until, "reason": "Register.", "acting_user": None}
-        circumstance_record(study=study, pseudonym=who.pseudonym, kind=kind, **fields)
-    else:
-        ask_again(study, kind, 1)
-    vote_batch(run)
-    assert silenced == [[], [] if kind == "asked" else teachers_of(run, who)]
-    vote_to_the_end(run)
-    waiting = run_finish(Run.objects.get(pk=waiting.pk))
-    assert waiting.status == Run.Status.FINISHED, waiting.message
-    charged = charges_of(Release.objects.get(run=waiting.pk, batch=0)).holders
-    assert (who.pk in charged) == (kind == "asked") and len(charged) >= 29
-
-
-# --- Votes that look at a student of the labels so far: Interactive-GNMax and residual votes ---
 
 
 RESIDUAL = {"name": "residual_gnmax", "sigma": 40.0, "first": 10, "disagreements": 2}

@@ -28,7 +28,7 @@ from training.engine.records import records_load
 from training.methods.pate_plan import plan_from_json
 from training.methods.pate_teachers import ballot_load
 from training.models import Dataset, Run, RunResult, Shard, TeacherChunk
-from training.services.advance import run_advance, shard_ask
+from training.services.advance import run_advance
 
 pytestmark = pytest.mark.django_db
 
@@ -267,28 +267,6 @@ def test_no_answer_follows_from_private_state_after_a_run(busy: Study, run: Run,
 @pytest.mark.exhaustive
 def test_no_answer_follows_from_private_state_while_people_are_asked(asking: Study, client: Client) -> None:
     assert_nothing_follows_from_private_state(client, asking)
-
-
-def test_renewed_questions_reveal_no_withdrawal(asking: Study, client: Client) -> None:
-    run = asking.runs.get(status=Run.Status.ASKING)
-    for shard in run.shards.all():
-        shard_ask(shard.pk)
-    address, first = reverse("api:run", kwargs={"pk": run.pk}), run.shards.get()
-    before = client("researcher").get(address).json()
-    consents_change(asking)
-    run_advance(run.pk)
-    assert run.shards.get() != first, "else this test shows nothing"
-    assert client("researcher").get(address).json() == before
-
-
-def test_retrained_teachers_reveal_no_withdrawal(study: Study, client: Client) -> None:
-    run, address = run_teach(run_start(study, learner_parameters={})), "/api/v1/runs"
-    before = client("researcher").get(f"{address}/{run.pk}").json()
-    assert before["progress"]["stages"][1]["share"] == 1
-    consents_change(study)
-    run_advance(run.pk)
-    assert run.chunks.filter(state=TeacherChunk.State.PENDING).exists(), "else this test shows nothing"
-    assert client("researcher").get(f"{address}/{run.pk}").json() == before
 
 
 @pytest.mark.parametrize(("teachers", "steps"), [(4, 4), (12, 10)])

@@ -23,7 +23,6 @@ from tests.reading import read_here  # noqa: F401
 from tests.snapshots import built_once
 from training.engine.records import records_load
 from training.models import Dataset, DatasetImport
-from training.services import imports
 from training.services.imports import import_work
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("read_here")]
@@ -347,12 +346,3 @@ def test_columns_are_saved_edited_and_taken_over_as_a_file(client: Client, study
     assert "Row 2 (lab_0): Used as" in page and "Row 3: “lab_2000” is not a column" in page and "Row 5" in page
     begun.refresh_from_db()
     assert begun.schema["columns"][3] == before["columns"][3]
-
-
-def test_a_page_shows_how_many_people_are_registered(client, study, monkeypatch) -> None:
-    begun = DatasetImport.objects.create(study=study, name="p", kind="private", file="p.csv", state="importing")
-    DatasetImport.objects.filter(pk=begun.pk).update(progress=0.3)
-    page = f"/studies/ward/datasets/import/{begun.pk}/live/"
-    assert "30 %" in text(client.get(page))
-    imports._stored_note(begun, 0.5)
-    assert "65 %" in text(client.get(page))

@@ -69,9 +69,6 @@ def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
     return run_form_filled(study, **{"title": "First", **teachers, **changes})
 
 
-# --- Proposing ------------------------------------------------------------------------------------------------------
-
-
 def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> None:
     client = as_("operator")
     changes = {"learner": "random_forest", "learner-random_forest-trees": 7, "learner-random_forest-balanced": "on"}
@@ -90,9 +87,6 @@ def test_a_plan_is_checked_changed_and_saved_as_it_was_checked(study: Study) -> 
     run = Run.objects.get(created_by__username="operator")
     assert (run.status, run.title, run.choices["teachers"]) == ("draft", "First", 6)
     assert run.choices["learner_parameters"] | {"trees": 7, "balanced": True} == run.choices["learner_parameters"]
-
-
-# --- Approving and cancelling ---------------------------------------------------------------------------------------
 
 
 def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(study, django_capture_on_commit_callbacks) -> None:
@@ -146,9 +140,6 @@ def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
     run.refresh_from_db()
     assert run.status == Run.Status.CANCELLED
     assert "This run has already ended" in client.post(url("run_cancel", run), follow=True).text
-
-
-# --- Drafts that their proposers change or withdraw -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -254,9 +245,6 @@ def test_the_api_changes_and_withdraws_until_the_approval(study: Study, draft: R
     assert late.status == "approved" and not ProposalChange.objects.filter(run=late.pk).exists()
 
 
-# --- Watching -------------------------------------------------------------------------------------------------------
-
-
 def test_a_finished_run_shows_public_charges_and_the_student(finished: Run) -> None:
     page, text = as_("committee").get(url("run", finished)), run_text(as_("committee"), finished)
     groups = page.context["groups"]
@@ -352,8 +340,6 @@ def test_labels_are_listed_and_taken_away_with_their_class(finished: Run) -> Non
     expected = [["row", "label", "reinforced"], *lines]
     assert list(csv.reader(io.StringIO(answer.text))) == expected
 
-
-# --- Rehearsals -----------------------------------------------------------------------------------------------------
 
 EPSILONS = {"HIGH": 1, "AVERAGE": 2, "LOW": 3}
 LEVELS = dict.fromkeys(("HIGH-share", "AVERAGE-share", "LOW-share"), 1)

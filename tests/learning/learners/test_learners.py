@@ -176,17 +176,6 @@ def test_a_tampered_schema_runs_nothing(stored):
         published_load("logistic_regression", tampered.getvalue())
 
 
-def test_pages_and_commands_load_neither_torch_nor_scikit_learn():
-    """Each would double the time that a process takes to start, and its memory."""
-    code = (
-        "import os, sys, django; os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'ipate_web.settings'); "
-        "django.setup(); import training.tasks, learning.learners as t; from django.urls import get_resolver; "
-        "t.parameter_fields(t.LEARNERS['cnn']); assert get_resolver().url_patterns; "
-        "sys.exit(len({'torch', 'sklearn', 'scipy.stats', 'scipy.signal'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 _TRAINS = """
 import hashlib, numpy as np
 from learning.learners import learner_create

@@ -6,9 +6,25 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
+from scipy.stats import kstest
 
+from common.noise import SimulationNoise
+from learning.forecasts import LABELS
+from learning.mechanisms.neighbours.forecast import propose, released_accuracy
+from learning.mechanisms.neighbours.released_counts import read_counts, release_counts
+from learning.mechanisms.neighbours.rounds import (
+    doubtful_queries,
+    expected_agreement,
+    first_queries,
+    next_round,
+    plan_rounds,
+    split_share,
+    spread_queries,
+)
+from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.mechanisms.neighbours.votes import kth_distances, neighbour_votes, radii, shard_contributions
-from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
+from learning.mechanisms.protocol import PlannedLevel
 
 CLASSES = 3
 PLENTY = 1e9
@@ -213,3 +229,173 @@ def test_public_mistakes_are_named() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             neighbour_votes(**(world() | options | change))
+
+
+class PlainAccounts:
+    """A holder's contribution is allowed while what they have spent and its cost stay within their cap."""
+
+    def __init__(self, caps) -> None:
+        self.caps = np.asarray(caps, np.float64)
+        self.spent = np.zeros(len(self.caps))
+
+    def charge(self, squared_norms: csr_array, sigma: float) -> csr_array:
+        allowed = np.zeros(squared_norms.nnz, np.bool_)
+        for row in range(squared_norms.shape[0]):
+            for place in range(squared_norms.indptr[row], squared_norms.indptr[row + 1]):
+                holder, cost = squared_norms.indices[place], squared_norms.data[place] / sigma**2
+                if self.spent[holder] + cost <= self.caps[holder]:
+                    allowed[place] = True
+                    self.spent[holder] += cost
+        return csr_array((allowed, squared_norms.indices, squared_norms.indptr), shape=squared_norms.shape)
+
+
+CAP = 0.26805**2
+
+
+def blobs(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Four classes in the plane that touch each other."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, count)
+    middles = np.array([[-40, -40], [-40, 40], [40, -40], [40, 40]])
+    return np.clip(np.rint(middles[labels] + rng.normal(0, 25, (count, 2))), -127, 127).astype(np.int8), labels
+
+
+@pytest.mark.parametrize("records", [1, 3])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_forecast_comes_true(records, labelled) -> None:
+    public, truth = blobs(0, 300)
+    private, classes_of = blobs(1, 3000)
+    sample = Sample(*blobs(2, 600)) if labelled else None
+    levels = [PlannedLevel("HIGH", CAP, 500, records), PlannedLevel("LOW", 4 * CAP, 3000 / records - 500, records)]
+    proposal = propose(public, public, levels, share=0.5, n_classes=4, sample=sample)
+    expected = proposal.forecast
+    caps = np.where(np.arange(3000 // records) < 500, CAP, 4 * CAP)
+    accounts = PlainAccounts(0.5 * caps)
+    votes, _ = neighbour_votes(
+        public, public, private, classes_of, np.arange(3000) % (3000 // records),
+        radius_share=proposal.radius_share, n_classes=4, accounts=accounts, sigma=proposal.sigma,
+    )  # fmt: skip
+    release = read_counts(release_counts(votes, proposal.sigma, SimulationNoise(0)), proposal.sigma)
+    right = float((release.labels == truth).mean())
+    result = expected.labels
+    assert result.low <= right <= result.high and result.of == LABELS and bool(result.judged) == labelled
+    if labelled:
+        assert result.value == pytest.approx(right, abs=0.03)
+    assert expected.voters[1] == pytest.approx(np.median(votes.sum(axis=1)), rel=0.2)
+    for level, spent in zip(expected.levels, (accounts.spent[:500] / CAP, accounts.spent[500:] / 4 / CAP), strict=True):
+        if records == 1:
+            assert level.spent == pytest.approx(spent.mean(), abs=0.06)
+        assert level.spent <= level.share == 0.5
+    assert expected.levels[0].votes_allowed * 4 <= expected.levels[1].votes_allowed
+
+
+def test_a_released_batch_bounds_its_own_accuracy() -> None:
+    public, truth = blobs(3, 400)
+    private, classes_of = blobs(4, 5000)
+    for sigma in (5.0, 60.0):
+        votes, _ = neighbour_votes(
+            public, public, private, classes_of, np.arange(5000),
+            radius_share=0.05, n_classes=4, accounts=PlainAccounts([1e9] * 5000), sigma=sigma,
+        )  # fmt: skip
+        counts = release_counts(votes, sigma, SimulationNoise(1))
+        low, high = released_accuracy(counts, sigma)
+        assert low - 0.03 <= (read_counts(counts, sigma).labels == truth).mean() <= high + 0.03
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_the_planner_asks_each_point_once(rounds) -> None:
+    public, _ = blobs(0, 100)
+    for wanted in (None, 70):
+        plan = plan_rounds(
+            public, [PlannedLevel("ALL", CAP, 3000)], share=0.8, n_classes=4, rounds=rounds, wanted=wanted
+        )
+        positions = np.concatenate([one.queries for one in plan.rounds])
+        assert len(set(positions.tolist())) == len(positions) == (wanted or 100)
+        assert [one.residual for one in plan.rounds] == [False, True][:rounds]
+        assert [one.share for one in plan.rounds] == pytest.approx([[0.8], [0.4, 0.8]][rounds - 1])
+        for one in plan.rounds:
+            assert one.forecast.levels[0].spent <= one.share
+            assert one.forecast.sigma == one.sigma and one.forecast.queries == len(one.queries)
+    first = plan_rounds(public, [PlannedLevel("ALL", CAP, 3000)], share=1.0, n_classes=4, rounds=2, first=33).rounds[0]
+    assert len(first.queries) == 33
+
+
+def test_settings_chosen_by_hand_are_planned_and_forecast() -> None:
+    public, _ = blobs(0, 200)
+    levels = [PlannedLevel("ALL", CAP, 3000)]
+    for rounds in (1, 2, None):
+        chosen = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds, sigma=33.0, radius_share=0.07)
+        for one in chosen.rounds:
+            assert (one.sigma, one.radius_share) == (one.forecast.sigma, one.forecast.radius_share) == (33.0, 0.07)
+    proposed, radius_alone = (
+        plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1, radius_share=radius).rounds[0]
+        for radius in (None, 0.07)
+    )
+    assert radius_alone.sigma == proposed.sigma
+    assert radius_alone.forecast.voters != proposed.forecast.voters
+
+
+def test_doubtful_points_are_asked_first_and_numbers_out_of_range_are_named() -> None:
+    public, _ = blobs(0, 120)
+    levels = [PlannedLevel("ALL", CAP, 3000)]
+    first = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=2).rounds[0]
+    counts = np.tile([90, 10, 0, 0], (len(first.queries), 1))
+    lead = np.random.default_rng(2).uniform(0.3, 0.7, 120)
+    student = np.stack([lead, 1 - lead, 0 * lead, 0 * lead], axis=1)
+    second, _ = next_round(first.held, public, counts, public, student, levels, share=1.0, n_classes=4)
+    assert (np.diff(np.abs(lead[second.queries] - 0.5)) >= 0).all()
+    with pytest.raises(ValueError, match="121 labels"):
+        plan_rounds(public, levels, share=1.0, n_classes=4, wanted=121)
+    with pytest.raises(ValueError, match="rounds"):
+        plan_rounds(public, levels, share=1.0, n_classes=4, rounds=3)
+    assert first_queries(30, 4) == 15
+
+
+def test_the_share_is_split_and_never_exceeded() -> None:
+    for rounds in range(1, 8):
+        parts = split_share(0.7, rounds)
+        assert len(parts) == rounds and sum(parts) == pytest.approx(0.7) and sum(parts) <= 0.7 + 1e-15
+    with pytest.raises(ValueError, match="round"):
+        split_share(0.7, 0)
+
+
+def test_first_queries_are_spread_over_all_clusters_and_doubtful_ones_come_first() -> None:
+    rng = np.random.default_rng(0)
+    middles = rng.integers(-100, 100, (12, 6))
+    points = (np.repeat(middles, 30, axis=0) + rng.integers(-3, 4, (360, 6))).astype(np.int8)
+    chosen = spread_queries(points, 24)
+    assert len(set(chosen.tolist())) == 24
+    assert len(set((chosen // 30).tolist())) >= 10
+    np.testing.assert_array_equal(chosen, spread_queries(points, 24))
+    assert spread_queries(np.zeros((9, 2), np.int8), 9).tolist() == list(range(9))
+    assert len(set(spread_queries(np.zeros((9, 2), np.int8), 4).tolist())) == 4
+    with pytest.raises(ValueError, match="ask for fewer"):
+        spread_queries(np.zeros((9, 2), np.int8), 10)
+    assert doubtful_queries([[0.2, 0.8], [0.5, 0.5], [0.45, 0.55], [0.5, 0.5]], 3).tolist() == [1, 3, 2]
+
+
+def test_a_tenth_of_the_people_is_recognised_by_the_noisy_counts() -> None:
+    rng = np.random.default_rng(1)
+    expected = rng.uniform(500, 1500, 600)
+    counts = np.rint(rng.dirichlet(np.ones(10), 600) * expected[:, None] * 0.1 + rng.normal(0, 50, (600, 10)))
+    assert expected_agreement(counts, expected) == pytest.approx(0.1, abs=0.02)
+    assert expected_agreement([[-5, 0]], [10.0]) == 0.0
+
+
+@pytest.mark.statistical
+def test_counts_are_whole_and_their_noise_has_the_sigma_that_is_charged() -> None:
+    totals = np.tile([[100.25, 3.5]], (20_000, 1))
+    counts = release_counts(totals, 30.0, SimulationNoise(0))
+    assert counts.dtype == np.int64
+    assert kstest(((counts - totals) / 30.0).ravel(), "norm").pvalue > 0.01
+
+
+def test_labels_margins_and_ties_and_guesses_are_overturned_only_against_those_who_agree() -> None:
+    release = read_counts([[5, 5, 1], [-7, -3, -30]], 2.0)
+    assert release.labels.tolist() == [0, 1] and release.margins.tolist() == [0.0, 2.0]
+    assert read_counts([[4]], 1.0).labels.tolist() == [0]
+    counts = [[-40, 38, 2], [-40, 38, 2]]
+    release = read_counts(counts, 1.0, predicted=[0, 0], voters=np.array([100.0, 50.0]))
+    assert release.labels.tolist() == [0, 1]
+    assert release.margins.tolist() == [22.0, 28.0]
+    np.testing.assert_array_equal(release.counts, counts)

@@ -20,11 +20,6 @@ DELTA = 1e-6
 CONFIDENT = pate.ConfidentGNMax(sigma=12.0, sigma_threshold=9.0, threshold=12.0)
 AGGREGATORS = [pate.GNMax(sigma=12.0), CONFIDENT, pate.LNMax(gamma=0.05)]
 ORDERS = np.array([1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0])
-LEVELS = [
-    pate.PrivacyGroup("HIGH", 1.0, 340),
-    pate.PrivacyGroup("AVERAGE", 2.0, 430),
-    pate.PrivacyGroup("LOW", 3.0, 230),
-]
 
 
 def teachers_that_mostly_agree(teachers: int, queries: int, seed: int = 0, classes: int = 3) -> np.ndarray:
@@ -85,25 +80,3 @@ def test_holder_by_holder_the_sum_of_gaussian_votes_stays_within_the_budget(vari
         worst = max(0.0, *(classic_epsilon(curve) for curve in curves)) if released else 0.0
         assert worst <= reported + 1e-9
         assert reported <= group.epsilon
-
-
-@pytest.mark.parametrize(
-    ("scheme", "method", "conversion", "least"),
-    [
-        ("calibrated", "data_independent", "classic", 0.985),
-        ("calibrated", "data_independent", "improved", 0.985),
-        ("proportional", "data_independent", "improved", 0.89),
-        ("calibrated", "exact", "improved", 0.9),
-    ],
-)
-def test_with_weights_the_groups_run_out_together(scheme, method, conversion, least) -> None:
-    how = {"delta": DELTA, "conversion": conversion}
-    plan = pate.make_plan(
-        LEVELS, variant="weighting", teachers=100, aggregator=pate.GNMax(sigma=40.0), weight_scheme=scheme, **how
-    )
-    said = teachers_that_mostly_agree(100, 1500)
-    vote = pate.simulate_vote(plan, LEVELS, said, 3, seed=1, method=method, **how)
-    assert len(vote.labels) < 1500
-    used = vote.epsilons / [1.0, 2.0, 3.0]
-    assert used.min() >= least
-    assert used.max() <= 1.0

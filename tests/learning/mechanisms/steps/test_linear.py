@@ -175,29 +175,6 @@ def test_holders_who_cannot_pay_are_left_out_before_the_sum() -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("takes_part", [False, True])
-def test_log_likelihood_ratio_at_full_spending_is_that_of_one_gaussian(takes_part: bool) -> None:
-    """N(±μ²/2, μ²) for a holder whose account ends, steps following from releases (docs/gaussian-accounts.md)."""
-    records, sigma, steps = some_records([1], seed=5), 40.0, 2
-    mu = np.sqrt(steps) / sigma
-    ratios = []
-    for seed in range(300):
-        noise, accounts, ratio = SimulationNoise(10_000 + seed), IndividualAccounts([mu**2]), 0.0
-        weights = some_weights(seed)
-        for _ in range(steps + 1):
-            own, _ = step_contributions(records, weights, clip_norm=0.5, accounts=accounts, sigma=sigma)
-            released = release_sums(own if takes_part else np.zeros_like(own), sigma, noise)
-            ratio += float((own * (released - own / 2)).sum()) / (sigma * CLIP_STEPS) ** 2
-            weights = weights - 1e-3 * released / (sigma * CLIP_STEPS)
-        assert accounts.spent[0] > 0.93 * mu**2
-        ratios.append(ratio)
-    side = 1 if takes_part else -1
-    assert kstest(ratios, norm(side * mu**2 / 2, mu).cdf).pvalue > 0.01
-    # the test would notice a charge of half of what is spent
-    assert kstest(ratios, norm(side * mu**2 / 4, mu / np.sqrt(2)).cdf).pvalue < 1e-3
-
-
-@pytest.mark.statistical
 def test_noise_has_the_size_that_was_planned() -> None:
     sums = np.zeros((200, 100), np.int64)
     released = release_sums(sums, 3.0, SimulationNoise(1))
