@@ -1,4 +1,4 @@
-"""Conventions of the source that no linter checks."""
+"""Conventions of the source and of templates that no linter checks."""
 
 import ast
 import os
@@ -116,7 +116,8 @@ def test_starting_the_site_loads_no_slow_library() -> None:
     """Every command and every process of the site begins like this."""
     slow = {*SLOW_LIBRARIES, "pandas", "pyarrow", "typst", "scipy.optimize", "scipy.linalg", "scipy.stats"}
     program = (
-        "import django, sys; django.setup(); import learning.learners, training.tasks; from django.urls import get_resolver; get_resolver().url_patterns; "
+        "import django, sys; django.setup(); import learning.learners, training.tasks; "
+        "from django.urls import get_resolver; get_resolver().url_patterns; "
         f"print(sorted({slow} & sys.modules.keys()))"
     )
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}

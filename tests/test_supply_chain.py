@@ -1,4 +1,7 @@
-"""What an installation consists of: exact files, known licences, a list of parts, signed releases."""
+"""What an installation consists of: exact files, known licences, a list of parts, signed releases.
+
+Installations of earlier releases are brought to this version with their data by the product's own restore.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""German is complete: nothing is missing from the catalogue or its translations, and what is compiled is not older."""
+"""German is complete: nothing is missing from the catalogue or its translations, and what is compiled is not older.
+
+Texts are renamed in code, templates, catalogue and tests at once, or not at all.
+"""
 
 import ast
 import gettext

@@ -1,4 +1,4 @@
-"""What each privacy group has used, as an operator watches it in a real browser while a run spends."""
+"""What groups have used, as an operator watches it in a real browser while a run spends; passkeys and idle staff."""
 
 import math
 import re

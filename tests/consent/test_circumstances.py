@@ -1,30 +1,40 @@
 """Guardians, proxies, deaths, consents that end at a day, and what a restored database has forgotten of them."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import polib
 import pytest
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import IntegrityError, transaction
+from django.test import Client
+from django.urls import reverse
+from django.utils import translation
 
 from consent import selectors, services
+from consent.documents import receipts
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Mail, Study
+from consent.people import exports
 from consent.people.circumstances import answering_for
 from consent.people.counts import holders_per_level
 from consent.people.exports import export_json
 from consent.people.pseudonyms import Invited
 from consent.promises.status import holder_status
 from consent.selectors import answerer_faults
-from consent.services import Valid
+from consent.services import Valid, invitations
+from consent.services.decisions import Declaration
 from consent.services.holders import circumstance_record, hand_overs
 from consent.services.invitations import invitation_open, invitations_create
-from consent.services.mail import reminders_send
+from consent.services.mail import mail_render, reminders_send
 from consent.services.replays import Lost, acts_apply
+from consent.wording.third_person import gettext, in_third_person
 from tests import factories
 from tests.clock import Clock
-from tests.consent.conftest import Decide, circumstance
+from tests.consent.conftest import Decide, answer, circumstance, link_opened
 from tests.factories import user_create
 
 OF_AGE = date(2026, 6, 1)
@@ -312,3 +322,147 @@ def test_what_was_recorded_since_stands_after_what_was_lost(study: Study, holder
     assert answering_for(holder).kind == "died"
     services.consent_refuse(holder=holder, acting_user=None)
     assert list(answerer_faults(study)) == []
+
+
+NAME = "Anna <Example> 100%"
+SENT = {"authority": "parents", "declared": "on"}
+
+
+@pytest.fixture
+def reading(db: None) -> Study:
+    return factories.study_open(title="Reading digits")
+
+
+@pytest.fixture
+def guardian(reading: Study) -> Client:
+    """Bearer of an invitation to answer for somebody."""
+    return link_opened(reading, Invited(NAME, "guardian", date(2099, 1, 1)))
+
+
+def read(client: Client, name: str, *parts: object) -> str:
+    """Text of the page proper, without marks."""
+    html = client.get(reverse(f"consent:{name}", args=["digits", *parts])).content.decode()
+    main = re.sub(r"<[^>]+>", " ", html.partition("<main")[2].partition("</main>")[0])
+    for text in ("learn from your records how", "aus Ihren Daten lernen"):  # of the form, which is the study's own
+        main = main.replace(text, "")
+    return " ".join(main.replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'").split())
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, reading: Study, language: str) -> None:
+    guardian.cookies["django_language"] = language
+    response = read(guardian, "study")
+    chosen = {"en": "The limit you chose", "de": "die Sie gewählt haben"}[language]
+    assert chosen not in response, "the person may have, before somebody answered for them"
+    guardian.post(reverse("consent:study", args=["digits"]), answer(reading))
+    checked = read(guardian, "check")
+    guardian.post(reverse("consent:decide", args=["digits"]), answer(reading, **SENT))
+    pages = [response, checked, *(read(guardian, name) for name in ("choice", "withdraw", "uses"))]
+    pages.append(read(guardian, "receipt", 1))
+    guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})
+    pages += [read(guardian, "erase"), read(guardian, "choice")]
+    theirs, yours = {
+        "en": ("'s records", r"[Yy]our (?:stored )?records|whether you took part|\b[Mm]y records"),
+        "de": ("Daten von ", r"Ihren? (?:gespeicherten )?Daten|ob Sie teilgenommen|[Mm]einen? Daten"),
+    }[language]
+    for page in pages:
+        assert re.search(yours, page) is None, page
+        assert NAME in page
+    assert f"{NAME}'s records" in response if language == "en" else f"Daten von {NAME}" in response
+    assert theirs in checked
+
+
+@pytest.mark.parametrize(
+    ("language", "says"), [("en", "The decision for Anna on"), ("de", "Die Entscheidung für Anna über")]
+)
+def test_mails_to_a_guardian_are_about_the_person(reading: Study, language: str, says: str) -> None:
+    invited = Invited("Anna", "guardian", date(2099, 1, 1))
+    invitations.invitations_create(study=reading, acting_user=None, pseudonyms=[invited])
+    parent = user_create("parent", email="parent@example.org")
+    parent.emailaddress_set.create(email=parent.email, verified=True)
+    services.holder_link(holder=DataHolder.objects.get(pseudonym="Anna"), user=parent)
+    with translation.override(language):
+        services.mail.language_note(parent)
+    services.mail.mails_send("receipt", [parent.pk], study=reading)
+    message = mail_render(Mail.objects.get(kind="receipt"))
+    assert message.subject.startswith(says)
+
+
+def test_every_text_in_the_third_person_is_of_a_text_that_is_said() -> None:
+    locale = settings.BASE_DIR / "locale"
+    said = {entry.msgid for entry in polib.pofile(str(locale / "de/LC_MESSAGES/django.po")) if not entry.obsolete}
+    english, german = (polib.pofile(str(locale / language / "LC_MESSAGES/person.po")) for language in ("en", "de"))
+    assert len(english) > 140 and [entry.msgid for entry in english] == [entry.msgid for entry in german]
+    values = re.compile(r"%\((?!person)\w+\)\w|</?strong>")
+    for entry in [*english, *german]:
+        assert entry.msgid in said, f"its wording has changed, change it in person.po, too: {entry.msgid}"
+        assert entry.msgstr and not entry.fuzzy
+        assert sorted(values.findall(entry.msgid)) == sorted(values.findall(entry.msgstr)), entry.msgid
+
+
+def test_the_voice_ends_with_its_block() -> None:
+    with translation.override("de"), in_third_person("Anna"):
+        assert gettext("My choice") == "Entscheidung für Anna"
+        assert translation.get_language() == "de"
+    assert gettext("My choice") == "My choice"
+
+
+DECLARATION = Declaration("parents", "I may decide about this person")
+
+
+@pytest.fixture
+def person(reading: Study, guardian: Client) -> DataHolder:
+    return DataHolder.objects.get(study=reading)
+
+
+def test_a_guardian_is_asked_by_which_right_they_consent(guardian: Client, reading: Study, person: DataHolder) -> None:
+    check, decide = (reverse(f"consent:{page}", args=["digits"]) for page in ("check", "decide"))
+    guardian.post(reverse("consent:study", args=["digits"]), answer(reading))
+    page = guardian.get(check).text
+    assert "parental responsibility" in page.lower()
+    assert "power of attorney" not in page, "that is a proxy's"
+    refused = guardian.post(decide, answer(reading))
+    assert refused.status_code == 422
+    assert "Say what gives you the right to decide." in refused.text
+    guardian.post(decide, answer(reading, "NONE"))
+    assert guardian.post(decide, answer(reading, **SENT)).status_code == 302
+    guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})
+    refusal, event, withdrawal = ConsentEvent.objects.filter(holder=person).order_by("sequence")
+    assert [(each.kind, each.authority) for each in (refusal, withdrawal)] == [("refused", ""), ("withdrawn", "")]
+    assert (event.authority, event.answered_by) == ("parents", "guardian")
+    assert event.statement.startswith("I may decide about this person")
+    receipt = guardian.get(reverse("consent:receipt", args=["digits", 2])).text
+    assert "Parental responsibility" in receipt and "I may decide about this person" in receipt
+    assert "Anna" not in event.statement, "it outlives the pseudonym"
+    themself = link_opened(reading, "P-2")
+    assert "asking for permission to learn from your records" in read(themself, "study")
+    themself.post(reverse("consent:study", args=["digits"]), answer(reading))
+    assert "What gives you the right" not in themself.get(check).text
+    assert themself.post(decide, answer(reading)).status_code == 302
+
+
+def test_a_right_that_the_role_cannot_have_is_refused(reading: Study, person: DataHolder) -> None:
+    form = reading.consent_forms.latest("version")
+    for one, authority in ((person, "power"), (factories.holder_create(reading), "parents")):
+        with pytest.raises(ValidationError, match="The person who answers for these records"):
+            declared = Declaration(authority, "I may.")
+            services.consent_give(holder=one, level="LOW", form=form, acting_user=None, declared=declared)
+
+
+def test_it_is_part_of_the_record(reading: Study, person: DataHolder) -> None:
+    form = reading.consent_forms.latest("version")
+    event = services.consent_give(holder=person, level="LOW", form=form, acting_user=None, declared=DECLARATION)
+    again = services.consent_give(holder=person, level="LOW", form=form, acting_user=None, declared=DECLARATION)
+    assert again == event
+    other = Declaration("guardianship", "I am the guardian.")
+    assert services.consent_give(holder=person, level="LOW", form=form, acting_user=None, declared=other) != event
+    extension = receipts.receipt_json([event])["consent_record"]["events"][0]["extension"]
+    assert (extension["authority"], extension["statement"]) == ("parents", DECLARATION.statement)
+    rows = list(exports.decisions(reading))
+    assert [row["authority"] for row in rows] == ["parents", "guardianship"]
+    assert exports.export_faults(reading, rows) == []
+    assert list(ConsentEvent.chain_faults(reading.pk)) == []
+    alone = ConsentEvent.from_act(event.as_act())
+    alone.statement = ""
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ConsentEvent.append([alone])

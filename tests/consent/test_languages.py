@@ -1,4 +1,4 @@
-"""A study adds languages; its consent form is complete in each before anybody reads it."""
+"""A study's languages and variants: its form is complete in each, readers choose, and what was read is on record."""
 
 import pytest
 from django.core.exceptions import ValidationError

@@ -1,4 +1,4 @@
-"""Receipts: a copy of one's own decisions, and of nothing else."""
+"""Receipts for holders and exports for auditors: whole, verifiable, and nothing that the reader may not see."""
 
 import base64
 import csv

@@ -18,7 +18,7 @@ from benchmarks.reproduce.smooth_sensitivity import (
     threshold_local_sensitivities,
 )
 from benchmarks.reproduce.tables.pate2018 import ORDERS
-from tests.oracles.test_published_costs import published
+from tests.oracles.test_exact_costs import published
 
 # tensorflow/privacy, research/pate_2018/smooth_sensitivity_test.py
 FEW = [3.13503646e-17, 1.60178280e-08, 5.90681786e-03] + [5.99981308] * 7

@@ -1,6 +1,6 @@
 """Requests that nobody sends by accident, at every address and by every role: none is answered with 500, HTML or late.
 
-`test_fuzzing.py` varies requests that the schema describes; these here break the rules around it: bytes that are no
+The second test varies requests that the schema describes; the first breaks the rules around it: bytes that are no
 text, types that no field has, numbers that no database holds, and ids, methods, headers and content types that lead
 nowhere. IPATE_HOSTILE=500 sends fewer.
 """

@@ -1,4 +1,4 @@
-"""Runs through the API: propose, follow, approve, cancel, plan, labels."""
+"""Studies and runs through the API: propose, follow, approve, cancel, plan, labels."""
 
 import csv
 import io

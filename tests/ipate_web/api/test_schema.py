@@ -1,4 +1,4 @@
-"""The API's own description, and the guide's commands, run as they stand."""
+"""The API's own description, the guide's commands, run as they stand, and clients that others generate from it."""
 
 import io
 import json

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -364,3 +365,68 @@ def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal
     assert run.status == Run.Status.FINISHED, run.message
     assert "Cost for each level if people had been asked" in run_text(as_("researcher"), run)
     assert not Release.objects.exists() and shares(rehearsal) == {}
+
+
+#: Data that a browser sends for the form as it was opened.
+asked = partial(run_form_filled, title="Asked", method="neighbours")
+
+
+@pytest.fixture
+def larger() -> Study:
+    return study_with_roles(holders=60)
+
+
+def test_the_plan_tells_rounds_noise_and_forecast(larger: Study) -> None:
+    form = as_("operator").get(url("run_new", larger)).context["form"]
+    for name in ("sigma", "radius_share", "first_queries"):
+        assert form[f"asking-{name}"].value() is None, "the forecast chooses what is left open"
+    page = as_("operator").post(url("run_new", larger), asked(larger, **{"asking-rounds": 2}))
+    assert page.status_code == 200, page.context["form"].errors
+    assert not Run.objects.exists()
+    plan = page.context["plan"]
+    assert [each.queries for each in plan.rounds] == [6, 6]
+    votes = f'<td class="number">{plan.turnout.levels[0].votes_allowed}</td>'
+    for words in ("Votes in the first round", "labelled points of the test dataset", votes):
+        assert words in page.text, words
+    unlabelled = as_("operator").post(url("run_new", larger), asked(larger, test_dataset=None)).text
+    assert "This is an assumption, because no public points are" in unlabelled
+
+
+def test_choices_are_saved_and_proposed_again(larger: Study) -> None:
+    client, new = as_("operator"), url("run_new", larger)
+    changes = {
+        "asking-representation": "embedding", "asking-stated-embedding": "on", "asking-rounds": 2,
+        "asking-first_queries": 4, "asking-embedded": "on", "asking-sigma": 7.5, "asking-radius_share": 2.5,
+        "asking-kernel": "epanechnikov", "asking-records": 1.5, "asking-batch_size": 40, "wanted_labels": 9,
+    }  # fmt: skip
+    page = client.post(new, asked(larger, **changes))
+    assert page.status_code == 200, page.context["form"].errors
+    hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
+    client.post(new, {**hidden, "confirmed": "1"})
+    run = Run.objects.get()
+    assert (run.method, run.variant, run.batch_size, run.wanted_labels) == ("neighbours", "", 40, 9)
+    assert run.choices == {
+        "representation": "embedding", "representation_parameters": {}, "stated": True, "rounds": 2,
+        "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
+        "records": 1.5, "encoder": "",
+    }  # fmt: skip
+    assert "Radius, in percent of the public points</dt><dd>2.5 %" in client.get(url("run", run)).text
+    form = client.get(new, {"like": str(run.pk)}).context["form"]
+    offered = changes | {"asking-stated-embedding": None, "asking-embedded": True}
+    assert {name: form[name].value() for name in offered} == offered
+
+
+def test_operators_and_stewards_state_where_public_points_come_from(larger: Study) -> None:
+    public, private = larger.datasets.get(kind="public"), larger.datasets.get(kind="private")
+    message = "The source of the public points is missing"
+    assert message in as_("operator").post(url("run_new", larger), asked(larger)).text
+    for role, expected in (("operator", 302), ("steward", 302), ("auditor", 403), ("committee", 403)):
+        answer = as_(role).post(url("dataset", larger, public.pk), {"provenance": f"As {role} says."})
+        assert answer.status_code == expected, role
+        shown = as_(role).get(url("dataset", larger, public.pk)).text
+        assert ('name="provenance"' in shown) == (expected == 302)
+        assert as_(role).post(url("dataset", larger, private.pk), {"provenance": "x"}).status_code == 403
+    public.refresh_from_db()
+    assert public.provenance == "As steward says." and public.provenance in shown
+    assert as_("steward").post(url("dataset", larger, public.pk), {"provenance": "x" * 2001}).status_code == 422
+    assert message not in as_("operator").post(url("run_new", larger), asked(larger)).text

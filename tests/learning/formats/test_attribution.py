@@ -14,7 +14,7 @@ from learning.formats.fhir import fhir_facts
 from learning.formats.omop import omop_facts
 from learning.formats.read import format_of
 from learning.formats.rows import Balance
-from tests.learning.formats.test_extracts import LOINC, concept, ill, zipped
+from tests.learning.formats.test_table import LOINC, concept, ill, zipped
 
 FIELD = Path(__file__).parents[2] / "field"
 SERVER = "https://fhir.example.org/r4"

@@ -1,4 +1,7 @@
-"""Every reader accounts for every item of a file, and gives a value to no one but the person whom it is about."""
+"""Every reader accounts for every item of a file, and gives a value to no one but the person it is about.
+
+Several records of a holder become one, by declared rules; pandas is the oracle.
+"""
 
 import gzip
 import json
@@ -34,9 +37,8 @@ from learning.formats.combining import OneRecord
 from learning.formats.rows import as_numbers
 from tests.learning.formats.test_attribution import at, glucose, patient
 from tests.learning.formats.test_cells import written
-from tests.learning.formats.test_dicom import dicom
-from tests.learning.formats.test_extracts import zipped
-from tests.learning.formats.test_image_files import picture
+from tests.learning.formats.test_image_files import dicom, picture
+from tests.learning.formats.test_table import zipped
 
 TABLE = TabularSchema((HolderColumn("who"), NumericColumn("dose", 0, 255), LabelColumn("ill")), ("no", "yes"))
 PIXELS = ImageSchema(2, 2, 1, ("no", "yes"))
