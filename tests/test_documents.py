@@ -209,15 +209,3 @@ def test_the_check_finds_banned_words_and_beginnings(check: ModuleType) -> None:
     ):
         assert len(list(check.banned(sentence))) == found, sentence
     assert len(check.ALLOWED) <= 40
-
-
-def test_a_budget_is_for_what_is_left(check, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(check, "code_faults", lambda: ([], ["module.py:1: begin with a verb"], []))
-    monkeypatch.setattr(check, "document_faults", lambda: iter(()))
-    monkeypatch.setattr(check, "text_faults", lambda: iter(()))
-    monkeypatch.setattr(check, "too_long", lambda: iter(()))
-    for budget, failed in ((1, False), (2, False), (0, True)):
-        monkeypatch.setattr(check, "BUDGETS", dict.fromkeys(check.BUDGETS, 0) | {"first lines of docstrings": budget})
-        assert check.main([]) is failed
-        said = capsys.readouterr().out
-        assert ("lower the budget from 2" in said) is (budget == 2) and ("begin with a verb" in said) is failed

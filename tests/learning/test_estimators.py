@@ -1,8 +1,6 @@
 """Estimators with an ε for each row: the accounts by independent calculations, and the examples of their page."""
 
 import doctest
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -106,8 +104,3 @@ def test_they_are_estimators(data: dict[str, Any]) -> None:
 def test_the_examples_of_the_page() -> None:
     page = settings.BASE_DIR / "docs" / "estimators.md"
     assert doctest.testfile(str(page), module_relative=False).failed == 0
-
-
-def test_they_need_no_django() -> None:
-    code = "import sys, learning.estimators; assert 'django' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=settings.BASE_DIR)

@@ -178,15 +178,6 @@ def test_no_answer_contains_an_exact_number(study: Study, client: Client) -> Non
     assert allowed.count(409) == 4, "two plans too large for the head counts, each asked by both"
 
 
-def test_numbers_in_answers_are_found() -> None:
-    """The test above can fail."""
-    assert list(numbers_in(b'{"holders": 187, "of": {"id": 259}, "said": "There are 113 holders: 2.5 each."}')) == [
-        *(187, 113, 2.5)
-    ]
-    with pytest.raises(AssertionError, match="teacher_accuracy"):
-        list(numbers_in(b'{"teacher_accuracy": 1}'))
-
-
 def consents_change(study: Study) -> None:
     """Somebody withdraws, somebody joins, somebody else chooses another level."""
     form = ConsentForm.objects.get(study=study)
