@@ -31,8 +31,6 @@ from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
 
-EDITED = TABLE_RUN | {"choices": {"aggregator": {"name": "gnmax", "sigma": 12.0}, "teachers": 6}}
-
 
 def approved(share: float = 0.5) -> Run:
     """A run that olga has approved and no worker has planned."""
