@@ -218,7 +218,7 @@ def test_an_operator_counts_once_and_nothing_stays(counting: Study) -> None:
     assert not Release.objects.exists()
     check_answer_keep(holder=counting.holders.earliest("pk"), form=consent_form_in_force(counting), place=0, right=True)
     page = operator.get(forms)
-    assert "with noise of standard deviation 76 added to each number. This uses 1.0 % of the smallest cap" in text(page)
+    assert "noise with standard deviation 76 to each number. This uses 1.0 % of the smallest cap" in text(page)
     follows = re.search(r'name="follows" value="(\d+)"', page.text).group(1)
     answer = operator.post(address, {"follows": follows}, follow=True)
     assert answer.redirect_chain == [(forms, 302)]
